@@ -1,0 +1,20 @@
+# Shortcuts for people who have make; everything works without it through start.py.
+PYTHON ?= python3
+
+.PHONY: serve test check gpu-check bench
+
+serve:
+	$(PYTHON) start.py
+
+test:
+	$(PYTHON) start.py test
+
+check:
+	$(PYTHON) start.py check
+
+# Every test that needs a CUDA device, on a machine that has one.
+gpu-check:
+	$(PYTHON) start.py test -m gpu -rs
+
+bench:
+	$(PYTHON) start.py run benchmarks/concurrency.py

@@ -1,0 +1,81 @@
+"""`POST /v1/chat/completions`."""
+
+from fastapi import APIRouter, Request, Response
+
+from core.api.params import choose_sampling, generation_requests, request_id, tokenize_prompt
+from core.api.respond import respond
+from core.chat.collector import Collector
+from core.chat.compose import ChatComposer
+from core.chat.prompt import render_prompt
+from core.errors import InvalidRequestError, UnsupportedParameterError
+from core.generation import Generation
+from core.models import LoadedModel
+from core.schemas.chat import ChatCompletion, ChatCompletionRequest
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/chat/completions", response_model=ChatCompletion)
+async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
+    """Answer a conversation, whole or as server-sent events."""
+    model = http.app.state.models.get(body.model)
+    _refuse_what_cannot_be_enforced(body)
+    sampling, headers = choose_sampling(http, body, model, logprobs=_top_logprobs(body))
+    prompt = render_prompt(body, model.template)
+    token_ids = await tokenize_prompt(model, prompt, add_special_tokens=False, param="messages")
+    base = request_id(http)
+    id = f"chatcmpl-{base}"
+    generation = Generation(
+        http.app.state.plugins,
+        model,
+        generation_requests([token_ids], body, sampling, id),
+        lambda: _collector(model, prompt, parse_tools=_wants_tools(body)),
+    )
+    return await respond(
+        http,
+        generation,
+        ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs),
+        stream=body.stream,
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        headers={"X-Request-Id": base, **headers},
+    )
+
+
+def _collector(model: LoadedModel, prompt: str, *, parse_tools: bool) -> Collector:
+    tools = model.tools if parse_tools else None
+    if model.reasoning is None:
+        return Collector(None, tools.parser() if tools else None, trim=True)
+    inside = model.reasoning.starts_inside(prompt)
+    spans = tools.spans if tools and model.config.tools_in_reasoning else ()
+    return Collector(
+        model.reasoning.parser(inside=inside, spans=spans),
+        tools.parser() if tools else None,
+        starts_in_reasoning=inside,
+        trim=True,
+    )
+
+
+def _wants_tools(body: ChatCompletionRequest) -> bool:
+    return bool(body.tools) and body.tool_choice != "none"
+
+
+def _top_logprobs(body: ChatCompletionRequest) -> int | None:
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs:
+        raise InvalidRequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+    return None
+
+
+def _refuse_what_cannot_be_enforced(body: ChatCompletionRequest) -> None:
+    """Better a clear answer than a constraint that is silently not one."""
+    if body.response_format and body.response_format.type != "text":
+        raise UnsupportedParameterError(
+            f"response_format {body.response_format.type!r} cannot be enforced yet",
+            param="response_format",
+        )
+    if body.tool_choice not in (None, "none", "auto"):
+        raise UnsupportedParameterError(
+            "tool_choice can be 'none' or 'auto'; a forced call cannot be enforced yet",
+            param="tool_choice",
+        )

@@ -1,0 +1,69 @@
+"""Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+import anyio
+from fastapi.sse import KEEPALIVE_COMMENT
+from pydantic import BaseModel
+from starlette.responses import StreamingResponse
+from starlette.types import Send
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(body: BaseModel) -> bytes:
+    """One `data:` event; unset fields are left out."""
+    return b"data: " + body.model_dump_json(exclude_unset=True).encode() + b"\n\n"
+
+
+class EventStreamResponse(StreamingResponse):
+    """Streams events and, whenever none came for `ping_interval` seconds, a comment.
+
+    Proxies drop idle connections; the comment keeps them, and clients ignore it. The events'
+    generator is closed at once when the client leaves.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        *,
+        ping_interval: float,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(
+            events,
+            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers},
+        )
+        self._events = events
+        self._ping_interval = ping_interval
+        self._last_sent = 0.0
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the events, and pings beside them."""
+        async with aclosing(self._events), anyio.create_task_group() as tasks:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+            tasks.start_soon(self._ping, send)
+            async for chunk in self._events:
+                await self._send(send, chunk)
+            tasks.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        self._last_sent = anyio.current_time()
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _ping(self, send: Send) -> None:
+        self._last_sent = anyio.current_time()
+        while True:
+            await anyio.sleep_until(self._last_sent + self._ping_interval)
+            if anyio.current_time() - self._last_sent >= self._ping_interval:
+                await self._send(send, KEEPALIVE_COMMENT)

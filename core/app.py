@@ -1,0 +1,130 @@
+"""The FastAPI application."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from core.api import chat, completions, health, models
+from core.api.limit import BodyLimit
+from core.api.respond import ClientLeft
+from core.auth import require_key
+from core.config.schema import Config
+from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
+from core.models import Models, ReportModelProgress
+from core.plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(
+    config: Config, plugins: Plugins, *, report_progress: ReportModelProgress | None = None
+) -> FastAPI:
+    """The server as an ASGI application.
+
+    Models are loaded in the background once it runs: until then `/health` says how far they are
+    and requests get 503. `report_progress` is told the same, on any thread.
+    """
+    app = FastAPI(
+        title="Enginebay",
+        description="An OpenAI-compatible server for language models you host yourself.",
+        version=plugins.version,
+        lifespan=_lifespan,
+        strict_content_type=False,
+    )
+    app.state.config = config
+    app.state.plugins = plugins
+    app.state.models = Models(config, plugins, report_progress or (lambda *_: None))
+    for prefix in ("/v1", ""):
+        for router in (chat.router, completions.router, models.router):
+            app.include_router(
+                router,
+                prefix=prefix,
+                dependencies=[Depends(require_key)],
+                include_in_schema=prefix == "/v1",
+            )
+        app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
+    app.add_exception_handler(ServingError, _serving_error)
+    app.add_exception_handler(RequestValidationError, _invalid_body)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientLeft, _client_left)
+    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(BodyLimit, max_bytes=config.server.max_request_bytes)
+    if config.server.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.server.cors_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+        )
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    loading = asyncio.create_task(app.state.models.load())
+    try:
+        yield
+    finally:
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        await app.state.models.close()
+
+
+async def _serving_error(http: Request, error: Exception) -> Response:
+    assert isinstance(error, ServingError)
+    headers = {"Retry-After": "2"} if error.status in (429, 503) else {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(error.body(), error.status, headers=headers)
+
+
+async def _invalid_body(http: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return await _serving_error(http, _first_problem(error))
+
+
+def _first_problem(error: RequestValidationError) -> InvalidRequestError:
+    problems = error.errors()
+    first = problems[0]
+    place = [part for part in first["loc"] if part != "body"]
+    if first["type"] == "json_invalid":
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        return InvalidRequestError(f"the body is not valid JSON: {reason}")
+    if not place:
+        return InvalidRequestError(
+            "the body must be a JSON object, sent with the header Content-Type: application/json"
+        )
+    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    param = param.removeprefix(".")
+    more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+    return InvalidRequestError(f"{param}: {first['msg']}{more}", param=param)
+
+
+async def _http_error(http: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer: ServingError = InvalidRequestError(str(error.detail))
+    match error.status_code:
+        case 404:
+            answer = InvalidRequestError(f"there is no route {http.method} {http.url.path}")
+        case 405:
+            answer = InvalidRequestError(f"{http.url.path} does not take {http.method}")
+        case 413:
+            answer = RequestTooLargeError(str(error.detail))
+        case 400 if isinstance(error.__cause__, UnicodeDecodeError):
+            answer = InvalidRequestError(f"the body is not valid UTF-8: {error.__cause__}")
+    return JSONResponse(answer.body(), error.status_code, headers=error.headers)
+
+
+async def _client_left(http: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it; nginx's code for the log
+
+
+async def _unexpected(http: Request, error: Exception) -> Response:
+    return JSONResponse(ServingError("an internal error; see the server's log").body(), 500)

@@ -1,0 +1,43 @@
+"""The contract of a backend: one loaded model, asynchronous."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+
+from core.types import Delta, GenerationRequest, ModelInfo
+
+
+class Backend(ABC):
+    """One model that answers generation requests. Every method runs on the event loop.
+
+    Write one directly for an engine that is asynchronous by itself (a remote server); for a
+    blocking engine write an `Engine` and wrap it in `EngineBackend`.
+    """
+
+    @abstractmethod
+    async def start(self) -> ModelInfo:
+        """Load the model; called once, before anything else.
+
+        Raises `BackendUnavailableError` when it cannot be loaded, with what to do about it.
+        """
+
+    @abstractmethod
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        """Deltas of all choices, each choice's in order, its last one with a `finish_reason`.
+
+        Closing the generator is the only cancel: it aborts the request and frees its memory.
+        """
+
+    @abstractmethod
+    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of `text`; special tokens written in it are recognised.
+
+        `add_special_tokens` adds what the tokenizer adds by itself (a BOS, say).
+        """
+
+    @abstractmethod
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """Text of `token_ids`, special tokens written out."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Unload the model and free its memory. Requests in flight fail."""

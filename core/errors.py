@@ -1,0 +1,122 @@
+"""Every error this server answers with, one tree, free of any web framework.
+
+    ServingError 500
+    ├── InvalidRequestError 400
+    │   ├── ContextLengthExceededError
+    │   └── UnsupportedParameterError
+    ├── AuthenticationError 401
+    ├── ModelNotFoundError 404
+    ├── RequestTooLargeError 413
+    ├── QueueFullError 429
+    ├── BackendUnavailableError 503
+    └── EngineDeadError 503
+
+On the wire each becomes `{"error": {"message", "type", "param", "code"}}`, the shape of
+https://platform.openai.com/docs/guides/error-codes.
+"""
+
+from typing import Any, ClassVar
+
+
+class ServingError(Exception):
+    """A request failed; `message` is written for the person who sent it."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str | None] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.param))
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """OpenAI's error object."""
+        return {
+            "error": {
+                "message": _encodable(self.message),
+                "type": self.type,
+                "param": self.param and _encodable(self.param),
+                "code": self.code,
+            }
+        }
+
+
+def _encodable(text: str) -> str:
+    """A client's text may hold half a surrogate pair, which has no UTF-8 form."""
+    return text.encode(errors="replace").decode()
+
+
+def _rebuild(cls: type[ServingError], message: str, param: str | None) -> ServingError:
+    return cls(message, param=param)
+
+
+class InvalidRequestError(ServingError):
+    """The request itself is wrong; sending it again will not help."""
+
+    status = 400
+    type = "invalid_request_error"
+    code: ClassVar[str | None] = None
+
+
+class ContextLengthExceededError(InvalidRequestError):
+    """The prompt leaves no room in the model's context."""
+
+    code = "context_length_exceeded"
+
+
+class UnsupportedParameterError(InvalidRequestError):
+    """The request asks for something this server or engine cannot do."""
+
+    code = "unsupported_parameter"
+
+
+class AuthenticationError(ServingError):
+    """No API key, or one that is not known."""
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class ModelNotFoundError(ServingError):
+    """The request names a model that is not served."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "model_not_found"
+
+
+class RequestTooLargeError(ServingError):
+    """The body is larger than the config allows."""
+
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+
+class QueueFullError(ServingError):
+    """Too many requests are waiting; try again later."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+
+class BackendUnavailableError(ServingError):
+    """The model is not loaded: still loading, failed, or its library is missing."""
+
+    status = 503
+    type = "server_error"
+    code = "backend_unavailable"
+
+
+class EngineDeadError(ServingError):
+    """The engine that ran this request is gone."""
+
+    status = 503
+    type = "server_error"
+    code = "engine_dead"

@@ -1,0 +1,71 @@
+"""The contract of reasoning and tool-call formats.
+
+A format describes a syntax and makes one parser a choice. The law of every parser: however the
+text is cut into `feed` calls, the joined parts are the same; nothing is lost, no fragment of a tag
+leaks, nothing raises; what cannot be parsed comes back as content.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.types import Part
+
+
+class Parser(ABC):
+    """Turns the text of one choice into parts, as it arrives."""
+
+    @abstractmethod
+    def feed(self, text: str) -> list[Part]:
+        """Parts that are certain now; text that could still become a tag is held back."""
+
+    @abstractmethod
+    def finish(self) -> list[Part]:
+        """What was held back, when the text has ended. Called once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How a stretch of text begins that belongs to the tool parser, and how it ends.
+
+    `opens_with`: characters of which one must follow `start` (white space aside) for this to be a
+    call rather than prose about one. Empty: anything may follow.
+    """
+
+    start: str
+    end: str
+    opens_with: str = ""
+
+
+class ReasoningFormat(ABC):
+    """A syntax for thinking aloud, registered by name."""
+
+    @abstractmethod
+    def matches(self, template: str) -> bool:
+        """Whether a model with this chat template writes this format."""
+
+    @abstractmethod
+    def starts_inside(self, prompt: str) -> bool:
+        """Whether generation after this rendered prompt begins inside reasoning."""
+
+    @abstractmethod
+    def parser(self, *, inside: bool, spans: Sequence[Span] = ()) -> Parser:
+        """A parser for one choice: text to `ReasoningDelta` and `ContentDelta`.
+
+        `inside`: generation starts in reasoning. `spans`: stretches to pass on as content
+        untouched, wherever they stand.
+        """
+
+
+class ToolFormat(ABC):
+    """A syntax for tool calls, registered by name."""
+
+    spans: tuple[Span, ...]
+
+    @abstractmethod
+    def matches(self, template: str) -> bool:
+        """Whether a model with this chat template writes this format."""
+
+    @abstractmethod
+    def parser(self) -> Parser:
+        """A parser for one choice: text to `ToolCallDelta` and `ContentDelta`."""

@@ -1,0 +1,169 @@
+"""What the bodies of all generation routes share: sampling fields, usage, the error object.
+
+Unknown request fields are kept aside and reported by name, never an error: clients send each
+other's extensions. Sampling names have the aliases that SillyTavern and TabbyAPI users send.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+
+def _zero_is_off(value: Any) -> Any:
+    return 0 if value == -1 else value
+
+
+def _minus_one_is_none(value: Any) -> Any:
+    return None if value == -1 else value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def aliased(name: str, *aliases: str) -> Any:
+    """A field that is None unless sent, under any of these names; the first one sent counts."""
+    return Field(default=None, validation_alias=AliasChoices(name, *aliases))
+
+
+class StreamOptions(BaseModel):
+    """`stream_options` of OpenAI."""
+
+    include_usage: bool = False
+
+
+class GenerationBody(BaseModel):
+    """Fields that chat and text completions have in common."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, populate_by_name=True)
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=128)] = 1
+    user: str | None = None
+
+    max_tokens: Annotated[int, Field(ge=1)] | None = aliased(
+        "max_completion_tokens", "max_tokens", "max_new_tokens", "max_length", "n_predict"
+    )
+    min_tokens: Annotated[int, Field(ge=0)] | None = aliased("min_tokens", "min_length")
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0), BeforeValidator(_zero_is_off)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = aliased(
+        "repetition_penalty", "rep_pen", "repeat_penalty"
+    )
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    seed: Annotated[
+        Annotated[int, Field(ge=-(2**63), lt=2**64)] | None, BeforeValidator(_minus_one_is_none)
+    ] = aliased("seed", "sampler_seed")
+    stop: Annotated[list[str] | None, Field(max_length=64), BeforeValidator(_listed)] = aliased(
+        "stop", "stop_sequence", "stopping_strings"
+    )
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = aliased("ignore_eos", "ban_eos_token")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_unset(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {name: value for name, value in data.items() if value is not None}
+        return data
+
+    def sampling_fields(self) -> dict[str, Any]:
+        """The `SamplingParams` fields this request sets, without those left to the defaults."""
+        fields = {
+            name: getattr(self, name)
+            for name in _SAMPLING_FIELDS
+            if getattr(self, name) is not None
+        }
+        if "stop" in fields:
+            fields["stop"] = tuple(s for s in fields["stop"] if s)
+        if "stop_token_ids" in fields:
+            fields["stop_token_ids"] = tuple(fields["stop_token_ids"])
+        return fields
+
+    def unknown_fields(self) -> list[str]:
+        """Names of fields sent that this server does not know and that are not switched off."""
+        known = _alias_names(type(self))
+        extra: Mapping[str, Any] = self.model_extra or {}
+        return sorted(
+            name for name, value in extra.items() if name not in known and not _is_off(value)
+        )
+
+
+def _is_off(value: Any) -> bool:
+    """Whether a client says with this value that it does not use the setting."""
+    if isinstance(value, bool | int | float):
+        return value is False or (value is not True and value in (0, 1, -1))
+    return value in ("", "[]", [], {})
+
+
+_SAMPLING_FIELDS = (
+    "max_tokens",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+)
+
+
+def _alias_names(body: type[BaseModel]) -> set[str]:
+    names: set[str] = set()
+    for field in body.model_fields.values():
+        if isinstance(field.validation_alias, AliasChoices):
+            names.update(str(choice) for choice in field.validation_alias.choices)
+    return names
+
+
+class PromptTokensDetails(BaseModel):
+    """Where prompt tokens came from."""
+
+    cached_tokens: int
+
+
+class Usage(BaseModel):
+    """Token counts of one request: the prompt once, the completions of all choices summed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class ErrorObject(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """OpenAI's error answer."""
+
+    error: ErrorObject
+
+
+FinishReason = Literal["stop", "length", "tool_calls"]

@@ -1,0 +1,39 @@
+"""Bodies of `/v1/models` and `/health`."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class ModelCard(BaseModel):
+    """One served model. `context_length` is None until the model is loaded."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "enginebay"
+    backend: str
+    state: Literal["loading", "ready", "failed"]
+    context_length: int | None = None
+
+
+class ModelList(BaseModel):
+    """All served models."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class ModelHealth(BaseModel):
+    """How one model is."""
+
+    state: Literal["loading", "ready", "failed"]
+    progress: float
+    error: str | None
+
+
+class Health(BaseModel):
+    """`ok`: every model answers; `loading`: not yet; `degraded`: some failed; `failed`: all did."""
+
+    status: Literal["ok", "loading", "degraded", "failed"]
+    models: dict[str, ModelHealth]

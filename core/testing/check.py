@@ -1,0 +1,173 @@
+"""`check_backend()`: does a backend keep the promises of the contract?
+
+The promises, numbered as in `docs/architecture.md`:
+
+1. deltas of one choice in order; exactly one, its last, has a `finish_reason`
+2. `text` is whole characters and joins to the decoded completion, without stop strings and
+   end-of-sequence tokens
+3. closing the iterator aborts within a step; aborting an unknown id is no error
+4. one prefill per request, whatever `n` is
+5. a request that is refused fails alone
+6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
+7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+from core.backend import Backend
+from core.engine import Engine, EngineBackend
+from core.errors import EngineDeadError, ServingError
+from core.testing.params import check_params
+from core.testing.probe import GREEDY, BrokenPromiseError, Probe, WatchedEngine, expect
+
+Check = Callable[[Probe], Awaitable[None]]
+
+
+async def check_backend(
+    create: Callable[[], Backend | Engine],
+    *,
+    prompt: str = "Hello, how are you?",
+    max_tokens: int = 12,
+    timeout: float = 120,  # noqa: ASYNC109  (of one check, not of the whole)
+) -> None:
+    """Raise `BrokenPromiseError` naming every promise that is broken.
+
+    `create` makes a backend, or an engine, which is then run in an `EngineBackend` and watched
+    more closely. A check that takes longer than `timeout` seconds counts as a hang. The model
+    should have more than `max_tokens` tokens to say to `prompt`.
+    """
+    made = create()
+    watched = WatchedEngine(made) if isinstance(made, Engine) else None
+    backend = EngineBackend(lambda: watched) if watched else made
+    assert isinstance(backend, Backend)
+    info = await backend.start()
+    probe = Probe(backend, info, watched, prompt, max_tokens)
+    broken: list[str] = []
+    try:
+        for promise, check in _CHECKS:
+            try:
+                async with asyncio.timeout(timeout):
+                    await check(probe)
+            except BrokenPromiseError as error:
+                broken.append(str(error))
+            except TimeoutError:
+                broken.append(f"promise {promise}: {check.__name__} hangs")
+            except Exception as error:
+                broken.append(f"promise {promise}: {type(error).__name__}: {error}")
+    finally:
+        await backend.close()
+    if broken:
+        raise BrokenPromiseError("\n".join(broken))
+
+
+async def check_order(probe: Probe) -> None:
+    """Promise 1, with one choice and with three."""
+    for n in (1, 3):
+        for choice in await probe.run(await probe.request(n=n)):
+            reasons = [delta.finish_reason for delta in choice.deltas if delta.finish_reason]
+            expect(len(reasons) == 1, 1, f"{len(reasons)} finish reasons in a choice of n={n}")
+            expect(choice.last.finish_reason is not None, 1, "a delta came after the finish")
+
+
+async def check_text(probe: Probe) -> None:
+    """Promise 2, against `detokenize`."""
+    choice = await probe.generate()
+    token_ids = choice.token_ids
+    if choice.last.finish_reason == "stop":
+        token_ids = token_ids[:-1]  # the end-of-sequence token
+    decoded = await probe.backend.detokenize(token_ids)
+    expect(choice.text == decoded, 2, f"text {choice.text!r} is not the decoded {decoded!r}")
+    expect(bool(decoded), 2, "the model said nothing; use another prompt")
+
+
+async def check_stop_strings(probe: Probe) -> None:
+    """Promises 2 and 7: stop strings, wherever they begin inside a token."""
+    if not probe.supports("stop"):
+        return
+    whole = (await probe.generate()).text
+    for start in range(1, min(len(whole) - 1, 12)):
+        stop = whole[start : start + 3]
+        choice = await probe.generate(replace(GREEDY, stop=(stop,)))
+        expected = whole[: whole.index(stop)]
+        expect(choice.text == expected, 2, f"stop {stop!r} gave {choice.text!r}, not {expected!r}")
+        expect(choice.last.finish_reason == "stop", 7, f"stop {stop!r} did not end the choice")
+        expect(choice.last.stop_reason == stop, 7, f"stop_reason is {choice.last.stop_reason!r}")
+
+
+async def check_abort(probe: Probe) -> None:
+    """Promise 3: what was aborted says no more, and leaves room for others."""
+    endless = replace(
+        GREEDY, max_tokens=probe.info.context_length, ignore_eos=probe.supports("ignore_eos")
+    )
+    for _ in range(20):
+        request = await probe.request(endless)
+        async with aclosing(probe.backend.generate(request)) as deltas:
+            async for _delta in deltas:
+                break
+    if probe.watched:
+        probe.watched.abort_request("never-heard-of")
+    await probe.generate()
+    if probe.watched:
+        spoke = probe.watched.spoke_after_abort
+        expect(not spoke, 3, f"{len(spoke)} of 20 requests went on after their abort")
+
+
+async def check_prefill(probe: Probe) -> None:
+    """Promise 4: the first delta accounts for the prompt, once."""
+    request = await probe.request(n=3)
+    choices = await probe.run(request)
+    deltas = [delta for choice in choices for delta in choice.deltas]
+    accounted = sum(delta.prefill_tokens + delta.cached_tokens for delta in deltas)
+    prompt = len(request.prompt_token_ids)
+    expect(
+        accounted == prompt,
+        4,
+        f"prefill_tokens and cached_tokens are {accounted} for a prompt of {prompt} with n=3",
+    )
+
+
+async def check_refusal(probe: Probe) -> None:
+    """Promise 5: a prompt that does not fit fails, its neighbour does not."""
+    neighbour = asyncio.create_task(probe.generate())
+    request = await probe.request()
+    too_long = request.prompt_token_ids * (probe.info.context_length + 1)
+    refused = replace(request, prompt_token_ids=too_long[: probe.info.context_length + 1])
+    try:
+        await probe.run(refused)
+    except EngineDeadError:
+        expect(False, 5, "a prompt that does not fit killed the engine")
+    except ServingError as error:
+        expect(error.status < 500, 5, f"a prompt that does not fit is a {type(error).__name__}")
+    else:
+        expect(False, 5, "a prompt longer than the context was accepted")
+    await neighbour
+
+
+async def check_death(probe: Probe) -> None:
+    """Promise 6; the backend is closed afterwards."""
+    running = asyncio.create_task(probe.run(await probe.request(n=2)))
+    later = await probe.request()
+    await asyncio.sleep(0)
+    await probe.backend.close()
+    with suppress(EngineDeadError):
+        await running
+    try:
+        await probe.run(later)
+    except EngineDeadError:
+        return
+    expect(False, 6, "a closed backend accepted a request")
+
+
+_CHECKS: tuple[tuple[int, Check], ...] = (
+    (1, check_order),
+    (2, check_text),
+    (2, check_stop_strings),
+    (3, check_abort),
+    (4, check_prefill),
+    (5, check_refusal),
+    (7, check_params),
+    (6, check_death),
+)

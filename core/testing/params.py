@@ -1,0 +1,128 @@
+"""Promise 7: every sampling param a backend does not disown has an effect."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from core.testing.probe import GREEDY, Probe, expect
+from core.types import SamplingParams
+
+SAMPLED = SamplingParams(temperature=1.0, seed=7)
+
+
+async def check_params(probe: Probe) -> None:
+    """Try each param in a way that shows on any model.
+
+    `presence_penalty` is not tried: it moves one token by 2 at most, which need not show.
+    """
+    for names, check in _CHECKS:
+        if probe.supports(*names):
+            await check(probe)
+
+
+async def _max_tokens(probe: Probe) -> None:
+    choice = await probe.generate(replace(GREEDY, max_tokens=3))
+    expect(len(choice.token_ids) == 3, 7, f"max_tokens=3 gave {len(choice.token_ids)} tokens")
+    expect(choice.last.finish_reason == "length", 7, "max_tokens did not finish with 'length'")
+
+
+async def _stop_token_ids(probe: Probe) -> None:
+    token_ids = (await probe.generate()).token_ids
+    stop = token_ids[1]
+    choice = await probe.generate(replace(GREEDY, stop_token_ids=(stop,)))
+    expected = token_ids[: token_ids.index(stop) + 1]
+    expect(choice.token_ids == expected, 7, f"stop_token_ids gave {choice.token_ids}")
+    expect(choice.last.stop_reason == stop, 7, f"stop_reason is {choice.last.stop_reason!r}")
+    text = await probe.backend.detokenize(expected[:-1])
+    expect(choice.text == text, 7, f"the stop token shows in the text {choice.text!r}")
+
+
+async def _greedy(probe: Probe) -> None:
+    first, second = await probe.generate(), await probe.generate()
+    expect(first.token_ids == second.token_ids, 7, "temperature=0 gave two different answers")
+
+
+async def _hot(probe: Probe) -> None:
+    answers = {
+        (await probe.generate(SamplingParams(temperature=5.0, seed=seed))).token_ids
+        for seed in range(4)
+    }
+    expect(len(answers) > 1, 7, "temperature=5 gave the same answer four times")
+
+
+async def _seed(probe: Probe) -> None:
+    request = await probe.request(SAMPLED, n=2)
+    alone = await probe.run(request)
+    again = await probe.run(await probe.request(SAMPLED, n=2))
+    for first, second in zip(alone, again, strict=True):
+        expect(first.token_ids == second.token_ids, 7, "the same seed gave different answers")
+
+
+def _narrowed(narrow: SamplingParams) -> Callable[[Probe], Awaitable[None]]:
+    """A setting so narrow that only the likeliest token is left."""
+
+    async def check(probe: Probe) -> None:
+        greedy = await probe.generate()
+        sampled = await probe.generate(replace(narrow, temperature=3.0))
+        expect(greedy.token_ids == sampled.token_ids, 7, f"{narrow} is not greedy")
+
+    return check
+
+
+async def _logit_bias(probe: Probe) -> None:
+    token_ids = (await probe.generate()).token_ids
+    forced = token_ids[1]
+    bias = replace(GREEDY, max_tokens=3, logit_bias={forced: 100.0})
+    choice = await probe.generate(bias)
+    expect(choice.token_ids[0] == forced, 7, "logit_bias=100 did not force a token")
+    banned = await probe.generate(replace(GREEDY, logit_bias={token_ids[0]: -100.0}))
+    expect(banned.token_ids[0] != token_ids[0], 7, "logit_bias=-100 did not ban a token")
+
+
+async def _frequency_penalty(probe: Probe) -> None:
+    # +100 forces one token; every repetition costs it 2, so it must give way in the end.
+    forced = (await probe.generate()).token_ids[1]
+    sampling = replace(GREEDY, max_tokens=90, logit_bias={forced: 100.0}, frequency_penalty=2.0)
+    choice = await probe.generate(sampling)
+    expect(len(set(choice.token_ids)) > 1, 7, "frequency_penalty=2 let a token repeat for ever")
+
+
+async def _repetition_penalty(probe: Probe) -> None:
+    plain = await probe.generate(replace(GREEDY, max_tokens=40))
+    other = await probe.generate(replace(GREEDY, max_tokens=40, repetition_penalty=5.0))
+    expect(plain.token_ids != other.token_ids, 7, "repetition_penalty=5 changed nothing")
+
+
+async def _min_tokens(probe: Probe) -> None:
+    # A stop token that would end the answer at once must wait for min_tokens.
+    first = (await probe.generate()).token_ids[0]
+    choice = await probe.generate(replace(GREEDY, stop_token_ids=(first,), min_tokens=3))
+    expect(len(choice.token_ids) > 3, 7, f"min_tokens=3 gave {len(choice.token_ids)} tokens")
+
+
+async def _logprobs(probe: Probe) -> None:
+    choice = await probe.generate(replace(GREEDY, max_tokens=4, logprobs=3))
+    entries = [entry for delta in choice.deltas for entry in delta.logprobs or ()]
+    expect(len(entries) == 4, 7, f"{len(entries)} logprobs for 4 tokens")
+    for entry in entries:
+        values = [top.logprob for top in entry.top]
+        expect(0 < len(values) <= 3, 7, f"{len(values)} top logprobs, not 3")
+        expect(values == sorted(values, reverse=True), 7, "top logprobs are not best first")
+        expect(values[0] == entry.logprob, 7, "the greedy token is not the likeliest one")
+        expect(entry.logprob <= 0, 7, "a log probability is positive")
+
+
+_CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] = (
+    (("max_tokens",), _max_tokens),
+    (("stop_token_ids",), _stop_token_ids),
+    (("temperature",), _greedy),
+    (("temperature",), _hot),
+    (("seed",), _seed),
+    (("top_k", "temperature"), _narrowed(SamplingParams(top_k=1))),
+    (("top_p", "temperature"), _narrowed(SamplingParams(top_p=1e-6))),
+    (("min_p", "temperature"), _narrowed(SamplingParams(min_p=1.0))),
+    (("logit_bias",), _logit_bias),
+    (("logit_bias", "frequency_penalty"), _frequency_penalty),
+    (("repetition_penalty",), _repetition_penalty),
+    (("min_tokens", "stop_token_ids"), _min_tokens),
+    (("logprobs",), _logprobs),
+)

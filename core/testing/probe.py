@@ -1,0 +1,130 @@
+"""What the checks of `check_backend` are made of."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+
+from core.backend import Backend
+from core.engine import Engine
+from core.errors import ServingError
+from core.types import Delta, GenerationRequest, ModelInfo, SamplingParams
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+class BrokenPromiseError(AssertionError):
+    """A backend does not keep the contract; the message says how."""
+
+
+def expect(kept: bool, promise: int, message: str) -> None:
+    """Raise unless `kept`."""
+    if not kept:
+        raise BrokenPromiseError(f"promise {promise}: {message}")
+
+
+class WatchedEngine(Engine):
+    """Passes everything on to an engine and remembers what a backend's user cannot see."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.info = engine.info
+        self.aborted: set[str] = set()
+        self.spoke_after_abort: set[str] = set()
+
+    def add_request(self, request: GenerationRequest) -> None:
+        self._engine.add_request(request)
+
+    def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
+        """Pass on, watching for requests that were aborted before this step."""
+        for request_id, item in self._engine.step():
+            if request_id in self.aborted:
+                self.spoke_after_abort.add(request_id)
+            yield request_id, item
+
+    def abort_request(self, request_id: str) -> None:
+        self._engine.abort_request(request_id)
+        self.aborted.add(request_id)
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._engine.tokenize(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        return self._engine.detokenize(token_ids)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+@dataclass
+class Choice:
+    """Everything one choice gave."""
+
+    deltas: list[Delta] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """All text."""
+        return "".join(delta.text for delta in self.deltas)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All tokens sampled, an end-of-sequence token included."""
+        return tuple(itertools.chain.from_iterable(delta.token_ids for delta in self.deltas))
+
+    @property
+    def last(self) -> Delta:
+        """The delta that should have the `finish_reason`."""
+        return self.deltas[-1]
+
+
+class Probe:
+    """A started backend and a prompt to try it with."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        info: ModelInfo,
+        watched: WatchedEngine | None,
+        prompt: str,
+        max_tokens: int,
+    ) -> None:
+        self.backend = backend
+        self.info = info
+        self.watched = watched
+        self.max_tokens = max_tokens
+        self._prompt = prompt
+        self._numbers = itertools.count()
+
+    def supports(self, *names: str) -> bool:
+        """Whether the backend claims to honour these sampling params."""
+        return not self.info.unsupported & set(names)
+
+    async def request(
+        self, sampling: SamplingParams = GREEDY, *, n: int = 1, prompt: str | None = None
+    ) -> GenerationRequest:
+        """A request with an id of its own, for `max_tokens` tokens unless it says otherwise."""
+        token_ids = await self.backend.tokenize(prompt or self._prompt, add_special_tokens=True)
+        if sampling.max_tokens is None:
+            sampling = replace(sampling, max_tokens=self.max_tokens)
+        return GenerationRequest(
+            request_id=f"check-{next(self._numbers)}",
+            prompt_token_ids=tuple(token_ids),
+            sampling=sampling,
+            n=n,
+        )
+
+    async def run(self, request: GenerationRequest) -> list[Choice]:
+        """Run a request to its end."""
+        choices = [Choice() for _ in range(request.n)]
+        async with aclosing(self.backend.generate(request)) as deltas:
+            async for delta in deltas:
+                expect(0 <= delta.index < request.n, 1, f"there is no choice {delta.index}")
+                choices[delta.index].deltas.append(delta)
+        return choices
+
+    async def generate(self, sampling: SamplingParams = GREEDY) -> Choice:
+        """Run one choice to its end."""
+        choice = (await self.run(await self.request(sampling)))[0]
+        expect(bool(choice.deltas), 1, "a request ended without a single delta")
+        return choice

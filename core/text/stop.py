@@ -1,0 +1,45 @@
+"""Stop strings over streamed text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+def longest_overlap(text: str, pattern: str) -> int:
+    """Length of the longest proper prefix of `pattern` that `text` ends with."""
+    for length in range(min(len(text), len(pattern) - 1), 0, -1):
+        if text.endswith(pattern[:length]):
+            return length
+    return 0
+
+
+@dataclass(slots=True)
+class StopStrings:
+    """Finds the earliest stop string in the text of one completion.
+
+    Text that could be the beginning of a stop string is held back. `found` is the stop string that
+    was met, after which nothing more comes out.
+    """
+
+    strings: Sequence[str]
+    found: str | None = None
+    _held: str = field(default="", init=False)
+
+    def feed(self, text: str) -> str:
+        """The text that is certain to stand before any stop string."""
+        if self.found is not None:
+            return ""
+        text = self._held + text
+        matches = [(at + len(s), at, s) for s in self.strings if (at := text.find(s)) >= 0]
+        if matches:
+            # The one that ends first, as if the text had come character by character.
+            _, at, self.found = min(matches)
+            self._held = ""
+            return text[:at]
+        hold = max((longest_overlap(text, s) for s in self.strings), default=0)
+        self._held = text[len(text) - hold :]
+        return text[: len(text) - hold]
+
+    def finish(self) -> str:
+        """What was held back and turned out to be no stop string."""
+        text, self._held = self._held, ""
+        return text

@@ -1,0 +1,168 @@
+"""What crosses between the endpoint layer and an engine: frozen, picklable dataclasses.
+
+No HTTP, no messages, no tools, no `stream`: an engine sees prompt tokens and sampling params,
+and answers with deltas. New fields get defaults, so that no plugin breaks.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+EngineFinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How to choose tokens. Names and meanings are those of OpenAI and vLLM.
+
+    `max_tokens`: None means up to the model's context length.
+    `temperature`: 0 is greedy. `top_k`: 0 is off. `min_p`: relative to the likeliest token.
+    `repetition_penalty`: over prompt and completion, 1 is off (Keskar et al., 2019, CTRL).
+    `logprobs`: None is off, k asks for each token's logprob and the k likeliest beside it, taken
+    from the model's own distribution, before penalties, bias and temperature.
+    `seed`: the same seed gives the same tokens, whatever else is in the batch.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt, prefilled once, decoded into `n` choices with indices 0 to n - 1."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams = SamplingParams()
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One candidate token and its natural-log probability."""
+
+    token_id: int
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A generated token, its natural-log probability and the likeliest candidates, best first."""
+
+    token_id: int
+    token: str
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What choice `index` gained.
+
+    `text` is whole characters. `token_ids` are all tokens sampled since the choice's last delta,
+    an end-of-sequence token included although it has no text. `logprobs` (when asked for) has one
+    entry a token that is part of the completion's text. `finish_reason` is set on a choice's last
+    delta only; `stop_reason` then says which stop string or stop token id it was, None for the
+    end-of-sequence token. On the first delta of a request, and there only, `prefill_tokens` are the
+    prompt tokens that were computed and `cached_tokens` those the engine still had; together they
+    are the prompt, whatever `n` is.
+    """
+
+    index: int = 0
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: EngineFinishReason | None = None
+    stop_reason: str | int | None = None
+    prefill_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What the endpoint layer must know of a loaded model.
+
+    `context_length`: tokens of prompt and completion together.
+    `longest_token`: characters of the longest token, so that a prompt that cannot fit is refused
+    before it is tokenized.
+    `chat_template`: Jinja source, or None for a model that has none.
+    `special_tokens`: template variables such as `bos_token`, as text.
+    `defaults`: sampling defaults that the model brings along (`generation_config.json`).
+    `unsupported`: `SamplingParams` fields that this engine cannot honour.
+    """
+
+    context_length: int
+    vocab_size: int
+    longest_token: int = 256
+    chat_template: str | None = None
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    unsupported: frozenset[str] = frozenset()
+
+
+ReportProgress = Callable[[str, float], None]
+"""`report(stage, fraction)`: how far loading is, from 0 to 1; may be called on any thread."""
+
+
+def no_progress(stage: str, fraction: float) -> None:
+    """A `ReportProgress` for callers who do not watch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """What a backend's `create` gets: one entry of `models` in the config.
+
+    `path` is absolute when it names something on disk. `options` has been validated by the option
+    class the backend registered with, if any.
+    """
+
+    name: str
+    path: str
+    options: Any = None
+    report_progress: ReportProgress = no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """Text of the answer; `logprobs` of the tokens it is made of, when asked for."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Text the model thinks aloud before or between its answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of tool call number `index` of its choice.
+
+    The first piece has the `name`; later ones only more `arguments` (JSON text). `id` is the
+    collector's to give.
+    """
+
+    index: int
+    name: str | None = None
+    arguments: str = ""
+    id: str | None = None
+
+
+Part = ContentDelta | ReasoningDelta | ToolCallDelta

@@ -1,0 +1,46 @@
+"""Everything a plugin author imports.
+
+    from enginebay import hookimpl
+
+    @hookimpl
+    def register_backends(register):
+        register("mine", create)
+
+`docs/plugins.md` shows a whole backend; `core.testing.check_backend` tells whether it keeps its
+promises.
+"""
+
+from core.backend import Backend as Backend
+from core.engine import Engine as Engine
+from core.engine import EngineBackend as EngineBackend
+from core.errors import AuthenticationError as AuthenticationError
+from core.errors import BackendUnavailableError as BackendUnavailableError
+from core.errors import ContextLengthExceededError as ContextLengthExceededError
+from core.errors import EngineDeadError as EngineDeadError
+from core.errors import InvalidRequestError as InvalidRequestError
+from core.errors import ModelNotFoundError as ModelNotFoundError
+from core.errors import QueueFullError as QueueFullError
+from core.errors import RequestTooLargeError as RequestTooLargeError
+from core.errors import ServingError as ServingError
+from core.errors import UnsupportedParameterError as UnsupportedParameterError
+from core.hookspecs import hookimpl as hookimpl
+from core.parsing import Parser as Parser
+from core.parsing import ReasoningFormat as ReasoningFormat
+from core.parsing import Span as Span
+from core.parsing import ToolFormat as ToolFormat
+from core.registers import BackendRegister as BackendRegister
+from core.registers import Register as Register
+from core.text.detokenizer import Detokenizer as Detokenizer
+from core.text.stop import StopStrings as StopStrings
+from core.types import BackendSettings as BackendSettings
+from core.types import ContentDelta as ContentDelta
+from core.types import Delta as Delta
+from core.types import GenerationRequest as GenerationRequest
+from core.types import ModelInfo as ModelInfo
+from core.types import Part as Part
+from core.types import ReasoningDelta as ReasoningDelta
+from core.types import ReportProgress as ReportProgress
+from core.types import SamplingParams as SamplingParams
+from core.types import TokenLogprob as TokenLogprob
+from core.types import ToolCallDelta as ToolCallDelta
+from core.types import TopLogprob as TopLogprob

@@ -1,0 +1,225 @@
+"""Whatever is sent: a 4xx with OpenAI's error object, and a server that still answers."""
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import ServeScripted
+from tests.support import Server
+
+USER = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+
+
+@pytest.fixture
+def server(serve_scripted: ServeScripted) -> Server:
+    return serve_scripted(["ok"], engine={"context_length": 64})
+
+
+def check(response: httpx2.Response, status: int = 400) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return error
+
+
+def still_answers(server: Server) -> None:
+    answer = server.openai.chat.completions.create(model="scripted", messages=USER)  # type: ignore[arg-type]
+    assert answer.choices[0].message.content == "ok"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [{"role": "user"}, 3]}, "messages[1]"),
+        ({"messages": [{"role": "robot", "content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{"content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None),
+        ({"messages": USER, "n": 0}, "n"),
+        ({"messages": USER, "n": -1}, "n"),
+        ({"messages": USER, "n": 1000}, "n"),
+        ({"messages": USER, "n": "many"}, "n"),
+        ({"messages": USER, "temperature": -1}, "temperature"),
+        ({"messages": USER, "temperature": "hot"}, "temperature"),
+        ({"messages": USER, "top_p": 1.5}, "top_p"),
+        ({"messages": USER, "top_k": -7}, "top_k"),
+        ({"messages": USER, "max_tokens": 0}, "max_tokens"),
+        ({"messages": USER, "max_tokens": -3}, "max_tokens"),
+        ({"messages": USER, "max_tokens": 1.5}, "max_tokens"),
+        ({"messages": USER, "logprobs": True, "top_logprobs": 100}, "top_logprobs"),
+        ({"messages": USER, "top_logprobs": 2}, "top_logprobs"),
+        ({"messages": USER, "presence_penalty": 3}, "presence_penalty"),
+        ({"messages": USER, "logit_bias": {"x": 1}}, None),
+        ({"messages": USER, "logit_bias": {"1": 101}}, None),
+        ({"messages": USER, "stop": [1, 2]}, None),
+        ({"messages": USER, "stop": ["a"] * 65}, "stop"),
+        ({"messages": USER, "seed": 2**70}, None),
+        ({"messages": USER, "tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"messages": USER, "tools": {}}, "tools"),
+        ({"messages": USER, "tool_choice": "required"}, "tool_choice"),
+        ({"messages": USER, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": USER, "stream": "maybe"}, "stream"),
+        ({"messages": USER, "stream_options": []}, "stream_options"),
+    ],
+)
+def test_wrong_chat_bodies(server: Server, body: Any, param: str | None) -> None:
+    error = check(server.http.post(CHAT, json=body))
+    if param:
+        assert error["param"] is not None
+        assert error["param"].startswith(param)
+    still_answers(server)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"prompt": ""},
+        {"prompt": []},
+        {"prompt": [[]]},
+        {"prompt": [""]},
+        {"prompt": {}},
+        {"prompt": 3},
+        {"prompt": [-1]},
+        {"prompt": [2**40]},
+        {"prompt": [1, "a"]},
+        {"prompt": "x" * 64},
+        {"prompt": [120] * 64},
+        {"prompt": "x", "logprobs": 100},
+        {"prompt": "x", "max_tokens": 0},
+    ],
+)
+def test_wrong_completion_bodies(server: Server, body: Any) -> None:
+    check(server.http.post(TEXT, json=body))
+    still_answers(server)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b'"text"',
+        b"null",
+        b'{"messages": [}',
+        b"\xff\xfe\x00",
+        b'{"messages": [{"role": "user", "content": "\xff"}]}',
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"model": "\\ud800", "messages": [{"role": "user", "content": "x"}]}',
+        b'{"messages": [{"role": "user", "content": "hi"}], "temperature": NaN}',
+        b'{"messages": [{"role": "user", "content": "hi"}], "temperature": Infinity}',
+        b'{"messages": [{"role": "user", "content": "hi"}], "seed": ' + b"9" * 5000 + b"}",
+        b"[" * 100_000,
+        b'{"messages":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    ],
+)
+def test_broken_json(server: Server, content: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = server.http.post(CHAT, content=content, headers=headers)
+    check(response, 404 if b"model" in content else 400)
+    still_answers(server)
+
+
+def test_a_missing_content_type_is_forgiven(server: Server) -> None:
+    content = json.dumps({"messages": USER}).encode()
+    assert server.http.post(CHAT, content=content).status_code == 200
+    error = check(
+        server.http.post(
+            CHAT, content=content, headers={"Content-Type": "application/x-www-form-urlencoded"}
+        )
+    )
+    assert "Content-Type: application/json" in error["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_longer_than_the_context(server: Server, stream: bool) -> None:
+    body = {"messages": [{"role": "user", "content": "x" * 64}], "stream": stream}
+    error = check(server.http.post(CHAT, json=body))
+    assert error["code"] == "context_length_exceeded"
+    assert "maximum context length is 64 tokens" in error["message"]
+
+
+def test_ten_megabytes(server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": "x" * 10_000_000}]}
+    assert check(server.http.post(CHAT, json=body))["code"] == "context_length_exceeded"
+    still_answers(server)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_bodies_over_the_limit(serve_scripted: ServeScripted, chunked: bool) -> None:
+    server = serve_scripted(["ok"], server={"max_request_bytes": 1000})
+    content = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+    pieces = (content[at : at + 100] for at in range(0, len(content), 100))
+    response = server.http.post(
+        CHAT,
+        content=pieces if chunked else content,
+        headers={"Content-Type": "application/json"},
+    )
+    assert check(response, 413)["code"] == "request_too_large"
+    still_answers(server)
+
+
+def test_openai_exceptions(server: Server) -> None:
+    # MLC-5 VLLM-8
+    with pytest.raises(openai.NotFoundError, match="available: scripted"):
+        server.openai.chat.completions.create(model="nobody", messages=USER)  # type: ignore[arg-type]
+    with pytest.raises(openai.BadRequestError) as caught:
+        server.openai.chat.completions.create(model="scripted", messages=[])
+    assert caught.value.param == "messages"
+
+
+def test_unknown_routes_and_methods(server: Server) -> None:
+    assert "no route" in check(server.http.get("/v1/nothing"), 404)["message"]
+    assert "does not take" in check(server.http.get(CHAT), 405)["message"]
+    check(server.http.get("/v1/models/nobody"), 404)
+
+
+def test_unknown_fields_are_named(serve_scripted: ServeScripted) -> None:
+    body = {"messages": USER, "mirostat_mode": 2, "dry_multiplier": 0, "typical_p": 1, "seed": -1}
+    server = serve_scripted(["ok"])
+    response = server.http.post(CHAT, json=body)
+    assert response.status_code == 200
+    assert response.headers["x-unsupported-params"] == "mirostat_mode"
+    response = server.http.post(CHAT, json={"messages": USER, "temperature": 0.5})
+    assert response.headers["x-unsupported-params"] == "temperature"
+
+
+def test_unknown_fields_are_refused_when_strict(serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], server={"strict_params": True})
+    error = check(server.http.post(CHAT, json={"messages": USER, "mirostat_mode": 2}))
+    assert error["code"] == "unsupported_parameter"
+    assert "mirostat_mode" in error["message"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    "model n stream temperature top_p top_k min_p seed stop logit_bias tools tool_choice logprobs "
+    "top_logprobs max_tokens stop_token_ids response_format chat_template_kwargs user".split()
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(FIELDS, JSON, max_size=3), JSON | st.just(USER))
+def test_any_json_is_answered(server: Server, fields: dict[str, Any], messages: Any) -> None:
+    content = json.dumps({"messages": messages, **fields})
+    headers = {"Content-Type": "application/json"}
+    response = server.http.post(CHAT, content=content, headers=headers)
+    assert response.status_code == 200 or 400 <= response.status_code < 500
+    if response.status_code != 200:
+        check(response, response.status_code)

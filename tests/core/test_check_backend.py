@@ -1,0 +1,187 @@
+"""`check_backend` passes for an engine that keeps its promises, and fails for each broken one."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.testing import BrokenPromiseError, ScriptedEngine, check_backend
+from core.testing.scripted import END_OF_SEQUENCE
+from enginebay import Delta, Engine, EngineBackend, GenerationRequest, SamplingParams, ServingError
+
+PIECES = ["Hi", " the", "re,", " how", " are", " you", "?", " ok"]
+Steps = Iterable[tuple[str, Delta | ServingError]]
+
+
+def engine() -> ScriptedEngine:
+    return ScriptedEngine(PIECES)
+
+
+async def test_scripted_engine_keeps_every_promise() -> None:
+    await check_backend(engine)
+
+
+async def test_a_backend_is_checked_too() -> None:
+    await check_backend(lambda: EngineBackend(engine))
+
+
+class TwoFinishReasons(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            yield request_id, item
+            if isinstance(item, Delta) and item.finish_reason:
+                yield request_id, item
+
+
+class NoFinishReason(ScriptedEngine):
+    """Its last delta says nothing: whoever waits for it waits for ever."""
+
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            yield request_id, replace(item, finish_reason=None)
+
+
+class WrongIndex(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            yield request_id, replace(item, index=item.index + 1)
+
+
+class LosesText(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            yield request_id, replace(item, text=item.text.replace("e", ""))
+
+
+class ShowsEndOfSequence(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            text = item.text + "</s>" * (END_OF_SEQUENCE in item.token_ids)
+            yield request_id, replace(item, text=text)
+
+
+class ShowsStopString(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            stop = item.stop_reason if isinstance(item.stop_reason, str) else ""
+            yield request_id, replace(item, text=item.text + stop)
+
+
+class IgnoresAbort(ScriptedEngine):
+    def abort_request(self, request_id: str) -> None:
+        pass
+
+
+class AbortOfUnknownFails(ScriptedEngine):
+    def abort_request(self, request_id: str) -> None:
+        if all(choice.request.request_id != request_id for choice in self._choices):
+            raise KeyError(request_id)
+        super().abort_request(request_id)
+
+
+class PrefillsEveryChoice(ScriptedEngine):
+    def _prefill(self, request: GenerationRequest) -> int:
+        first = request.request_id not in self._prefilled
+        return super()._prefill(request) * request.n if first else 0
+
+
+class RefusalKills(ScriptedEngine):
+    """Notices in `step` what it should have refused in `add_request`."""
+
+    def add_request(self, request: GenerationRequest) -> None:
+        short = request.prompt_token_ids[: self.info.context_length - 1]
+        self._too_long = len(request.prompt_token_ids) > len(short)
+        super().add_request(replace(request, prompt_token_ids=short))
+
+    def step(self) -> Steps:
+        if self._too_long:
+            raise RuntimeError("out of memory")
+        return super().step()
+
+
+class TakesTooLongPrompts(ScriptedEngine):
+    def add_request(self, request: GenerationRequest) -> None:
+        short = request.prompt_token_ids[: self.info.context_length - 1]
+        super().add_request(replace(request, prompt_token_ids=short))
+
+
+class DropsParams(ScriptedEngine):
+    """Claims to honour everything and honours what a script can."""
+
+    def __init__(self, script: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(script, **kwargs)
+        self.info = replace(self.info, unsupported=frozenset())
+
+
+class IgnoresMaxTokens(ScriptedEngine):
+    def add_request(self, request: GenerationRequest) -> None:
+        sampling = replace(request.sampling, max_tokens=None)
+        super().add_request(replace(request, sampling=sampling))
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (TwoFinishReasons, 1),
+        (NoFinishReason, 1),
+        (WrongIndex, 1),
+        (LosesText, 2),
+        (ShowsEndOfSequence, 2),
+        (ShowsStopString, 2),
+        (IgnoresAbort, 3),
+        (AbortOfUnknownFails, 3),
+        (PrefillsEveryChoice, 4),
+        (RefusalKills, 5),
+        (TakesTooLongPrompts, 5),
+        (DropsParams, 7),
+        (IgnoresMaxTokens, 7),
+    ],
+)
+async def test_a_broken_engine_is_told_which_promise_it_breaks(
+    broken: type[ScriptedEngine], promise: int
+) -> None:
+    def create() -> Engine:
+        if broken is ShowsEndOfSequence:
+            return broken(["Hi"])
+        return broken(lambda prompt, index: itertools.cycle(PIECES))
+
+    with pytest.raises(BrokenPromiseError, match=f"promise {promise}: "):
+        await check_backend(create, max_tokens=9, timeout=2)
+
+
+class SilentAfterClose(EngineBackend):
+    """Once closed it neither answers nor fails."""
+
+    closed = False
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        if self.closed:
+            await asyncio.Event().wait()
+        async for delta in super().generate(request):
+            yield delta
+
+    async def close(self) -> None:
+        self.closed = True
+        await super().close()
+
+
+async def test_a_dead_backend_must_say_so() -> None:
+    with pytest.raises(BrokenPromiseError, match="promise 6: check_death hangs"):
+        await check_backend(lambda: SilentAfterClose(engine), timeout=2)
+
+
+async def test_every_sampling_param_is_tried_or_disowned() -> None:
+    """A param added to `SamplingParams` must get a check."""
+    from core.testing.params import _CHECKS
+
+    tried = {name for names, _ in _CHECKS for name in names} | {"stop"}
+    not_tried = {"presence_penalty", "ignore_eos"}
+    assert tried | not_tried == set(SamplingParams.__dataclass_fields__)

@@ -1,0 +1,106 @@
+"""A real server on a real port, and plugins that exist for one test."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from openai import AsyncOpenAI, OpenAI
+import uvicorn
+from core.config.schema import Config
+
+from core.app import create_app
+from core.plugins import Plugins
+from core.testing import ScriptedEngine
+from core.types import BackendSettings
+from enginebay import Backend, Engine, EngineBackend
+
+REPOSITORY = Path(__file__).parents[1]
+DEMO_MODEL = REPOSITORY / "demo" / "model"
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
+        self.up.set()
+
+
+@dataclass
+class Server:
+    """A running server and clients for it."""
+
+    url: str
+    app: Any
+    loop: asyncio.AbstractEventLoop
+    openai: OpenAI
+    http: httpx2.Client
+
+    def async_openai(self) -> AsyncOpenAI:
+        """To be closed by whoever asks for it."""
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the server's event loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(120)
+
+
+@contextmanager
+def serve(config: Config, plugins: Plugins, *, wait: bool = True) -> Iterator[Server]:
+    """Run the app in a thread of its own until the block ends."""
+    app = create_app(config, plugins)
+    server = _Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=2))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert server.up.wait(60)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        assert server.loop
+        url = f"http://127.0.0.1:{port}"
+        with (
+            OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+            httpx2.Client(base_url=url, timeout=60) as http,
+        ):
+            running = Server(url, app, server.loop, client, http)
+            if wait:
+                running.run(app.state.models.wait_until_loaded())
+            yield running
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def plugins_with(**backends: Callable[[BackendSettings], Backend]) -> Plugins:
+    """The built-in plugins, and these backends beside them."""
+    plugins = Plugins()
+    for name, create in backends.items():
+        plugins.backends(name, create)
+    return plugins
+
+
+def engine_backend(create: Callable[[], Engine]) -> Callable[[BackendSettings], Backend]:
+    """A `create` for a register: this engine on a thread of its own."""
+    return lambda settings: EngineBackend(create)
+
+
+def scripted(
+    script: Callable[[str, int], Sequence[str]] | Sequence[str], **kwargs: Any
+) -> Callable[[BackendSettings], Backend]:
+    """A `create` for a register: an engine that says this."""
+    return engine_backend(lambda: ScriptedEngine(script, **kwargs))
+
+
+def scripted_config(**model: Any) -> Config:
+    """One model, `scripted`, on the backend `scripted`."""
+    server = model.pop("server", {})
+    entry = {"name": "scripted", "backend": "scripted", "path": ".", **model}
+    return Config.model_validate({"models": [entry], "server": server})

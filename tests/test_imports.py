@@ -1,0 +1,86 @@
+"""Who may import whom (`docs/architecture.md`), read from the source."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
+OURS = {"core", "backends", "parsers", "enginebay"}
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield node.module or ""
+
+
+def top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=str)
+def test_core_imports_no_backend_no_parser_no_engine_library(path: Path) -> None:
+    assert not {top(m) for m in imports(path)} & ({"backends", "parsers"} | ENGINE_LIBRARIES)
+
+
+@pytest.mark.parametrize("path", modules("backends") + modules("parsers"), ids=str)
+def test_adapters_import_only_the_public_face_and_their_own_package(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    assert {top(m) for m in imports(path)} & OURS <= {"enginebay", own}
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=str)
+def test_web_framework_stays_at_the_edge(path: Path) -> None:
+    relative = path.relative_to(ROOT / "core")
+    if {"fastapi", "starlette"} & {top(m) for m in imports(path)}:
+        assert relative.parts[0] in ("api", "app.py", "auth.py")
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=str)
+def test_pydantic_stays_in_bodies_and_config(path: Path) -> None:
+    relative = path.relative_to(ROOT / "core")
+    if "pydantic" in {top(m) for m in imports(path)}:
+        wire = relative.as_posix() in ("chat/compose.py", "chat/compose_text.py", "api/sse.py")
+        assert relative.parts[0] in ("schemas", "config") or wire
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=str)
+def test_only_the_plugin_modules_touch_pluggy(path: Path) -> None:
+    if "pluggy" in {top(m) for m in imports(path)}:
+        assert path.name in ("plugins.py", "hookspecs.py")
+
+
+def test_the_server_starts_without_any_engine_library() -> None:
+    """Every module of core, and the built-in plugins, in a fresh interpreter."""
+    names = [
+        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for p in modules("core")
+    ]
+    names += ["enginebay", "backends", "parsers"]
+    code = (
+        "import importlib, sys\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        f"assert not {ENGINE_LIBRARIES!r} & set(sys.modules), set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_the_face_is_exact() -> None:
+    """`enginebay` re-exports from core and holds nothing else."""
+    tree = ast.parse((ROOT / "enginebay.py").read_text(encoding="utf-8"))
+    body = [node for node in tree.body if not isinstance(node, ast.Expr)]
+    assert all(isinstance(node, ast.ImportFrom) for node in body)
+    names = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.asname == alias.name for alias in names)
