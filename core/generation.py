@@ -4,6 +4,7 @@ Chat and text completions, streamed and whole, all read the same updates.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from core.models import LoadedModel
 from core.plugins import Plugins
 from core.schemas.common import FinishReason
 from core.types import Delta, GenerationRequest, Part
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,28 @@ class Generation:
             self.counter.add_prompt(request)
             streams.append(self._run(request, first))
             first += request.n
-        async with aclosing(merge(streams)) as updates:
-            async for update in updates:
-                yield update
+        outcome = "aborted"
+        try:
+            async with aclosing(merge(streams)) as updates:
+                async for update in updates:
+                    yield update
+            outcome = "finished"
+        except Exception as error:
+            outcome = f"failed: {error}"
+            raise
+        finally:
+            self._log(outcome)
+
+    def _log(self, outcome: str) -> None:
+        usage = self.counter.usage
+        logger.info(
+            "%s %s: %d prompt and %d completion tokens, %s",
+            self.model.name,
+            self.requests[0].request_id,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            outcome,
+        )
 
     async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
         collectors = [self._new_collector() for _ in range(request.n)]

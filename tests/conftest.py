@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import Server, plugins_with, scripted, scripted_config, serve
+from core.config.schema import Config
+from core.plugins import Plugins
+from tests.support import DEMO_MODEL, Server, plugins_with, scripted, scripted_config, serve
 
 ServeScripted = Callable[..., Server]
 
@@ -19,3 +21,16 @@ def serve_scripted() -> Iterator[ServeScripted]:
             return stack.enter_context(serve(scripted_config(**model), plugins))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[Server]:
+    """The shipped demo model on the backend `hf`, as a newcomer's first start has it."""
+    model = {
+        "name": "enginebay-demo",
+        "backend": "hf",
+        "path": str(DEMO_MODEL),
+        "options": {"device": "cpu", "threads": 1},
+    }
+    with serve(Config.model_validate({"models": [model]}), Plugins()) as server:
+        yield server

@@ -2,22 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
-from openai import AsyncOpenAI, OpenAI
 import uvicorn
-from core.config.schema import Config
+from openai import AsyncOpenAI, OpenAI
 
 from core.app import create_app
+from core.config.schema import Config
 from core.plugins import Plugins
 from core.testing import ScriptedEngine
 from core.types import BackendSettings
-from enginebay import Backend, Engine, EngineBackend
+from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
 
 REPOSITORY = Path(__file__).parents[1]
 DEMO_MODEL = REPOSITORY / "demo" / "model"
@@ -97,6 +97,34 @@ def scripted(
 ) -> Callable[[BackendSettings], Backend]:
     """A `create` for a register: an engine that says this."""
     return engine_backend(lambda: ScriptedEngine(script, **kwargs))
+
+
+class InlineBackend(Backend):
+    """A scripted engine stepped on the event loop: a delta a piece, none ever merged."""
+
+    def __init__(self, engine: ScriptedEngine) -> None:
+        self._engine = engine
+
+    async def start(self) -> ModelInfo:
+        return self._engine.info
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self._engine.add_request(request)
+        unfinished = request.n
+        while unfinished:
+            for _, delta in self._engine.step():
+                assert isinstance(delta, Delta)
+                unfinished -= delta.finish_reason is not None
+                yield delta
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._engine.tokenize(text, add_special_tokens=add_special_tokens)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return self._engine.detokenize(token_ids)
+
+    async def close(self) -> None:
+        pass
 
 
 def scripted_config(**model: Any) -> Config:

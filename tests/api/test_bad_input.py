@@ -209,8 +209,27 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
-    "model n stream temperature top_p top_k min_p seed stop logit_bias tools tool_choice logprobs "
-    "top_logprobs max_tokens stop_token_ids response_format chat_template_kwargs user".split()
+    [
+        "model",
+        "n",
+        "stream",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "logit_bias",
+        "tools",
+        "tool_choice",
+        "logprobs",
+        "top_logprobs",
+        "max_tokens",
+        "stop_token_ids",
+        "response_format",
+        "chat_template_kwargs",
+        "user",
+    ]
 )
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from core.testing import ScriptedEngine
 from tests.conftest import ServeScripted
+from tests.support import InlineBackend, plugins_with, scripted_config, serve
 
 HELLO = ["Hel", "lo ", "there"]
 USER = [{"role": "user", "content": "hi"}]
@@ -137,7 +139,7 @@ def test_tool_calls(serve_scripted: ServeScripted, size: int) -> None:
     create = server.openai.chat.completions.create
     choice = create(model="scripted", messages=USER, tools=TOOLS).choices[0]
     assert choice.finish_reason == "tool_calls"
-    assert choice.message.content == "Let me see.\n"
+    assert choice.message.content == "\n\nLet me see.\n"
     calls: Any = choice.message.tool_calls
     assert [json.loads(call.function.arguments) for call in calls] == [
         {"city": "Oslo"},
@@ -159,13 +161,14 @@ def test_tool_calls(serve_scripted: ServeScripted, size: int) -> None:
     ]
 
 
-def test_tool_call_deltas(serve_scripted: ServeScripted) -> None:
+def test_tool_call_deltas() -> None:
     """Name and id once, arguments as they form, an index for every call."""
-    server = serve_scripted(list(CALL), reasoning="think", tools="hermes")
-    stream = server.openai.chat.completions.create(
-        model="scripted", messages=USER, tools=TOOLS, stream=True
-    )
-    pieces: Any = [c for chunk in stream for c in chunk.choices[0].delta.tool_calls or []]
+    plugins = plugins_with(scripted=lambda settings: InlineBackend(ScriptedEngine(list(CALL))))
+    with serve(scripted_config(reasoning="think", tools="hermes"), plugins) as server:
+        stream = server.openai.chat.completions.create(
+            model="scripted", messages=USER, tools=TOOLS, stream=True
+        )
+        pieces: Any = [c for chunk in stream for c in chunk.choices[0].delta.tool_calls or []]
     for index in (0, 1):
         first, *rest = [piece for piece in pieces if piece.index == index]
         assert (first.function.name, first.type) == ("get_weather", "function")
@@ -182,7 +185,7 @@ def test_tools_are_off_without_tools_or_with_choice_none(serve_scripted: ServeSc
         choice = create(model="scripted", messages=USER, **options).choices[0]
         assert choice.finish_reason == "stop"
         assert choice.message.tool_calls is None
-        assert choice.message.content == CALL.partition("\n\n")[2]
+        assert choice.message.content == CALL.partition("</think>")[2]
 
 
 def test_tool_choice_none_hides_the_tools(serve_scripted: ServeScripted) -> None:

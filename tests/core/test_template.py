@@ -1,0 +1,87 @@
+"""Chat templates as models ship them."""
+
+from typing import Any
+
+import pytest
+
+from core.chat.prompt import template_messages
+from core.chat.template import TEMPLATES_FOLDER, ChatTemplate, TemplateError, template_path
+from core.schemas.chat import Message
+
+MESSAGES: list[Any] = [{"role": "user", "content": "hi <b>"}]
+
+
+def render(source: str, messages: Any = MESSAGES, **options: Any) -> str:
+    return ChatTemplate(source, {"bos_token": "<s>"}).render(messages, **options)
+
+
+def test_what_templates_use() -> None:
+    # TAB-38 TAB-41
+    assert render("{{ bos_token }}{{ messages[0].content }}") == "<s>hi <b>"
+    assert render("{{ {'a': 'é<'} | tojson }}") == '{"a": "é<"}'
+    assert render("{{ {'b': 1, 'a': 2} | tojson(indent=1) }}") == '{\n "b": 1,\n "a": 2\n}'
+    assert (
+        render("{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}")
+        == "1"
+    )
+    assert len(render("{{ strftime_now('%Y') }}")) == 4
+    assert render("{% generation %}a{% endgeneration %}b") == "ab"
+    assert render("a\n{% if true %}\nb\n{% endif %}\n") == "a\nb\n"
+    assert render("{{ tools[0].x }}", tools=[{"x": 1}]) == "1"
+    assert render("{{ add_generation_prompt }}", add_generation_prompt=False) == "False"
+
+
+def test_variables_do_not_replace_the_messages() -> None:
+    variables = {"messages": [], "mood": "fine"}
+    assert render("{{ messages | length }}{{ mood }}", variables=variables) == "1fine"
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ raise_exception('no system please') }}", "no system please"),
+        ("{{ messages[0].content + 1 }}", "refused"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{{ messages.append(1) }}", "refused"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_what_a_template_refuses(source: str, message: str) -> None:
+    # TAB-48 VLLM-26
+    with pytest.raises(TemplateError, match=message) as caught:
+        render(source)
+    assert caught.value.status == 400
+
+
+def test_a_template_that_does_not_compile_says_where() -> None:
+    with pytest.raises(TemplateError, match="line 2"):
+        render("\n{% if %}")
+
+
+def test_the_roles_a_template_knows() -> None:
+    messages = [Message(role="developer", content="x")]
+    assert template_messages(messages, knows_developer=False)[0]["role"] == "system"
+    assert template_messages(messages, knows_developer=True)[0]["role"] == "developer"
+    assert ChatTemplate("{% if m.role == 'developer' %}{% endif %}", {}).knows_developer_role
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES_FOLDER.glob("*.jinja")), ids=lambda p: p.stem)
+def test_shipped_templates(path: Any) -> None:
+    messages = [
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="Hello"),
+        Message(role="assistant", content="Hi"),
+        Message(role="user", content="Bye"),
+    ]
+    text = render(path.read_text(encoding="utf-8"), template_messages(messages))
+    positions = [text.index(part) for part in ("Be brief.", "Hello", "Hi", "Bye")]
+    assert positions == sorted(positions)
+    assert "assistant" in text[positions[-1] :]
+
+
+def test_templates_are_found_by_path_and_by_name(tmp_path: Any) -> None:
+    own = tmp_path / "own.jinja"
+    own.write_text("x", encoding="utf-8")
+    assert template_path("own.jinja", tmp_path) == own
+    assert template_path("chatml", tmp_path) == TEMPLATES_FOLDER / "chatml.jinja"
+    assert template_path("nothing", tmp_path) is None
