@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from core.backend import Backend
 from core.chat.template import ChatTemplate, template_path
 from core.config.check import validated_options
-from core.config.schema import Config, ModelConfig
+from core.config.schema import Config, ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, ModelNotFoundError
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
@@ -206,11 +206,6 @@ class Models:
         """Unload every model."""
         for model in self.all():
             await model.close()
-
-
-def resolved_path(path: str, base: Path) -> str:
-    """`path` made absolute, relative to the config's folder; a URL stays as it is."""
-    return path if "://" in path else str(base / Path(path).expanduser())
 
 
 Format = TypeVar("Format", ReasoningFormat, ToolFormat)

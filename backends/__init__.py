@@ -1,0 +1,37 @@
+"""The engines that come with Enginebay, registered through the same door as any plugin's.
+
+Importing this package imports no engine library: that happens when a model is started.
+"""
+
+from backends.hf.options import HFOptions
+from enginebay import (
+    Backend,
+    BackendRegister,
+    BackendSettings,
+    BackendUnavailableError,
+    Engine,
+    EngineBackend,
+    hookimpl,
+)
+
+
+@hookimpl
+def register_backends(register: BackendRegister) -> None:
+    """`backend: hf` runs any causal language model of transformers."""
+    register("hf", create_hf, HFOptions)
+
+
+def create_hf(settings: BackendSettings) -> Backend:
+    """A backend on torch and transformers; both are imported on its own thread, by `start()`."""
+    return EngineBackend(lambda: _start_hf(settings))
+
+
+def _start_hf(settings: BackendSettings) -> Engine:
+    try:
+        from backends.hf.loading import load_engine
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"the hf backend needs torch and transformers ({error}); "
+            "install it with: pip install 'enginebay[hf]'"
+        ) from error
+    return load_engine(settings)

@@ -1,0 +1,124 @@
+"""A model folder, looked at before anything big is imported or read: is all of it there?"""
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from enginebay import BackendUnavailableError
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "tekken.json",
+)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files of one model. Every error is a `BackendUnavailableError` that names the path."""
+
+    path: Path
+
+    def check(self) -> None:
+        """Raise for what is missing or damaged; reads the headers of the weights only."""
+        if not self.path.exists():
+            raise self.unavailable(
+                "there is no such folder; give the path of a downloaded model "
+                "(hf download NAME --local-dir FOLDER)"
+            )
+        if not self.path.is_dir():
+            raise self.unavailable("this is a file; the hf backend loads a model's whole folder")
+        if not (self.path / "config.json").is_file():
+            raise self.unavailable("the folder has no config.json, so it is no transformers model")
+        if not any((self.path / name).is_file() for name in _TOKENIZER_FILES):
+            raise self.unavailable(
+                "the folder has no tokenizer (tokenizer.json); copy it from the original model"
+            )
+        if not self.weight_files:
+            raise self.unavailable(
+                "the folder has no weights (*.safetensors); the download is not complete"
+            )
+        for file in self.weight_files:
+            if not file.is_file():
+                raise self.unavailable(f"{file.name} is missing; the download is not complete")
+        _ = self.config, self.generation_config, self.tensors
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """`config.json`."""
+        return self._read_json("config.json")
+
+    @cached_property
+    def generation_config(self) -> dict[str, Any]:
+        """`generation_config.json`, empty if there is none."""
+        name = "generation_config.json"
+        return self._read_json(name) if (self.path / name).is_file() else {}
+
+    @cached_property
+    def weight_files(self) -> list[Path]:
+        """The files that transformers will read the weights from."""
+        for kind in ("model.safetensors", "pytorch_model.bin"):
+            if (self.path / kind).is_file():
+                return [self.path / kind]
+            if (self.path / f"{kind}.index.json").is_file():
+                shards = self._read_json(f"{kind}.index.json").get("weight_map", {})
+                return [self.path / name for name in sorted(set(shards.values()))]
+        return []
+
+    @cached_property
+    def tensors(self) -> list[tuple[str, int]]:
+        """Number format (as safetensors writes it) and element count of every stored tensor.
+
+        Empty for a checkpoint that is not in safetensors.
+        """
+        files = [file for file in self.weight_files if file.suffix == ".safetensors"]
+        return [tensor for file in files for tensor in self._read_header(file)]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Size of the weights on disk."""
+        return sum(file.stat().st_size for file in self.weight_files)
+
+    def unavailable(self, reason: str) -> BackendUnavailableError:
+        """An error about this model."""
+        return BackendUnavailableError(f"cannot load the model in {self.path}: {reason}")
+
+    def damaged(self, file: Path, detail: object) -> BackendUnavailableError:
+        """An error about a file that cannot be read."""
+        return self.unavailable(f"{file.name} is damaged ({detail}); download it again")
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        file = self.path / name
+        try:
+            content = json.loads(file.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise self.damaged(file, error) from error
+        if not isinstance(content, dict):
+            raise self.damaged(file, "not a JSON object")
+        return content
+
+    def _read_header(self, file: Path) -> Iterator[tuple[str, int]]:
+        # https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, the data.
+        try:
+            with file.open("rb") as stream:
+                (length,) = struct.unpack("<Q", stream.read(8))
+                size = file.stat().st_size
+                if length > size:
+                    raise ValueError("the file ends within its header")
+                header = json.loads(stream.read(length))
+            tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+            end = 8 + length + max((entry["data_offsets"][1] for entry in tensors), default=0)
+            if size != end:
+                raise ValueError(f"{size} bytes where {end} are expected")
+            yield from [(entry["dtype"], prod(entry["shape"])) for entry in tensors]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+            raise self.damaged(file, error) from error

@@ -1,0 +1,96 @@
+"""The tokens of one choice become deltas: text, stop strings, logprobs, the end."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from enginebay import Delta, Detokenizer, GenerationRequest, StopStrings, TokenLogprob
+
+
+class Completion:
+    """One choice of a request, fed token by token; its last delta has the `finish_reason`."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        index: int,
+        *,
+        max_tokens: int,
+        eos_token_ids: frozenset[int],
+        decode: Callable[[Sequence[int]], str],
+    ) -> None:
+        params = request.sampling
+        self._index = index
+        self._max_tokens = max_tokens
+        self._min_tokens = params.min_tokens
+        self._eos_token_ids = eos_token_ids
+        self._ignore_eos = params.ignore_eos
+        self._stop_token_ids = frozenset(params.stop_token_ids)
+        self._detokenizer = Detokenizer(decode)
+        self._stops = StopStrings(params.stop)
+        self._held = _HeldLogprobs() if params.logprobs is not None else None
+        self._tokens = 0
+
+    def append(self, token_id: int, logprob: TokenLogprob | None = None) -> Delta:
+        """What the choice gained by this token."""
+        self._tokens += 1
+        text = ""
+        finish_reason: Literal["stop", "length"] | None = None
+        stop_reason: str | int | None = None
+        if token_id in self._stop_token_ids:
+            finish_reason, stop_reason = "stop", token_id
+        elif token_id in self._eos_token_ids and not self._ignore_eos:
+            finish_reason = "stop"
+        else:
+            text = self._feed(token_id, logprob)
+            if self._tokens >= self._max_tokens:
+                finish_reason = "length"
+        if finish_reason:
+            text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
+        if self._stops.found is not None:
+            finish_reason, stop_reason = "stop", self._stops.found
+        return Delta(
+            index=self._index,
+            text=text,
+            token_ids=(token_id,),
+            logprobs=self._release(text, finished=finish_reason is not None),
+            finish_reason=finish_reason,
+            stop_reason=stop_reason,
+        )
+
+    def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
+        if token_id in self._eos_token_ids:  # ignored as an end, and still no text
+            return ""
+        text = self._detokenizer.feed(token_id)
+        if self._held and logprob:
+            self._held.add(logprob, text)
+        return self._stops.feed(text) if self._tokens >= self._min_tokens else text
+
+    def _release(self, text: str, *, finished: bool) -> tuple[TokenLogprob, ...] | None:
+        if self._held is None:
+            return None
+        cut_off = self._stops.found is not None
+        return tuple(self._held.release(text, everything=finished and not cut_off))
+
+
+class _HeldLogprobs:
+    """Entries that wait until text of their token is out.
+
+    So a token that a stop string cuts off entirely has no entry, and one cut in the middle has.
+    """
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[int, TokenLogprob]] = deque()  # with where its text starts
+        self._fed = 0
+        self._released = 0
+
+    def add(self, entry: TokenLogprob, text: str) -> None:
+        self._entries.append((self._fed, entry))
+        self._fed += len(text)
+
+    def release(self, text: str, *, everything: bool) -> list[TokenLogprob]:
+        self._released += len(text)
+        released = []
+        while self._entries and (everything or self._entries[0][0] < self._released):
+            released.append(self._entries.popleft()[1])
+        return released

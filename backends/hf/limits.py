@@ -1,0 +1,57 @@
+"""What a model accepts; everything else is refused before it can harm other requests."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from enginebay import ContextLengthExceededError, GenerationRequest, InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes of a model and of the batch it runs in."""
+
+    context_length: int
+    vocab_size: int
+    max_rows: int
+
+    def check(self, request: GenerationRequest) -> None:
+        """Raise an `InvalidRequestError` for a request that cannot run."""
+        prompt, sampling = request.prompt_token_ids, request.sampling
+        if not prompt:
+            raise InvalidRequestError("the prompt is empty", param="prompt")
+        if len(prompt) >= self.context_length:
+            raise ContextLengthExceededError(
+                f"This model's maximum context length is {self.context_length} tokens. However, "
+                f"your prompt has {len(prompt)} tokens, which leaves no room for an answer. "
+                "Please shorten it.",
+                param="prompt",
+            )
+        if not 1 <= request.n <= self.max_rows:
+            raise InvalidRequestError(
+                f"n is {request.n}, and this model decodes 1 to {self.max_rows} choices together",
+                param="n",
+            )
+        if sampling.max_tokens is not None and sampling.max_tokens < 1:
+            raise InvalidRequestError("max_tokens must be at least 1", param="max_tokens")
+        if sampling.repetition_penalty <= 0:
+            raise InvalidRequestError(
+                "repetition_penalty must be above 0", param="repetition_penalty"
+            )
+        self._check_tokens(prompt, "prompt")
+        self._check_tokens(sampling.logit_bias, "logit_bias")
+        self._check_tokens(sampling.stop_token_ids, "stop_token_ids")
+
+    def max_tokens(self, request: GenerationRequest) -> int:
+        """How many tokens the completion may have: what is asked for, as far as it fits."""
+        room = self.context_length - len(request.prompt_token_ids)
+        asked = request.sampling.max_tokens
+        return room if asked is None else min(asked, room)
+
+    def _check_tokens(self, token_ids: Iterable[int], param: str) -> None:
+        for token_id in token_ids:
+            if not 0 <= token_id < self.vocab_size:
+                raise InvalidRequestError(
+                    f"{param} has the token id {token_id}; this model's go from 0 to "
+                    f"{self.vocab_size - 1}",
+                    param=param,
+                )

@@ -1,0 +1,99 @@
+"""Runs the model: one prompt alone, or one token of every row of a batch."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache, PreTrainedModel
+
+from backends.hf.cache import append, repeat, select
+
+
+class Batch:
+    """The cache of the rows that are decoded together, and how many tokens each has in it."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self._cache: Cache | None = None
+
+    @property
+    def cache(self) -> Cache:
+        """The cache; there must be rows."""
+        assert self._cache is not None
+        return self._cache
+
+    @property
+    def width(self) -> int:
+        """Tokens of the longest row; the others are padded to it on the left."""
+        return max(self.lengths, default=0)
+
+    def join(self, cache: Cache, length: int, rows: int) -> None:
+        """Add a prefilled prompt of `length` tokens, `rows` times."""
+        if rows > 1:
+            repeat(cache, rows)
+        if self._cache is None:
+            self._cache = cache
+        else:
+            append(self._cache, cache)
+        self.lengths += [length] * rows
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all rows but these, and with them the padding that nobody needs any more."""
+        if len(rows) == len(self.lengths):
+            return
+        old_width = self.width
+        self.lengths = [self.lengths[row] for row in rows]
+        if self._cache is None or not rows:
+            self._cache = None
+        else:
+            select(self._cache, torch.tensor(rows), crop=old_width - self.width)
+
+
+class ModelRunner:
+    """A loaded model. Logits come as float32 `[rows, vocabulary]`, on the model's device."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        model.train(False)
+        self._model = model
+        self.dtype = model.dtype
+        device: Any = model.get_input_embeddings().weight.device
+        # Weights offloaded to disk are on "meta"; accelerate then moves the inputs itself.
+        self._device: torch.device = torch.device("cpu") if device.type == "meta" else device
+        parameters = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in parameters
+        self._last_logits = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        # Purely recurrent models (mamba) name the cache so, and have no padding to be masked.
+        self._recurrent = "cache_params" in parameters
+
+    @torch.inference_mode()
+    def prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Cache]:
+        """Logits after a prompt, and the cache of its one row."""
+        cache = DynamicCache(config=self._model.config)
+        ids = torch.tensor([token_ids], device=self._device)
+        positions = torch.arange(len(token_ids), device=self._device)[None]
+        return self._forward(ids, torch.ones_like(ids), positions, cache), cache
+
+    @torch.inference_mode()
+    def decode(self, batch: Batch, token_ids: Sequence[int]) -> Tensor:
+        """Logits after one more token a row; the batch's cache grows by it."""
+        lengths = torch.tensor(batch.lengths, device=self._device)[:, None]
+        columns = torch.arange(batch.width + 1, device=self._device)
+        mask = (columns >= batch.width - lengths).long()
+        ids = torch.tensor(token_ids, device=self._device)[:, None]
+        logits = self._forward(ids, mask, lengths, batch.cache)
+        batch.lengths = [length + 1 for length in batch.lengths]
+        return logits
+
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> Tensor:
+        arguments: dict[str, Any] = dict(self._last_logits)
+        if self._recurrent:
+            arguments["cache_params"] = cache
+        else:
+            arguments.update(past_key_values=cache, attention_mask=mask)
+        if self._takes_positions:
+            arguments["position_ids"] = positions
+        output = self._model(input_ids=ids, use_cache=True, **arguments)
+        logits: Tensor = output.logits
+        return logits[:, -1].float()

@@ -1,0 +1,69 @@
+"""What sampling knows of a row."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from enginebay import SamplingParams
+
+
+@dataclass(slots=True, eq=False)
+class SamplerState:
+    """The sampling params of one row, its tokens so far and its own random numbers.
+
+    `end_token_ids` are the tokens that end the completion. The random numbers follow from the
+    seed and the choice's index alone, so that company in the batch changes nothing.
+    """
+
+    params: SamplingParams
+    prompt_token_ids: tuple[int, ...] = ()
+    index: int = 0
+    end_token_ids: frozenset[int] = frozenset()
+    tokens: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+    _random: random.Random = field(init=False)
+    _prompt_tokens: Tensor | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        seed = self.params.seed
+        self._random = random.Random(None if seed is None else f"{seed}/{self.index}")
+
+    def append(self, token_id: int) -> None:
+        """Note a sampled token."""
+        self.tokens += 1
+        self.counts[token_id] += 1
+
+    def uniform(self) -> float:
+        """The row's next random number, from 0 to below 1."""
+        return self._random.random()
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken, without chance."""
+        return self.params.temperature <= 0
+
+    @property
+    def must_go_on(self) -> bool:
+        """Whether `min_tokens` forbids the tokens that end the completion."""
+        return self.tokens < self.params.min_tokens
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether sampling goes by anything but the model's own logits."""
+        params = self.params
+        return bool(
+            params.repetition_penalty != 1
+            or params.presence_penalty
+            or params.frequency_penalty
+            or params.logit_bias
+            or self.must_go_on
+        )
+
+    def seen_tokens(self) -> Tensor:
+        """The distinct tokens of the prompt, then those of the completion; on the CPU."""
+        if self._prompt_tokens is None:
+            self._prompt_tokens = torch.tensor(sorted(set(self.prompt_token_ids)), dtype=torch.long)
+        return torch.cat((self._prompt_tokens, torch.tensor(list(self.counts), dtype=torch.long)))

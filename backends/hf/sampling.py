@@ -1,0 +1,96 @@
+"""From logits to tokens.
+
+Order: penalties, bias and forbidden ends, then temperature, top_k, top_p, min_p, then one draw by
+the inverse of the distribution function, with one random number of the row's own. A row's token
+does not depend on what other rows there are.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from backends.hf.penalties import change_logits
+from backends.hf.sampler_state import SamplerState
+from backends.hf.truncation import lowest_drawn
+from enginebay import TokenLogprob, TopLogprob
+
+_LOWEST_TEMPERATURE = 1e-6
+
+
+def sample(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
+    """One token id a row, `[rows]`, on the device of `logits` (float32 `[rows, vocabulary]`).
+
+    Temperature 0 takes the likeliest token, the lowest id of several.
+    """
+    logits = change_logits(logits, rows)
+    drawn = [index for index, row in enumerate(rows) if not row.is_greedy]
+    if not drawn:
+        return logits.argmax(-1)
+    if len(drawn) == len(rows):
+        return _draw(logits, rows)
+    tokens = logits.argmax(-1)
+    indices = torch.tensor(drawn, device=logits.device)
+    tokens[indices] = _draw(logits[indices], [rows[index] for index in drawn])
+    return tokens
+
+
+def _draw(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
+    scaled = _scale(logits, rows)
+    weights = scaled.exp()
+    weights[scaled < lowest_drawn(scaled, [row.params for row in rows])] = 0
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1:]
+    uniform = torch.tensor([row.uniform() for row in rows], dtype=logits.dtype)[:, None]
+    # A number that rounds to 1 must not point behind the last token that has any weight.
+    target = torch.minimum(
+        uniform.to(total.device) * total, total.nextafter(torch.zeros_like(total))
+    )
+    tokens = torch.searchsorted(cumulative, target, right=True)
+    return torch.where(total > 0, tokens, 0).squeeze(-1)
+
+
+def _scale(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
+    """Logits after temperature, each row's highest moved to 0 first, so that none overflows.
+
+    Where every token is forbidden, and for what is not a number, the result is minus infinity.
+    """
+    temperature = torch.tensor(
+        [max(row.params.temperature, _LOWEST_TEMPERATURE) for row in rows], dtype=logits.dtype
+    )
+    infinity = float("inf")
+    logits = logits.nan_to_num(nan=-infinity, neginf=-infinity)
+    scaled = (logits - logits.amax(-1, keepdim=True)) / temperature.to(logits.device)[:, None]
+    return scaled.nan_to_num_(nan=-infinity, neginf=-infinity)
+
+
+def logprobs(
+    logits: Tensor,
+    tokens: Tensor,
+    rows: Sequence[SamplerState],
+    token_text: Callable[[int], str],
+) -> list[TokenLogprob | None]:
+    """The sampled tokens' natural-log probabilities by the model itself, for rows that ask.
+
+    `logits` are the model's own, before anything that sampling does to them.
+    """
+    entries: list[TokenLogprob | None] = [None] * len(rows)
+    counts = {i: row.params.logprobs for i, row in enumerate(rows)}
+    asked = {i: min(count, logits.shape[-1]) for i, count in counts.items() if count is not None}
+    if not asked:
+        return entries
+    indices = torch.tensor(list(asked), device=logits.device)
+    distribution = logits[indices].log_softmax(-1)
+    sampled = tokens[indices]
+    chosen = distribution.gather(-1, sampled[:, None]).squeeze(-1).tolist()
+    likeliest = distribution.topk(max(asked.values()))
+    columns = zip(
+        asked.items(), sampled.tolist(), chosen, *map(Tensor.tolist, likeliest), strict=True
+    )
+    for (index, count), token, logprob, values, ids in columns:
+        top = [
+            TopLogprob(i, token_text(i), v)
+            for i, v in zip(ids[:count], values[:count], strict=True)
+        ]
+        entries[index] = TokenLogprob(token, token_text(token), logprob, tuple(top))
+    return entries

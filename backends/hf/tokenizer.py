@@ -1,0 +1,83 @@
+"""Text to tokens and back, from any thread."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol, cast
+
+from backends.hf.longest_token import UNBOUNDED, longest_token
+from enginebay import InvalidRequestError
+
+
+class TransformersTokenizer(Protocol):
+    """What is used of a tokenizer of transformers."""
+
+    chat_template: str | dict[str, str] | None
+    eos_token_id: int | None
+
+    def __len__(self) -> int: ...
+    def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]: ...
+    def decode(
+        self,
+        token_ids: Sequence[int],
+        *,
+        skip_special_tokens: bool,
+        clean_up_tokenization_spaces: bool,
+    ) -> str: ...
+    def get_vocab(self) -> dict[str, int]: ...
+
+
+class Tokenizer:
+    """A tokenizer of transformers with the two ways of calling it that a server needs.
+
+    Special tokens written in a text are recognised, and written out when decoded.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = cast(TransformersTokenizer, tokenizer)
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        if self._backend is not None:
+            # Left to itself transformers does this within `encode`: a change to a tokenizer that
+            # other threads are using, which fails with "Already borrowed".
+            self._backend.no_truncation()
+            self._backend.no_padding()
+        self.token_text = cache(lambda token_id: self.decode((token_id,)))
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of `token_ids`; ids that the tokenizer does not know have none."""
+        return self._tokenizer.decode(
+            list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The end-of-sequence token by the tokenizer's own account."""
+        return self._tokenizer.eos_token_id
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja source; the one called `default` where there are several."""
+        template = self._tokenizer.chat_template
+        return template.get("default") if isinstance(template, dict) else template
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """The tokens that chat templates name, as text."""
+        names = ("bos_token", "eos_token", "pad_token", "unk_token")
+        texts = {name: getattr(self._tokenizer, name, None) for name in names}
+        return {name: str(text) for name, text in texts.items() if text is not None}
+
+    @property
+    def longest_token(self) -> int:
+        """Characters that one token can stand for, at most."""
+        if self._backend is None:
+            return UNBOUNDED
+        return longest_token(self._tokenizer.get_vocab(), json.loads(self._backend.to_str()))

@@ -1,0 +1,111 @@
+"""`enginebay chat`: against a running server, or one that runs for this chat only."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.cli.console import fail, stderr
+from core.cli.settings import ConfigOption, KeyOption, load_plugins, require_valid
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+
+def chat(
+    message: Annotated[
+        str | None, typer.Argument(help="Ask this and leave; without it, a conversation.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="A running server.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of its models. [the first]")
+    ] = None,
+    path: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Load this model, for this chat only.")
+    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="The backend that loads it, with --path.")
+    ] = "hf",
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
+    api_key: KeyOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Chat in the terminal; the answer goes to stdout, all else to stderr."""
+    from openai import APIConnectionError, APIError
+
+    from core.cli.client import address, configured, connect, key_of, message_of
+    from core.cli.conversation import Conversation, loop
+
+    with ExitStack() as stack:
+        if path is not None:
+            url = stack.enter_context(private_server(path, backend))
+        elif url is None:
+            settings = configured(config)
+            url, api_key = address(settings), api_key or key_of(settings)
+        client = stack.enter_context(connect(url, api_key))
+        try:
+            name = model or _first_model(client, url)
+            conversation = Conversation(client, name, system)
+            if message is None and not sys.stdin.isatty():
+                message = sys.stdin.read().strip()
+            if message is None:
+                loop(conversation)
+            elif not conversation.ask(message):
+                raise typer.Exit(130)
+        except APIConnectionError:
+            fail(
+                f"nothing answers at {url}: start the server with `enginebay serve`, name a "
+                "running one with --url, or load a model for this chat with --path"
+            )
+        except APIError as error:
+            hint = "; name one with --api-key" if getattr(error, "status_code", 0) == 401 else ""
+            fail(f"{url} answers: {message_of(error)}{hint}")
+
+
+def _first_model(client: OpenAI, url: str) -> str:
+    for model in client.models.list():
+        return model.id
+    fail(f"the server at {url} has no model; add one under `models` in its config")
+
+
+@contextmanager
+def private_server(path: Path, backend: str) -> Iterator[str]:
+    """A server with one model on a free port of this machine, until the block ends; its URL."""
+    from core.app import create_app
+    from core.cli.loading import Loading
+    from core.cli.server import Server, listen, set_up_logging, url_of
+    from core.config.schema import Config, ModelConfig
+
+    name = path.absolute().name or "model"
+    config = Config(models=[ModelConfig(name=name, backend=backend, path=str(path))])
+    console = stderr()
+    set_up_logging("error", console)
+    plugins = load_plugins(config)
+    require_valid(config, plugins)
+    loading = Loading([name], console)
+    app = create_app(config, plugins, report_progress=loading.report)
+    loaded = threading.Event()
+
+    async def wait_for_model() -> None:
+        await app.state.models.wait_until_loaded()
+        loaded.set()
+
+    host = "127.0.0.1"
+    with listen(host, 0) as listening:
+        server = Server(app, "error", wait_for_model)
+        with server.in_thread(listening):
+            loading.start()
+            try:
+                loaded.wait()
+            finally:
+                loading.stop()
+            model = app.state.models.all()[0]
+            if model.state == "failed":
+                fail(f"the model at {path} cannot be loaded: {model.error}")
+            yield url_of(host, listening.getsockname()[1])

@@ -1,0 +1,49 @@
+"""Reaching a running server with the OpenAI SDK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from openai import APIError, OpenAI
+
+    from core.config.schema import Config
+
+
+def configured(path: Path | None) -> Config:
+    """The config to find the server by; defaults when there is no `config.yml` here."""
+    from core.cli.settings import read_config
+    from core.config.load import DEFAULT_PATH
+    from core.config.schema import Config
+
+    return read_config(path) if path or DEFAULT_PATH.exists() else Config()
+
+
+def address(config: Config) -> str:
+    """The URL of the server that runs with this config."""
+    from core.cli.server import url_of
+
+    return url_of(config.server.host, config.server.port)
+
+
+def key_of(config: Config) -> str | None:
+    """A key that the server with this config takes."""
+    keys = config.server.api_keys
+    return keys[0].get_secret_value() if keys else None
+
+
+def connect(url: str, api_key: str | None) -> OpenAI:
+    """A client; nothing is sent yet. `url` with or without `http://` and `/v1`."""
+    from openai import OpenAI
+
+    url = url if "://" in url else f"http://{url}"
+    base = url.rstrip("/").removesuffix("/v1") + "/v1"
+    return OpenAI(base_url=base, api_key=api_key or "none", max_retries=0)
+
+
+def message_of(error: APIError) -> str:
+    """What the server says is wrong, without the SDK's wrapping."""
+    body: Any = error.body
+    message = body.get("message") if isinstance(body, dict) else None
+    return str(message or error.message)

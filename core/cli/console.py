@@ -1,0 +1,37 @@
+"""Writing to the terminal: results to stdout, everything about them to stderr."""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+WIDE = 1000  # of what is no terminal: nothing there needs to be wrapped
+
+
+def stdout() -> Console:
+    """For results."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else Console(width=WIDE, highlight=False, markup=False)
+
+
+def stderr() -> Console:
+    """For progress, problems and remarks."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def fail(problems: str | Iterable[object], *, code: int = 1) -> NoReturn:
+    """Print what is wrong, one line each, and leave."""
+    console = stderr()
+    for problem in [problems] if isinstance(problems, str) else problems:
+        console.print(str(problem))
+    raise typer.Exit(code)
+
+
+def table(*columns: str) -> Table:
+    """A table without lines, easy to read by people and by `awk`."""
+    result = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for column in result.columns:
+        column.overflow = "fold"
+    return result

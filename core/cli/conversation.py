@@ -1,0 +1,160 @@
+"""A conversation in the terminal: history, commands, printing an answer as it comes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from openai import APIConnectionError, APIError
+
+from core.cli.client import message_of
+from core.cli.console import stderr, stdout
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+    from openai.types import CompletionUsage
+    from rich.console import Console
+
+HELP = """\
+/system TEXT   set the system message (without TEXT: none)
+/reset         forget the conversation
+/help          this
+/exit          leave; Ctrl-D does too
+Ctrl-C stops an answer."""
+
+UNPRINTABLE = {code: "�" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
+"""Control characters: from a model to a terminal they would be commands."""
+
+
+class Conversation:
+    """Messages so far, and the model that answers them."""
+
+    def __init__(self, client: OpenAI, model: str, system: str | None = None) -> None:
+        self.model = model
+        self.system = system
+        self.messages: list[dict[str, Any]] = []
+        self._client = client
+
+    def ask(self, text: str) -> bool:
+        """Send a message and print the answer; False when Ctrl-C stopped it.
+
+        The answer, or what there was of it, becomes part of the history. On an error, which is
+        raised, the history stays as it was.
+        """
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        question = {"role": "user", "content": text}
+        messages: Any = [*system, *self.messages, question]
+        printer = Printer()
+        complete = True
+        try:
+            with self._client.chat.completions.create(
+                model=self.model,
+                messages=messages,
+                stream=True,
+                stream_options={"include_usage": True},
+            ) as stream:
+                for chunk in stream:
+                    printer.show(chunk)
+        except KeyboardInterrupt:
+            complete = False
+        finally:
+            printer.finish(complete)
+        self.messages += [question, {"role": "assistant", "content": printer.content}]
+        return complete
+
+
+class Printer:
+    """Prints one answer: content to stdout, reasoning, tool calls and usage to stderr."""
+
+    def __init__(self) -> None:
+        self.content = ""
+        self._out, self._err = stdout(), stderr()
+        self._kind = ""
+        self._usage: CompletionUsage | None = None
+        self._finish_reason = ""
+
+    def show(self, chunk: Any) -> None:
+        """Print what a chunk adds."""
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices:
+            delta = choice.delta
+            self._finish_reason = choice.finish_reason or self._finish_reason
+            if reasoning := getattr(delta, "reasoning_content", None):
+                self._write(self._err, "reasoning", reasoning, "dim")
+            if delta.content:
+                self.content += delta.content
+                self._write(self._out, "content", delta.content, None)
+            for call in delta.tool_calls or ():
+                text = (call.function.name or "") + " " if call.function.name else ""
+                text += call.function.arguments or ""
+                self._write(self._err, f"tool call {call.index}", text, "cyan")
+
+    def finish(self, complete: bool) -> None:
+        """End the last line; say how it ended and what it took."""
+        if self._kind:
+            (self._out if self._kind == "content" else self._err).print()
+        notes = [] if complete else ["stopped"]
+        if self._finish_reason == "length":
+            notes.append("cut off: max_tokens or the end of the context")
+        if self._usage:
+            notes.append(f"prompt {self._usage.prompt_tokens} tokens")
+            notes.append(f"answer {self._usage.completion_tokens} tokens")
+        if notes:
+            self._err.print(", ".join(notes), style="dim")
+
+    def _write(self, console: Console, kind: str, text: str, style: str | None) -> None:
+        if kind != self._kind:
+            if self._kind:
+                (self._out if self._kind == "content" else self._err).print()
+            if kind.startswith("tool"):
+                self._err.print("tool call: ", end="", style="dim")
+            self._kind = kind
+        if console.is_terminal:
+            text = text.translate(UNPRINTABLE)
+        console.out(text, end="", style=style, highlight=False)
+
+
+def loop(conversation: Conversation) -> None:
+    """Read messages and commands until `/exit` or Ctrl-D."""
+    with suppress(ImportError):  # Windows has its own
+        import readline  # noqa: F401  (gives input() a history and line editing)
+    notes = stderr()
+    notes.print(f"{conversation.model}; /help lists commands, Ctrl-D leaves", style="dim")
+    while True:
+        try:
+            line = input("> ").strip()
+        except EOFError:
+            notes.print()
+            return
+        except KeyboardInterrupt:
+            notes.print("\nCtrl-D or /exit leaves", style="dim")
+            continue
+        if line == "/exit":
+            return
+        if line.startswith("/"):
+            notes.print(_command(conversation, line), style="dim")
+        elif line:
+            _answer(conversation, line, notes)
+
+
+def _answer(conversation: Conversation, text: str, notes: Console) -> None:
+    try:
+        conversation.ask(text)
+    except APIConnectionError:
+        notes.print("the server does not answer any more; try again when it runs", style="red")
+    except APIError as error:
+        notes.print(message_of(error), style="red")
+
+
+def _command(conversation: Conversation, line: str) -> str:
+    command, _, rest = line.partition(" ")
+    match command:
+        case "/help":
+            return HELP
+        case "/reset":
+            conversation.messages.clear()
+            return "the conversation begins anew"
+        case "/system":
+            conversation.system = rest.strip() or None
+            return f"system message: {conversation.system or 'none'}"
+    return f"there is no command {command}; /help lists them"

@@ -1,0 +1,54 @@
+"""The program `enginebay`: its commands."""
+
+from typing import Annotated
+
+import typer
+
+from core.cli import chat, config, models, plugins, serve
+
+
+def program() -> typer.Typer:
+    """All commands, as typer runs them."""
+    app = typer.Typer(
+        name="enginebay",
+        help="An OpenAI-compatible server for language models you host yourself.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    app.command("serve")(serve.serve)
+    app.command("chat")(chat.chat)
+    app.command("models")(models.models)
+    app.command("plugins")(plugins.plugins)
+    of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)
+    of_config.command("check")(config.check)
+    of_config.command("show")(config.show)
+    of_config.command("schema")(config.schema)
+    app.add_typer(of_config, name="config")
+    return app
+
+
+def main() -> None:
+    """The console entry point."""
+    program()()
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"enginebay {version('enginebay')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,88 @@
+"""`enginebay serve`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.cli.console import fail, stderr, stdout
+from core.cli.settings import ConfigOption, load_plugins, read_config, require_valid
+
+if TYPE_CHECKING:
+    from core.config.schema import Config
+
+
+def serve(
+    config: ConfigOption = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port to listen on.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = None,
+) -> None:
+    """Load the models of the config and serve them until Ctrl-C."""
+    from core.cli.loading import Loading
+    from core.cli.server import CannotListenError, Server, listen, set_up_logging
+
+    flags = {"server.host": host, "server.port": port, "server.log_level": log_level}
+    settings = read_config(config, flags)
+    console = stderr()
+    set_up_logging(settings.server.log_level, console)
+    plugins = load_plugins(settings)
+    require_valid(settings, plugins)
+
+    from core.app import create_app
+
+    try:
+        origin = settings.origins.where(("server", "port"))
+        listening = listen(settings.server.host, settings.server.port, origin)
+    except CannotListenError as error:
+        fail(str(error))
+    loading = Loading([model.name for model in settings.models], console)
+    app = create_app(settings, plugins, report_progress=loading.report)
+
+    async def announce() -> None:
+        loading.start()
+        try:
+            await app.state.models.wait_until_loaded()
+        finally:
+            loading.stop()
+        _print_summary(app, settings, listening.getsockname()[1])
+
+    server = Server(app, settings.server.log_level, announce)
+    try:
+        server.run([listening])
+    except KeyboardInterrupt:
+        pass  # uvicorn has stopped the server and passes the signal on
+    finally:
+        listening.close()
+    if not server.started:
+        raise typer.Exit(1)
+
+
+def _print_summary(app: Any, config: Config, port: int) -> None:
+    from core.cli.server import url_of
+
+    console, url = stdout(), url_of(config.server.host, port)
+    console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
+    console.print(f"OpenAI URL  {url}/v1")
+    console.print(f"API docs    {url}/docs")
+    console.print(f"API keys    {_keys(config)}")
+    for model in app.state.models.all():
+        console.print(f"Model       {model.name}: {_about(model)}")
+    if not config.models:
+        console.print(f"Model       none; add one under `models` in {config.origins.file}")
+
+
+def _keys(config: Config) -> str:
+    if keys := config.server.api_keys:
+        return f"{len(keys)}, from {config.origins.where(('server', 'api_keys'))}"
+    return "none: anyone who reaches this port can use it"
+
+
+def _about(model: Any) -> str:
+    if model.state != "ready":
+        return f"{model.state}: {model.error}"
+    formats = f"reasoning {model.reasoning_name or 'none'}, tools {model.tools_name or 'none'}"
+    return f"{model.config.backend}, context {model.info.context_length} tokens, {formats}"

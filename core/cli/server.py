@@ -1,0 +1,105 @@
+"""Running the app: the socket, uvicorn, the log."""
+
+import asyncio
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from rich.console import Console
+from rich.logging import RichHandler
+
+logger = logging.getLogger(__name__)
+
+GRACE = 5
+"""Seconds that running requests get to finish when the server is stopped."""
+
+WhenStarted = Callable[[], Awaitable[None]]
+
+
+class CannotListenError(Exception):
+    """The address cannot be used; the message says why and what to do."""
+
+
+def listen(host: str, port: int, source: str = "") -> socket.socket:
+    """A listening socket. `source` is where the port was set. Raises `CannotListenError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    set_in = f" (set in {source})" if source and not source.startswith("--") else ""
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reasons = {
+            errno.EADDRINUSE: f"port {port} is in use already{set_in}: stop what listens there, "
+            "or take another one with --port",
+            errno.EACCES: f"port {port} needs more rights{set_in}: take one from 1024 on",
+            errno.EADDRNOTAVAIL: f"{host} is no address of this machine: 127.0.0.1 is for this "
+            "machine only, 0.0.0.0 for all who can reach it",
+        }
+        if isinstance(error, socket.gaierror):
+            reason = f"the host {host!r} is not known: {error.strerror}"
+        else:
+            reason = reasons.get(error.errno or 0, f"{host} port {port}: {error.strerror}")
+        raise CannotListenError(reason) from error
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL at which a browser on this machine finds the server."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which runs `when_started` beside the requests once it takes them."""
+
+    def __init__(self, app: Any, level: str, when_started: WhenStarted) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                log_level="debug" if level == "debug" else "warning",
+                access_log=level in ("debug", "info"),
+                timeout_graceful_shutdown=GRACE,
+                lifespan="on",
+            )
+        )
+        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+        self._when_started = when_started
+        self._started: asyncio.Future[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started = asyncio.ensure_future(self._when_started())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("stopping; what runs gets %d seconds", GRACE)
+        if self._started:
+            self._started.cancel()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def in_thread(self, listening: socket.socket) -> Iterator[None]:
+        """Run on a thread of its own until the block ends."""
+        thread = threading.Thread(target=self.run, args=([listening],), name="server")
+        thread.start()
+        try:
+            yield
+        finally:
+            self.should_exit = True
+            thread.join()
+
+
+def set_up_logging(level: str, console: Console) -> None:
+    """One line an event on `console`, with bars below it if it is a terminal."""
+    handler: logging.Handler = logging.StreamHandler(console.file)
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+    )
+    if console.is_terminal:
+        handler = RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

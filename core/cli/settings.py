@@ -1,0 +1,57 @@
+"""The config of a command: loaded and checked, or its problems printed and exit code 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.cli.console import fail
+
+if TYPE_CHECKING:
+    from core.config.schema import Config
+    from core.plugins import Plugins
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="PATH", envvar="ENGINEBAY_CONFIG", help="The config. [config.yml]"
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY", envvar="ENGINEBAY_API_KEY", help="API key of the server, if it wants one."
+    ),
+]
+
+
+def read_config(path: Path | None, overrides: Mapping[str, object] | None = None) -> Config:
+    """The config, valid by itself. `overrides`: flags by dotted key, None for one not given."""
+    from core.config.load import load_config
+    from core.config.problems import ConfigError
+
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    try:
+        return load_config(path, given)
+    except ConfigError as error:
+        fail(error.problems, code=2)
+
+
+def load_plugins(config: Config) -> Plugins:
+    """The plugins that a config means."""
+    from core.config.schema import resolved_path
+    from core.plugins import Plugins
+
+    folder = Path(resolved_path(config.plugins.folder, config.base))
+    return Plugins(folder=folder, blocked=config.plugins.blocked)
+
+
+def require_valid(config: Config, plugins: Plugins) -> None:
+    """Leave when a model of the config cannot be loaded with these plugins."""
+    from core.config.check import check_config
+
+    if problems := check_config(config, plugins):
+        fail(problems, code=2)

@@ -1,0 +1,1 @@
+"""The configuration: what `config.yml` may say, loading it, checking it."""

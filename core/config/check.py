@@ -1,0 +1,82 @@
+"""What can be checked once the plugins are known: backends, their options, formats, paths."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from core.chat.template import TEMPLATES_FOLDER, template_path
+from core.config.messages import explain
+from core.config.problems import KeyPath, Problem, in_order, key_text
+from core.config.schema import Config, ModelConfig, resolved_path
+from core.config.walk import nearest
+from core.errors import BackendUnavailableError
+from core.plugins import Plugins
+from core.registers import BackendEntry
+
+Message = tuple[KeyPath, str]
+
+
+def check_config(config: Config, plugins: Plugins) -> list[Problem]:
+    """What would keep models from loading, as far as that shows without loading them."""
+    problems = [
+        config.origins.problem(("models", index, *key), message)
+        for index, model in enumerate(config.models)
+        for key, message in _check_model(model, config.base, plugins)
+    ]
+    return in_order(problems)
+
+
+def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
+    """A model's `options` as the class its backend registered; as they are when it has none.
+
+    Raises `BackendUnavailableError` when the backend does not accept them.
+    """
+    options, problems = _validate(model.options, entry)
+    if problems:
+        text = "; ".join(f"{key_text(key)}: {message}" for key, message in problems)
+        raise BackendUnavailableError(text)
+    return options
+
+
+def _validate(options: dict[str, Any], entry: BackendEntry) -> tuple[Any, list[Message]]:
+    if entry.options is None:
+        return options, []
+    accepted = TypeAdapter[Any](entry.options)
+    try:
+        return accepted.validate_python(options), []
+    except ValidationError as error:
+        found = explain(error, options, accepted.json_schema())
+        return None, [(("options", *key), message) for key, message in found]
+
+
+def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[Message]:
+    if entry := plugins.backends.get(model.backend):
+        yield from _validate(model.options, entry)[1]
+    else:
+        yield ("backend",), _unknown_backend(model.backend, plugins)
+    path = resolved_path(model.path, base)
+    if "://" not in path and not Path(path).exists():
+        yield ("path",), f"there is no file or folder {path}"
+    if model.chat_template and template_path(model.chat_template, base) is None:
+        shipped = sorted(path.stem for path in TEMPLATES_FOLDER.glob("*.jinja"))
+        message = f"there is no file {base / model.chat_template}, nor one so named in templates/"
+        yield ("chat_template",), message + nearest(model.chat_template, shipped)
+    for key, name, known in (
+        ("reasoning", model.reasoning, plugins.reasoning),
+        ("tools", model.tools, plugins.tools),
+    ):
+        names = ["auto", "none", *known]
+        if name not in names:
+            yield (key,), f"there is no format {name!r}{nearest(name, names)}"
+
+
+def _unknown_backend(name: str, plugins: Plugins) -> str:
+    text = f"no backend {name!r} is installed; if it comes with a plugin, install that plugin"
+    for plugin in plugins.found:
+        if plugin.blocked:
+            text += f"; the plugin {plugin.name!r} is blocked in the config"
+        elif plugin.error:
+            text += f"; the plugin {plugin.name!r} could not be loaded ({plugin.error})"
+    return text + nearest(name, list(plugins.backends))

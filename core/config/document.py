@@ -1,0 +1,126 @@
+"""A YAML file: its data, and the line of every key."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
+
+from core.config.problems import ConfigError, KeyPath, Problem, key_text
+
+FIRST_MODEL = """
+    models:
+      - name: my-model
+        backend: hf
+        path: /path/to/the/model
+"""
+
+
+class Document:
+    """A parsed file: `data`, and as `problems` the keys that stand in it twice.
+
+    Raises `ConfigError` when there is no data to go on with.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._text = self._read(path)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.allow_duplicate_keys = True  # every one of them is found below, not only the first
+        try:
+            self._root: Node = yaml.compose(self._text)
+            self._require_mapping()
+            self.problems = list(self._repeated_keys(self._root, (), (), set()))
+            self.data: dict[Any, Any] = yaml.constructor.construct_document(self._root)
+        except MarkedYAMLError as error:
+            raise self._syntax_error(error) from error
+        except ReaderError as error:
+            line = self._text.count("\n", 0, error.position) + 1
+            message = f"the character U+{error.character:04X} is not allowed in YAML; delete it"
+            raise self._error(message, line) from error
+        except ValueError as error:  # of dates and numbers that look like ones and are none
+            raise self._error(f"{error}; put the value in quotes if it is text") from error
+        except RecursionError as error:
+            raise self._error("the file is nested too deeply") from error
+
+    def line(self, path: KeyPath) -> int:
+        """The line, from 1, of the key at `path`, or of the last one on the way that exists."""
+        node, line = self._root, 1
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                break
+            node, line = found
+        return line
+
+    def _read(self, path: Path) -> str:
+        try:
+            return path.read_bytes().decode("utf-8-sig")
+        except FileNotFoundError as error:
+            message = (
+                f"there is no such file in {Path.cwd()}; name yours with --config PATH, or make "
+                f"one with a first model:\n{FIRST_MODEL}"
+            )
+            raise self._error(message) from error
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise self._error("the text is not UTF-8; save it as UTF-8", line) from error
+        except OSError as error:
+            raise self._error(f"the file cannot be read: {error.strerror}") from error
+
+    def _require_mapping(self) -> None:
+        if not isinstance(self._root, MappingNode):
+            wrong = "is empty" if self._root is None else "does not begin with a key"
+            raise self._error(
+                f"the file {wrong} (server, models or plugins); a first model:\n{FIRST_MODEL}"
+            )
+
+    def _repeated_keys(
+        self, node: Node, path: KeyPath, above: tuple[Node, ...], seen: set[int]
+    ) -> Iterator[Problem]:
+        """Each once, however often the mapping is named by an alias."""
+        if any(node is other for other in above):
+            line = node.start_mark.line + 1
+            raise self._error(f"{key_text(path)} contains itself, by an alias", line)
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        above = (*above, node)
+        if isinstance(node, SequenceNode):
+            for index, item in enumerate(node.value):
+                yield from self._repeated_keys(item, (*path, index), above, seen)
+        if isinstance(node, MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                name, line = str(key.value), key.start_mark.line + 1
+                at = (*path, name)
+                if name in lines:
+                    message = f"stands on line {lines[name]} already; delete one of the two"
+                    yield Problem(self.name, key_text(at), message, line)
+                lines.setdefault(name, line)
+                yield from self._repeated_keys(value, at, above, seen)
+
+    def _syntax_error(self, error: MarkedYAMLError) -> ConfigError:
+        mark = error.problem_mark or error.context_mark
+        line = [*self._text.splitlines(), ""][mark.line]
+        message = " ".join(filter(None, (error.context, error.problem)))
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            message = "the line is indented with a tab; YAML wants spaces"
+        elif error.context_mark and error.context_mark.line != mark.line:
+            message += f" (it began on line {error.context_mark.line + 1})"
+        return self._error(f"column {mark.column + 1}: {message}", mark.line + 1)
+
+    def _error(self, message: str, line: int = 0) -> ConfigError:
+        return ConfigError([Problem(self.name, "", message, line)])
+
+
+def _child(node: Node, part: str | int) -> tuple[Node, int] | None:
+    if isinstance(node, SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part].start_mark.line + 1
+    if isinstance(node, MappingNode):
+        for key, value in reversed(node.value):  # what `<<` merged in comes first
+            if isinstance(key, ScalarNode) and key.value == str(part):
+                return value, key.start_mark.line + 1
+    return None

@@ -1,0 +1,75 @@
+"""Loading the config: the file, over it environment variables, over these the flags."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from core.config.document import Document
+from core.config.environment import Unusable, decoded, variables, with_value
+from core.config.messages import explain
+from core.config.origins import Origins
+from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
+from core.config.schema import Config, repeated_at
+from core.config.walk import Schema
+
+DEFAULT_PATH = Path("config.yml")
+
+
+def load_config(path: Path | None, overrides: Mapping[str, object] | None = None) -> Config:
+    """Read and validate a config file, `config.yml` when none is named.
+
+    `overrides` are values of flags by dotted key: `server.port` is the flag `--port`. Raises
+    `ConfigError` with all problems.
+    """
+    path = path or DEFAULT_PATH
+    document = Document(path)
+    problems = list(document.problems)
+    schema = Config.model_json_schema()
+    data: Any = document.data
+    set_by: dict[KeyPath, str] = {}
+    for name, key, value in _settings(overrides or {}, schema, problems):
+        try:
+            data = with_value(data, key, value)
+            set_by[key] = name
+        except Unusable as error:
+            problems.append(Problem(name, key_text(key), str(error)))
+    origins = Origins(path, document, set_by)
+    repeated = _repeated_names(data)
+    for index in repeated:
+        message = "another model has this name already"
+        problems.append(origins.problem(("models", index, "name"), message))
+    config = Config()
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        found = explain(error, data, schema)
+        problems += [origins.problem(*each) for each in found if each[0] or not repeated]
+    if problems:
+        raise ConfigError(in_order(problems))
+    config._origins = origins
+    return config
+
+
+def _settings(
+    overrides: Mapping[str, object], schema: Schema, problems: list[Problem]
+) -> Iterator[tuple[str, KeyPath, object]]:
+    """What is set over the file, in the order in which it counts: by whom, where, what."""
+    for name, key, text in variables(os.environ):
+        try:
+            yield name, key, decoded(text, key, schema)
+        except Unusable as error:
+            problems.append(Problem(name, key_text(key), str(error)))
+    for dotted, value in overrides.items():
+        key = tuple(dotted.split("."))
+        yield "--" + str(key[-1]).replace("_", "-"), key, value
+
+
+def _repeated_names(data: dict[Any, Any]) -> list[int]:
+    models = data.get("models")
+    if not isinstance(models, list):
+        return []
+    names = [model.get("name") if isinstance(model, dict) else None for model in models]
+    return [index for index in repeated_at(names) if names[index] is not None]

@@ -1,0 +1,39 @@
+"""Where the values of a config come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from core.config.document import Document
+from core.config.problems import KeyPath, Problem, key_text
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The file, and the variables and flags that were set over it."""
+
+    file: Path | None = None
+    document: Document | None = None
+    overrides: Mapping[KeyPath, str] = field(default_factory=dict)
+
+    def override(self, path: KeyPath) -> str | None:
+        """The variable or flag that set the value at `path`, or what it is a part of."""
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.overrides:
+                return self.overrides[path[:end]]
+        return None
+
+    def problem(self, path: KeyPath, message: str) -> Problem:
+        """A problem with the value at `path`."""
+        if (override := self.override(path)) is not None:
+            return Problem(override, key_text(path), message)
+        if self.document is None:
+            return Problem("", key_text(path), message)
+        line = self.document.line(path)
+        return Problem(self.document.name, key_text(path), message, line)
+
+    def where(self, path: KeyPath) -> str:
+        """`--port`, `ENGINEBAY_SERVER__PORT` or `config.yml line 12`; empty when made in code."""
+        if (override := self.override(path)) is not None:
+            return override
+        return f"{self.document.name} line {self.document.line(path)}" if self.document else ""

@@ -1,0 +1,50 @@
+"""What is wrong with a config, each time with where, and what to do about it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+KeyPath = tuple[str | int, ...]
+"""Keys and list indices from the top of the file: `("models", 0, "path")`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem. `where`: a file, a variable or a flag; `key`: `models[0].path`.
+
+    `line` counts from 1; 0 is for what is not on a line of a file.
+    """
+
+    where: str
+    key: str
+    message: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.where}:{self.line}" if self.line else self.where
+        return ": ".join(part for part in (where, self.key, self.message) if part)
+
+
+class ConfigError(Exception):
+    """The config cannot be used; `problems` are all that were found."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = list(problems)
+
+
+def in_order(problems: Sequence[Problem]) -> list[Problem]:
+    """As one goes through the file; first what is not in the file."""
+    return sorted(problems, key=lambda problem: problem.line)
+
+
+def key_text(path: KeyPath) -> str:
+    """`("models", 0, "path")` as `models[0].path`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+def is_secret(path: KeyPath) -> bool:
+    """Whether a value must not be shown, by the name of its key."""
+    words = ("key", "token", "secret", "password")
+    names = [part.lower() for part in path if isinstance(part, str)]
+    return any(name.rstrip("s").endswith(words) for name in names)

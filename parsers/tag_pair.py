@@ -1,0 +1,149 @@
+"""Reasoning between a start tag and an end tag."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from enginebay import Parser, Part, ReasoningFormat, Span
+from parsers.open_span import OpenSpan
+from parsers.parts import Parts
+from parsers.splitter import Piece, TagSplitter
+
+# Further from the end of the prompt than this, a start tag is something the prompt speaks about.
+_REACH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TagPair(ReasoningFormat):
+    """`start`, thought, `end`, any number of times.
+
+    `header`: a line that may stand right behind `start` and is no part of the thought.
+    """
+
+    start: str
+    end: str
+    header: str = ""
+
+    def matches(self, template: str) -> bool:
+        """Whether the start tag occurs in the chat template."""
+        return self.start in template
+
+    def starts_inside(self, prompt: str) -> bool:
+        """Whether the prompt ends in thought that it has opened itself.
+
+        That is a start tag with no end tag, no other tag and little text behind it.
+        """
+        at = prompt.rfind(self.start)
+        if at <= prompt.rfind(self.end):
+            return False
+        behind = prompt[at + len(self.start) :]
+        opening, closing = re.escape(self.start[0]), re.escape(self.start[-1])
+        return len(behind) <= _REACH and not re.search(rf"{opening}\S{{0,30}}{closing}", behind)
+
+    def parser(self, *, inside: bool, spans: Sequence[Span] = ()) -> Parser:
+        """A parser for one choice.
+
+        A start tag opens thought or is repeated in it; both are dropped. An end tag closes it; one
+        that closes nothing is dropped too: models asked not to think write it, and so do those
+        whose start tag stood in a prompt that did not look like it. Where text speaks about a tag,
+        it has it between backticks, and there it is text.
+
+        Spans that open with a bracket hold JSON: their end tag in a JSON string does not end them.
+        """
+        return _TagPairParser(self, inside=inside, spans=spans)
+
+
+class _TagPairParser(Parser):
+    def __init__(self, tags: TagPair, *, inside: bool, spans: Sequence[Span]) -> None:
+        self._tags = tags
+        self._spans = {span.start: span for span in spans}
+        self._splitter = TagSplitter(
+            [tags.start, tags.end, *self._spans, *(span.end for span in spans)]
+        )
+        self._parts = Parts()
+        self._inside = inside
+        self._header: str | None = "" if inside and tags.header else None
+        self._span: OpenSpan | None = None
+        self._opening: Span | None = None
+        self._held: list[str] = []
+
+    def feed(self, text: str) -> list[Part]:
+        for piece in self._splitter.feed(text):
+            self._read(piece)
+        return self._parts.take()
+
+    def finish(self) -> list[Part]:
+        for piece in self._splitter.finish():
+            self._read(piece)
+        self._end_opening()
+        self._end_header()
+        return self._parts.take()
+
+    def _read(self, piece: Piece) -> None:
+        if self._opening is not None:
+            self._read_behind_start_of_span(self._opening, piece)
+        elif self._span is not None:
+            self._parts.content(piece.text)
+            if self._span.ends_with(piece):
+                self._span = None
+        elif piece.is_tag:
+            self._read_tag(piece)
+        else:
+            self._read_text(piece.text)
+
+    def _read_tag(self, piece: Piece) -> None:
+        if piece.text in (self._tags.start, self._tags.end):
+            self._end_header()
+            self._inside = piece.text == self._tags.start
+            self._header = "" if self._inside and self._tags.header else None
+        elif piece.text in self._spans:
+            self._end_header()
+            self._held.append(piece.text)
+            self._opening = self._spans[piece.text]
+            if not self._opening.opens_with:
+                self._open_span(self._opening)
+        else:
+            self._read_text(piece.text)
+
+    def _read_behind_start_of_span(self, span: Span, piece: Piece) -> None:
+        first = piece.text.lstrip(" \t\r\n")[:1]
+        if not first:
+            self._held.append(piece.text)
+            return
+        if first in span.opens_with:
+            self._open_span(span)
+        else:
+            self._end_opening()
+        self._read(piece)
+
+    def _open_span(self, span: Span) -> None:
+        self._parts.content("".join(self._held))
+        self._held.clear()
+        self._span, self._opening = OpenSpan(span), None
+
+    def _end_opening(self) -> None:
+        text = "".join(self._held)
+        self._held.clear()
+        self._opening = None
+        if text:
+            self._read_text(text)
+
+    def _read_text(self, text: str) -> None:
+        if self._header is not None:
+            text = self._read_header(text)
+        (self._parts.reasoning if self._inside else self._parts.content)(text)
+
+    def _read_header(self, text: str) -> str:
+        """What of `text`, and of the header so far, turns out to be no header."""
+        line = f"{self._tags.header}\n"
+        text = (self._header or "") + text
+        if line.startswith(text) and text != line:
+            self._header = text
+            return ""
+        self._header = None
+        return text.removeprefix(line)
+
+    def _end_header(self) -> None:
+        if self._header and self._header != self._tags.header:
+            self._parts.reasoning(self._header)
+        self._header = None

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from backends.hf.engine import HFEngine
+from tests.backends.tiny import load, make_model
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def shared_engine(tiny_llama: Path) -> HFEngine:
+    return load(tiny_llama)
+
+
+@pytest.fixture
+def engine(shared_engine: HFEngine):
+    """An engine that must be empty before and after every test."""
+    assert_empty(shared_engine)
+    yield shared_engine
+    assert_empty(shared_engine)
+
+
+def assert_empty(engine: HFEngine) -> None:
+    assert engine._rows == []
+    assert not engine._scheduler._waiting
+    assert engine._batch.lengths == []
+    assert engine._batch._cache is None

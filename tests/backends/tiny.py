@@ -1,0 +1,164 @@
+"""Tiny random models of several architectures, made in a second and saved like downloaded ones."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from backends.hf.engine import HFEngine
+from backends.hf.loading import load_engine
+from backends.hf.options import HFOptions
+from enginebay import BackendSettings, Delta, GenerationRequest, SamplingParams, ServingError
+
+SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<tool_call>"]
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+CORPUS = ["the quick brown fox jumps over the lazy dog", "a man, a plan, a canal", "1 + 2 = 3"] * 4
+VOCAB_SIZE = 320
+
+_SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 256,
+}
+_RECURRENT = {
+    "linear_num_value_heads": 2,
+    "linear_num_key_heads": 1,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 8, "num_hidden_layers": 3},  # sliding
+    "mistral": {"sliding_window": 8},
+    "lfm2": {"block_ff_dim": 48, "layer_types": ["conv", "full_attention"]},  # convolution states
+    "qwen3_next": {"head_dim": 16, "num_hidden_layers": 4, **_RECURRENT},  # recurrent states
+    "mamba2": {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1},  # no attention
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 256},  # learned positions
+    "bloom": {"n_layer": 2, "n_head": 2},  # alibi
+}
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=SPECIAL_TOKENS,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer=trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|bos|>", eos_token="<|eos|>", pad_token="<|pad|>"
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def make_model(folder: Path, family: str = "llama", **changes: Any) -> Path:
+    """Save a random model of `family` and its tokenizer in `folder`."""
+    tokenizer = make_tokenizer()
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(
+        family,
+        **{
+            **_SIZES,
+            "vocab_size": VOCAB_SIZE,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+            "pad_token_id": 2,
+            **FAMILIES.get(family, {}),
+            **changes,
+        },
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.15)
+            else:
+                parameter.add_(torch.randn_like(parameter) * 0.02)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def load(folder: Path, **options: Any) -> HFEngine:
+    settings = BackendSettings(
+        name="tiny", path=str(folder), options=HFOptions(device="cpu", **options)
+    )
+    return load_engine(settings)
+
+
+def request(
+    prompt: list[int] | tuple[int, ...], *, id: str = "r", n: int = 1, **sampling: Any
+) -> GenerationRequest:
+    sampling = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **sampling}
+    return GenerationRequest(
+        request_id=id, prompt_token_ids=tuple(prompt), n=n, sampling=SamplingParams(**sampling)
+    )
+
+
+class Run:
+    """Requests run on an engine, and what came of them, by request id and choice."""
+
+    def __init__(self, engine: HFEngine, *requests: GenerationRequest) -> None:
+        self.engine = engine
+        self.deltas: dict[tuple[str, int], list[Delta]] = {}
+        self.errors: dict[str, ServingError] = {}
+        self._unfinished: set[tuple[str, int]] = set()
+        for item in requests:
+            self.add(item)
+
+    def add(self, item: GenerationRequest) -> None:
+        self.engine.add_request(item)
+        for index in range(item.n):
+            self._unfinished.add((item.request_id, index))
+            self.deltas[item.request_id, index] = []
+
+    def abort(self, request_id: str) -> None:
+        self.engine.abort_request(request_id)
+        self._forget(request_id)
+
+    def steps(self, count: int) -> "Run":
+        for _ in range(count):
+            for request_id, delta in self.engine.step():
+                if isinstance(delta, ServingError):
+                    self.errors[request_id] = delta
+                    self._forget(request_id)
+                    continue
+                key = (request_id, delta.index)
+                assert key in self._unfinished, f"{key} gained something after its end"
+                self.deltas[key].append(delta)
+                if delta.finish_reason:
+                    self._unfinished.remove(key)
+        return self
+
+    def finish(self) -> "Run":
+        for _ in range(2000):
+            if not self._unfinished:
+                return self
+            self.steps(1)
+        raise AssertionError(f"never finished: {self._unfinished}")
+
+    def token_ids(self, id: str = "r", index: int = 0) -> list[int]:
+        return [token for delta in self.deltas[id, index] for token in delta.token_ids]
+
+    def text(self, id: str = "r", index: int = 0) -> str:
+        return "".join(delta.text for delta in self.deltas[id, index])
+
+    def last(self, id: str = "r", index: int = 0) -> Delta:
+        return self.deltas[id, index][-1]
+
+    def _forget(self, request_id: str) -> None:
+        self._unfinished = {key for key in self._unfinished if key[0] != request_id}
