@@ -25,8 +25,11 @@ class TagPair(ReasoningFormat):
     header: str = ""
 
     def matches(self, template: str) -> bool:
-        """Whether the start tag occurs in the chat template."""
-        return self.start in template
+        """Whether one of the tags occurs in the chat template.
+
+        Some templates have only the end tag, where they cut reasoning out of the history.
+        """
+        return self.start in template or self.end in template
 
     def starts_inside(self, prompt: str) -> bool:
         """Whether the prompt ends in thought that it has opened itself.

@@ -19,7 +19,9 @@ from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, joine
 
 TAG_PAIRS = {name: tags for name, tags in REASONING.items() if isinstance(tags, TagPair)}
 JSON_CALLS = {name: tools for name, tools in TOOLS.items() if isinstance(tools, JsonCalls)}
-PIPES = [(reasoning, tools) for reasoning in TAG_PAIRS for tools in JSON_CALLS]
+# Every format of one kind with one of the other.
+PIPES = [(name, "hermes") for name in TAG_PAIRS]
+PIPES += [("think", name) for name in JSON_CALLS if name != "hermes"]
 
 PROSE = ["a", "So ", "\n", " ", "`", "ü", "日本", "🙂", "<", ">", "[", "]", "</", "|", "thought\n"]
 JSON = ['{"name": "f"', ', "arguments": ', '{"a": 1}', "}", "{", '"', "\\", ":", ",", "null", "1"]

@@ -110,6 +110,7 @@ NO_CALLS = [
     '<tool_call>{"arguments": {"a": 1},</tool_call>',
     '<tool_call>{"a":}</tool_call>',
     "<tool_call>{'name': 'f'}</tool_call>",
+    '<tool_call>{"arguments": {"a": "</tool_call>"}, "x": 1}</tool_call>',
     '{"name": "f"}',
     "a</tool_call>b",
     "<tool_call",
@@ -151,6 +152,10 @@ BROKEN = [
     (
         tagged('{"name":"f","arguments":{"a":"b</tool_call>"') + tagged('{"name":"g"}'),
         [call(0, "f", '{"a":"b</tool_call>"'), call(1, "g")],
+    ),
+    (
+        tagged('{"name":"f","arguments":{"a":"b</tool_call>"') + tagged('{"x":1}'),
+        [call(0, "f", '{"a":"b</tool_call>"'), c(tagged('{"x":1}'))],
     ),
     (
         tagged('{"name":"f","arguments":{"a":"b}}') + ' The "end".',
