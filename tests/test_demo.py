@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import logging
+import random
 from typing import Any
 
 import pytest
@@ -136,6 +137,34 @@ async def test_eight_requests_are_answered_together(demo: Server) -> None:
     first_end = min(len(order) - order[::-1].index(number) for number in range(8))
     assert last_start < first_end
     assert sum(a != b for a, b in itertools.pairwise(order)) > 40
+
+
+async def test_clients_that_leave_leave_nothing_behind(demo: Server) -> None:
+    """Streams closed after a random number of chunks; then streams, rows and queue are empty."""
+    dice = random.Random(0)
+
+    async def leave_early(client: AsyncOpenAI, number: int) -> None:
+        chunks = await client.chat.completions.create(
+            model=NAME,
+            messages=user(f"Tell me a long story about {number} trains."),
+            stream=True,
+            n=dice.randint(1, 3),
+            max_tokens=60,
+        )
+        for _ in range(dice.randint(0, 8)):
+            await anext(aiter(chunks))
+        await chunks.close()
+
+    async with demo.async_openai() as client:
+        await asyncio.gather(*(leave_early(client, number) for number in range(40)))
+        backend = demo.app.state.models.get(NAME).backend
+        engine = backend._engine
+        for _ in range(100):
+            await client.completions.create(model=NAME, prompt="Hello", max_tokens=1)
+            if not backend._streams and not engine._rows and not engine._scheduler._waiting:
+                break
+        else:
+            pytest.fail("a request whose client has left is still there")
 
 
 def test_a_seed_gives_the_same_answer_alone_and_in_company(demo: Server) -> None:

@@ -13,6 +13,15 @@ from torch import Tensor
 from transformers import Cache
 
 
+def is_empty(cache: Cache) -> bool:
+    """Whether a model that was given this cache has put nothing into it."""
+    return not any(
+        _attends(layer)
+        or any(state is not None for states in _states(layer) for state in states.values())
+        for layer in _layers(cache)
+    )
+
+
 def repeat(cache: Cache, rows: int) -> None:
     """Make a cache of one row hold it `rows` times."""
     for layer in _layers(cache):

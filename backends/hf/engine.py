@@ -93,6 +93,7 @@ class HFEngine(Engine):
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
+        self._limits.check_tokens(token_ids, "tokens")
         return self._tokenizer.decode(token_ids)
 
     def close(self) -> None:

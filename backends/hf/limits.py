@@ -37,9 +37,9 @@ class Limits:
             raise InvalidRequestError(
                 "repetition_penalty must be above 0", param="repetition_penalty"
             )
-        self._check_tokens(prompt, "prompt")
-        self._check_tokens(sampling.logit_bias, "logit_bias")
-        self._check_tokens(sampling.stop_token_ids, "stop_token_ids")
+        self.check_tokens(prompt, "prompt")
+        self.check_tokens(sampling.logit_bias, "logit_bias")
+        self.check_tokens(sampling.stop_token_ids, "stop_token_ids")
 
     def max_tokens(self, request: GenerationRequest) -> int:
         """How many tokens the completion may have: what is asked for, as far as it fits."""
@@ -47,7 +47,8 @@ class Limits:
         asked = request.sampling.max_tokens
         return room if asked is None else min(asked, room)
 
-    def _check_tokens(self, token_ids: Iterable[int], param: str) -> None:
+    def check_tokens(self, token_ids: Iterable[int], param: str) -> None:
+        """Raise an `InvalidRequestError` for ids that the model does not have."""
         for token_id in token_ids:
             if not 0 <= token_id < self.vocab_size:
                 raise InvalidRequestError(

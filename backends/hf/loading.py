@@ -25,7 +25,7 @@ from backends.hf.probe import TOKENS, Ability, probe
 from backends.hf.progress import weights_progress
 from backends.hf.runner import ModelRunner
 from backends.hf.tokenizer import Tokenizer
-from enginebay import BackendSettings, BackendUnavailableError, ReportProgress
+from enginebay import BackendSettings, ReportProgress
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         tokenizer,
         info,
         eos_token_ids=eos_token_ids(
-            (model.generation_config, model.config, text_config), tokenizer
+            (getattr(model, "generation_config", None), model.config, text_config), tokenizer
         ),
         max_batch_size=_batch_size(checkpoint, options, runner, tokenizer),
         max_waiting=options.max_waiting,
@@ -84,7 +84,10 @@ def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> None:
     if getattr(config, "is_encoder_decoder", False) or not (
         known or "AutoModelForCausalLM" in own_code
     ):
-        raise _not_causal(checkpoint)
+        raise checkpoint.unavailable(
+            f"{_architecture(checkpoint)} is not a causal language model; choose a model made for "
+            "text generation"
+        )
 
 
 def _load_tokenizer(checkpoint: Checkpoint, options: HFOptions) -> Tokenizer:
@@ -109,7 +112,9 @@ def _load_model(
     if options.attn_implementation:
         arguments["attn_implementation"] = options.attn_implementation
     try:
-        with weights_progress(lambda done: report_progress("loading weights", min(0.05 + 0.9 * done, 0.95))):
+        with weights_progress(
+            lambda done: report_progress("loading weights", min(0.05 + 0.9 * done, 0.95))
+        ):
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 checkpoint.path, dtype=dtype or "auto", output_loading_info=True, **arguments
             )
@@ -145,7 +150,10 @@ def _batch_size(
             f"the model fails to run: {type(error).__name__}: {error}"
         ) from error
     if ability == Ability.NONE:
-        raise _not_causal(checkpoint)
+        raise checkpoint.unavailable(
+            f"{_architecture(checkpoint)} in {runner.dtype} does not continue a text from its "
+            "cache as it should: it is not a causal language model, or needs another dtype"
+        )
     if ability == Ability.ONE_ROW and options.max_batch_size > 1:
         logger.warning(
             "%s: rows of different lengths disturb each other in this architecture, "
@@ -156,12 +164,8 @@ def _batch_size(
     return options.max_batch_size
 
 
-def _not_causal(checkpoint: Checkpoint) -> BackendUnavailableError:
-    names = ", ".join(checkpoint.config.get("architectures") or ["unknown architecture"])
-    return checkpoint.unavailable(
-        f"{names} is not a causal language model that continues a text from transformers' cache; "
-        "choose a model made for text generation"
-    )
+def _architecture(checkpoint: Checkpoint) -> str:
+    return ", ".join(checkpoint.config.get("architectures") or ["this architecture"])
 
 
 def _trust(options: HFOptions) -> dict[str, Any]:

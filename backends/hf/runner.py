@@ -58,9 +58,8 @@ class ModelRunner:
         model.train(False)
         self._model = model
         self.dtype = model.dtype
-        device: Any = model.get_input_embeddings().weight.device
         # Weights offloaded to disk are on "meta"; accelerate then moves the inputs itself.
-        self._device: torch.device = torch.device("cpu") if device.type == "meta" else device
+        self._device = torch.device("cpu") if model.device.type == "meta" else model.device
         parameters = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in parameters
         self._last_logits = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}

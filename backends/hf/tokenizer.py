@@ -15,7 +15,6 @@ class TransformersTokenizer(Protocol):
     chat_template: str | dict[str, str] | None
     eos_token_id: int | None
 
-    def __len__(self) -> int: ...
     def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]: ...
     def decode(
         self,

@@ -30,6 +30,7 @@ def listen(host: str, port: int, source: str = "") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     set_in = f" (set in {source})" if source and not source.startswith("--") else ""
     try:
+        socket.getaddrinfo(host, port, family)
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         reasons = {

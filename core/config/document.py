@@ -29,6 +29,7 @@ class Document:
         self._text = self._read(path)
         yaml = YAML(typ="safe", pure=True)
         yaml.allow_duplicate_keys = True  # every one of them is found below, not only the first
+        yaml.composer.warn_double_anchors = False  # legal, and no reason for a warning
         try:
             self._root: Node = yaml.compose(self._text)
             self._require_mapping()
@@ -42,8 +43,10 @@ class Document:
             raise self._error(message, line) from error
         except ValueError as error:  # of dates and numbers that look like ones and are none
             raise self._error(f"{error}; put the value in quotes if it is text") from error
-        except RecursionError as error:
-            raise self._error("the file is nested too deeply") from error
+        except ConfigError:
+            raise
+        except Exception as error:  # ruamel: TypeError for `? [[]]`, RecursionError, ...
+            raise self._error(f"this is not YAML that can be read here: {error}") from error
 
     def line(self, path: KeyPath) -> int:
         """The line, from 1, of the key at `path`, or of the last one on the way that exists."""

@@ -45,6 +45,5 @@ def key_text(path: KeyPath) -> str:
 
 def is_secret(path: KeyPath) -> bool:
     """Whether a value must not be shown, by the name of its key."""
-    words = ("key", "token", "secret", "password")
-    names = [part.lower() for part in path if isinstance(part, str)]
-    return any(name.rstrip("s").endswith(words) for name in names)
+    words = ("key", "keys", "token", "secret", "password")  # max_tokens is none
+    return any(part.lower().endswith(words) for part in path if isinstance(part, str))

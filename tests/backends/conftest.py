@@ -1,7 +1,9 @@
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from backends.hf.engine import HFEngine
 from tests.backends.tiny import load, make_model
@@ -12,6 +14,18 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture
+def folder(tiny_llama: Path, tmp_path: Path) -> Path:
+    """A model's folder to damage."""
+    return copytree(tiny_llama, tmp_path / "model")
+
+
+@pytest.fixture(scope="session")
+def model(tiny_llama: Path) -> PreTrainedModel:
+    """The same model in transformers, as a reference."""
+    return AutoModelForCausalLM.from_pretrained(tiny_llama).eval()
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,37 @@
 """Tiny random models of several architectures, made in a second and saved like downloaded ones."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from backends.hf.engine import HFEngine
 from backends.hf.loading import load_engine
 from backends.hf.options import HFOptions
-from enginebay import BackendSettings, Delta, GenerationRequest, SamplingParams, ServingError
+from enginebay import (
+    BackendSettings,
+    BackendUnavailableError,
+    Delta,
+    GenerationRequest,
+    SamplingParams,
+    ServingError,
+)
 
 SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<tool_call>"]
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 CORPUS = ["the quick brown fox jumps over the lazy dog", "a man, a plan, a canal", "1 + 2 = 3"] * 4
 VOCAB_SIZE = 320
+EOS = 1
+TOOL_CALL = 3
+PROMPTS = [
+    [5, 60, 7],
+    [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51],
+    [200, 9, 200, 9, 200, 9, 30],
+]
 
 _SIZES = {
     "hidden_size": 32,
@@ -93,11 +109,34 @@ def make_model(folder: Path, family: str = "llama", **changes: Any) -> Path:
     return folder
 
 
-def load(folder: Path, **options: Any) -> HFEngine:
-    settings = BackendSettings(
-        name="tiny", path=str(folder), options=HFOptions(device="cpu", **options)
+def greedy_reference(model: PreTrainedModel, prompt: list[int], max_tokens: int) -> list[int]:
+    ids = torch.tensor([prompt], device=model.device)
+    output = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        pad_token_id=0,
+        eos_token_id=None,
     )
-    return load_engine(settings)
+    return output[0, len(prompt) :].tolist()
+
+
+def load(folder: Path, **options: Any) -> HFEngine:
+    chosen = HFOptions(**{"device": "cpu", **options})
+    return load_engine(BackendSettings(name="tiny", path=str(folder), options=chosen))
+
+
+def edit(file: Path, **changes: Any) -> None:
+    content = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**content, **changes}))
+
+
+def refusal(folder: Path, **options: Any) -> str:
+    with pytest.raises(BackendUnavailableError) as caught:
+        load(folder, **options)
+    assert str(folder) in caught.value.message
+    return caught.value.message
 
 
 def request(

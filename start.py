@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Run Enginebay from a checkout: what it needs is installed into .venv on the first run.
+
+python3 start.py                     serve the models of config.yml
+python3 start.py serve --port 9000   the same, with arguments of `enginebay serve`
+python3 start.py chat                any other command of `enginebay`
+python3 start.py test [ARGUMENTS]    run the tests, with arguments of pytest
+python3 start.py check               ruff and mypy
+python3 start.py run FILE [...]      run a Python file in the same environment
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+NEEDED = (3, 11)
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "enginebay-installed.json"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+SUFFIX = ".exe" if os.name == "nt" else ""
+PYTHON = str(BIN / f"python{SUFFIX}")
+
+
+def main(arguments: list[str]) -> int:
+    """Install what the command needs, then run it; its exit code."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("serve", [])
+    if command in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if command.startswith("-") and command != "--version":
+        command, rest = "serve", arguments
+    require_python(sys.version_info[:2])
+    install("test" if command in ("test", "check") else "hf")
+    if command == "test":
+        return run([PYTHON, "-m", "pytest", "--cov", *rest])
+    if command == "check":
+        checks = (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"])
+        return max([run([PYTHON, "-m", *check]) for check in checks])
+    if command == "run":
+        return replace_by([PYTHON, *rest])
+    if Path.cwd() != ROOT:
+        os.environ.setdefault("ENGINEBAY_CONFIG", str(ROOT / "config.yml"))
+    return replace_by([str(BIN / f"enginebay{SUFFIX}"), command, *rest])
+
+
+def require_python(version: tuple[int, ...]) -> None:
+    """Leave when this Python is too old, with the way to a newer one."""
+    if version >= NEEDED:
+        return
+    found = next(filter(is_command, ("python3.13", "python3.12", "python3.11", "python3.14")), None)
+    wanted, have = ".".join(map(str, NEEDED)), ".".join(map(str, version))
+    way = f"This machine has a newer one: {found} start.py" if found else how_to_get(wanted)
+    sys.exit(f"Enginebay needs Python {wanted} or newer; this is Python {have}.\n{way}")
+
+
+def is_command(name: str) -> bool:
+    """Whether a command of this name runs."""
+    path = shutil.which(name)
+    quiet = subprocess.DEVNULL
+    return bool(path) and not subprocess.call([str(path), "--version"], stdout=quiet, stderr=quiet)
+
+
+def how_to_get(version: str) -> str:
+    """How people on this system install Python."""
+    if sys.platform == "win32":
+        return "Install it with: winget install Python.Python.3.13"
+    if sys.platform == "darwin":
+        return "Install it with: brew install python@3.13 (or from https://www.python.org)"
+    return (
+        f"Install it from your distribution (Debian, Ubuntu: sudo apt install python{version} "
+        f"python{version}-venv) or from https://www.python.org/downloads/"
+    )
+
+
+def install(extra: str) -> None:
+    """Make .venv and install Enginebay with this extra, unless that has been done."""
+    installed = read_stamp()
+    if extra in installed or "test" in installed:  # which includes the others
+        return
+    extras = sorted({extra, *installed})
+    STAMP.unlink(missing_ok=True)  # should the rest fail, the next run begins here again
+    make_venv()
+    print(
+        f"Installing Enginebay [{', '.join(extras)}] into {VENV}; "
+        "the first time this takes a few minutes."
+    )
+    pip_install(f"{ROOT}[{','.join(extras)}]")
+    STAMP.write_text(json.dumps({"made_of": fingerprint(), "extras": extras}), encoding="utf-8")
+    print("Installed.")
+
+
+def read_stamp() -> list[str]:
+    """The extras that are installed; none when .venv was made of something else."""
+    try:
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+        current = Path(PYTHON).exists() and stamp["made_of"] == fingerprint()
+        return list(stamp["extras"]) if current else []
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+
+
+def fingerprint() -> str:
+    """What an installation depends on: the project file, the place, the Python."""
+    parts = [(ROOT / "pyproject.toml").read_text(encoding="utf-8"), str(ROOT)]
+    return hashlib.sha256("\n".join([*parts, str(sys.version_info[:2])]).encode()).hexdigest()
+
+
+def make_venv() -> None:
+    """Make .venv, anew when it is of another Python or broken."""
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        version = ".".join(map(str, sys.version_info[:2]))
+        sys.exit(
+            "This Python comes without venv or ensurepip, which an environment is made with.\n"
+            f"On Debian and Ubuntu: sudo apt install python{version}-venv"
+        )
+    works = f"import pip, sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
+    if Path(PYTHON).exists() and not subprocess.run([PYTHON, "-c", works], check=False).returncode:
+        return
+    print(f"Making {VENV} with {sys.executable}")
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=False)
+    if made.returncode:
+        sys.exit(f"{VENV} could not be made: the reason is above.")
+
+
+def pip_install(what: str) -> None:
+    """Run pip; show what it is at, and its last lines when it fails."""
+    command = [PYTHON, "-m", "pip", "install", "--progress-bar=off", "--editable", what]
+    last: collections.deque[str] = collections.deque(maxlen=25)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns - 1
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    ) as pip:
+        assert pip.stdout
+        for line in pip.stdout:
+            last.append(line.rstrip())
+            if terminal and line.strip():
+                print("\r" + line.strip()[:width].ljust(width), end="", flush=True)
+            elif line.startswith(("  Downloading", "Installing collected")):
+                print(line.rstrip()[:200], flush=True)
+    if terminal:
+        print("\r" + " " * width, end="\r")
+    if pip.returncode:
+        print("\n".join(last))
+        sys.exit("pip could not install Enginebay: the reason is above. Then run this again.")
+
+
+def run(command: list[str], cwd: Path | None = ROOT) -> int:
+    """Run a command, in the checkout; its exit code. Ctrl-C is the command's to handle."""
+    with subprocess.Popen(command, cwd=cwd) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                pass
+
+
+def replace_by(command: list[str]) -> int:
+    """Become that command, where the system can; its signals and exit code are then its own."""
+    sys.stdout.flush()
+    if os.name != "nt":
+        os.execv(command[0], command)
+    return run(command, cwd=None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""Commands that end by themselves."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from core.cli.server import url_of
+from core.config.schema import Config
+from tests.cli.conftest import Run
+from tests.conftest import ServeScripted
+
+CONFIG = """\
+server:
+  api_keys: [hidden]
+models:
+  - name: mine
+    backend: scripted
+    path: .
+    options: {hub_token: hidden, layers: 3}
+"""
+
+
+@pytest.fixture
+def config(plugin: Path) -> None:
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+
+
+def test_version(run: Run) -> None:
+    result = run("--version")
+    assert (result.exit_code, result.output) == (0, f"enginebay {version('enginebay')}\n")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Asking for help takes no time, and works without the engines' libraries."""
+    heavy = {"torch", "transformers", "fastapi", "openai", "uvicorn", "ruamel", "pluggy"}
+    code = (
+        "import sys\n"
+        "from core.cli import main\n"
+        "try: main()\n"
+        f"finally: assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)\n"
+    )
+    for arguments in (["--help"], ["--version"], ["serve", "--help"], ["config", "--help"]):
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True
+        )
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "models", "plugins", "config"])
+def test_every_command_is_listed(run: Run, command: str) -> None:
+    assert f" {command} " in run("--help").output
+    assert run(command, "--help").exit_code == 0
+
+
+@pytest.mark.usefixtures("config")
+def test_config_check(run: Run) -> None:
+    result = run("config", "check")
+    assert (result.exit_code, result.stdout) == (0, "config.yml is valid; models: mine\n")
+
+
+@pytest.mark.usefixtures("config")
+def test_config_check_sees_what_needs_plugins(run: Run) -> None:
+    result = run("config", "check", env={"ENGINEBAY_MODELS__0__TOOLS": "odd"})
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith(
+        "ENGINEBAY_MODELS__0__TOOLS: models[0].tools: there is no format 'odd'; known: auto"
+    )
+
+
+def test_config_check_without_a_file(run: Run) -> None:
+    result = run("config", "check", "--config", "mine.yml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("mine.yml: there is no such file")
+
+
+def test_the_config_can_be_named_by_a_variable(run: Run) -> None:
+    Path("mine.yml").write_text("server: {port: 7}", encoding="utf-8")
+    result = run("config", "show", env={"ENGINEBAY_CONFIG": "mine.yml"})
+    assert "  port: 7\n" in result.stdout
+
+
+@pytest.mark.usefixtures("config")
+def test_config_show(run: Run) -> None:
+    result = run("config", "show", env={"ENGINEBAY_SERVER__PORT": "9000"})
+    assert result.exit_code == 0
+    assert "  port: 9000  # ENGINEBAY_SERVER__PORT\n" in result.stdout
+    assert "  log_level: info\n" in result.stdout
+    assert "      layers: 3\n" in result.stdout
+    assert "hidden" not in result.stdout
+    assert result.stdout.count("'**********'") == 2
+
+
+@pytest.mark.usefixtures("config")
+def test_what_config_show_prints_is_a_config(run: Run) -> None:
+    Path("shown.yml").write_text(run("config", "show").stdout, encoding="utf-8")
+    assert run("config", "check", "--config", "shown.yml").exit_code == 0
+
+
+def test_config_schema(run: Run) -> None:
+    assert json.loads(run("config", "schema").stdout) == Config.model_json_schema()
+
+
+@pytest.mark.usefixtures("config")
+def test_plugins(run: Run) -> None:
+    Path("plugins/torn.py").write_text("import no_such_module", encoding="utf-8")
+    Path("plugins/unwanted.py").touch()
+    Path("config.yml").write_text(CONFIG + "plugins: {blocked: [unwanted]}\n", encoding="utf-8")
+    result = run("plugins")
+    assert result.exit_code == 0
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert lines[0].split() == ["plugin", "version", "source", "state"]
+    found = {line.partition(" ")[0]: line for line in lines}
+    assert found["parsers"].split()[2:] == ["built", "in", "ok"]
+    assert found["for_tests"].endswith("for_tests.py  ok")
+    assert found["torn"].endswith("ModuleNotFoundError: No module named 'no_such_module'")
+    assert found["unwanted"].endswith("blocked in the config")
+    assert found["backends:"].endswith("scripted, failing")
+    assert "think" in found["reasoning"]
+    assert "hermes" in found["tool"]
+
+
+@pytest.mark.usefixtures("config")
+def test_models_of_the_config(run: Run) -> None:
+    result = run("models", env={"ENGINEBAY_SERVER__PORT": "1"})
+    assert result.exit_code == 0
+    assert result.stderr.startswith("no server answers at http://127.0.0.1:1")
+    assert result.stdout.splitlines()[1].split() == ["mine", "scripted", "."]
+
+
+def test_models_of_a_server(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], name="served")
+    result = run("models", "--url", server.url)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].split() == ["served", "scripted", "ready", "4096"]
+
+
+def test_models_of_the_configured_server(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], name="served", server={"api_keys": ["one"]})
+    port = server.url.rpartition(":")[2]
+    Path("config.yml").write_text(f"server: {{port: {port}, api_keys: [one]}}", encoding="utf-8")
+    assert "served" in run("models").stdout
+
+
+def test_models_that_failed_say_why(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], backend="nobody")
+    assert "failed: unknown backend 'nobody'" in run("models", "--url", server.url).stdout
+
+
+def test_models_without_the_key(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], server={"api_keys": ["one"]})
+    result = run("models", "--url", server.url)
+    assert result.exit_code == 1
+    assert "API key" in result.stderr
+    assert run("models", "--url", server.url, "--api-key", "one").exit_code == 0
+
+
+def test_models_of_nobody(run: Run) -> None:
+    result = run("models", "--url", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.stderr == "nothing answers at 127.0.0.1:1; is the server running?\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::", "http://[::1]:80"),
+        ("fe80::1", "http://[fe80::1]:80"),
+        ("my.host", "http://my.host:80"),
+    ],
+)
+def test_url_of(host: str, url: str) -> None:
+    assert url_of(host, 80) == url

@@ -1,0 +1,116 @@
+"""`enginebay serve` as a process."""
+
+import os
+import re
+import socket
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.cli.conftest import StartServing
+
+CONFIG = """\
+server:
+  port: 0
+  api_keys: [one, two]
+models:
+  - name: good
+    backend: scripted
+    path: .
+  - name: broken
+    backend: failing
+    path: .
+"""
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process")
+
+
+@posix
+@pytest.mark.usefixtures("plugin")
+def test_serve(start_serving: StartServing) -> None:
+    """Plain lines when nobody sits at a terminal; Ctrl-C is a normal end."""
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    serving = start_serving()
+    lines = serving.lines_until("Model +broken")
+    url = re.search(r"http://127\.0\.0\.1:\d+", lines[0])
+    assert url
+    assert re.fullmatch(rf"Enginebay \S+ listens on {url[0]}; Ctrl-C stops it", lines[0])
+    assert lines[1:] == [
+        f"OpenAI URL  {url[0]}/v1",
+        f"API docs    {url[0]}/docs",
+        "API keys    2, from config.yml line 3",
+        "Model       good: scripted, context 4096 tokens, reasoning think, tools none",
+        "Model       broken: failed: out of memory; take a smaller model",
+    ]
+    assert "good: warming up\n" in serving.log
+    headers = {"Authorization": "Bearer two"}
+    with httpx2.Client(base_url=url[0], headers=headers) as http:
+        models = http.get("/v1/models").json()["data"]
+    assert [model["state"] for model in models] == ["ready", "failed"]
+    assert serving.interrupt() == 0
+    assert '"GET /v1/models HTTP/1.1" 200' in serving.log
+    assert "Traceback" not in serving.log
+
+
+@posix
+@pytest.mark.parametrize("level", ["warning", "debug"])
+def test_flags_and_no_models(start_serving: StartServing, level: str) -> None:
+    Path("other.yml").write_text("server: {host: 1.1.1.1, port: 1}", encoding="utf-8")
+    serving = start_serving(
+        *("--config", "other.yml", "--host", "localhost", "--port", "0", "--log-level", level)
+    )
+    lines = serving.lines_until("Model")
+    assert lines[0].startswith("Enginebay")
+    assert " http://localhost:" in lines[0]
+    assert lines[3:] == [
+        "API keys    none: anyone who reaches this port can use it",
+        "Model       none; add one under `models` in other.yml",
+    ]
+    url = lines[0].split()[4].rstrip(";")
+    assert httpx2.get(f"{url}/v1/models").json()["data"] == []
+    assert serving.interrupt() == 0
+    assert ("GET /v1/models" in serving.log) is (level == "debug")
+
+
+def test_a_port_that_is_taken(start_serving: StartServing) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        Path("config.yml").write_text(f"server:\n  port: {port}\n", encoding="utf-8")
+        serving = start_serving()
+        assert serving.process.wait(60) == 1
+    assert serving.log == (
+        f"port {port} is in use already (set in config.yml line 2): stop what listens there, or "
+        "take another one with --port\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("no.such.host.invalid", "the host 'no.such.host.invalid' is not known"),
+        ("203.0.113.7", "203.0.113.7 is no address of this machine"),
+    ],
+)
+def test_a_host_that_is_none(start_serving: StartServing, host: str, message: str) -> None:
+    Path("config.yml").write_text("server:\n  port: 0\n", encoding="utf-8")
+    serving = start_serving("--host", host)
+    assert serving.process.wait(60) == 1
+    assert serving.log.startswith(message)
+    assert "Traceback" not in serving.log
+
+
+def test_a_config_that_is_wrong(start_serving: StartServing) -> None:
+    Path("config.yml").write_text("server:\n  prot: 5\n", encoding="utf-8")
+    serving = start_serving("--port", "99999")
+    assert serving.process.wait(60) == 2
+    assert serving.log.splitlines() == [
+        "--port: server.port: must be less than or equal to 65535, not 99999",
+        "config.yml:2: server.prot: unknown key; did you mean 'port'?",
+    ]
+
+
+def test_a_model_that_cannot_be_found(start_serving: StartServing) -> None:
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    serving = start_serving()
+    assert serving.process.wait(60) == 2
+    assert serving.log.startswith("config.yml:6: models[0].backend: no backend 'scripted' is inst")

@@ -1,0 +1,40 @@
+"""The tables of `docs/configuration.md`, made from the schemas."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from core.config.walk import Schema, schema_at
+
+KINDS = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "object": "keys with values",
+    "array": "list of text",
+}
+
+
+def rows(schema: Schema, *path: str | int) -> Iterator[str]:
+    """A row for each key of the mapping at `path`."""
+    section = schema_at(schema, path)
+    for key in section["properties"]:
+        field = schema_at(schema, (*path, key))
+        value = " ".join(filter(None, [_kind(field), _range(field)]))
+        default = "required" if key in section.get("required", ()) else _default(field)
+        yield f"| `{key}` | {value} | {default} | {field['description']} |"
+
+
+def _kind(field: Mapping[str, Any]) -> str:
+    return ", ".join(field["enum"]) if "enum" in field else KINDS[field.get("type", "string")]
+
+
+def _range(field: Mapping[str, Any]) -> str:
+    bounds = (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"))
+    return " ".join(f"{word} {field[key]:g}" for key, word in bounds if key in field)
+
+
+def _default(field: Mapping[str, Any]) -> str:
+    default = field.get("default")
+    return "not set" if default in (None, {}, []) else f"`{json.dumps(default)}`"

@@ -1,0 +1,129 @@
+"""What only shows once the plugins are known."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.config.check import check_config, validated_options
+from core.config.load import load_config
+from core.config.schema import Config, ModelConfig
+from core.errors import BackendUnavailableError
+from core.plugins import Plugin, Plugins
+from core.registers import BackendEntry
+from core.testing import ScriptedEngine
+from enginebay import Backend, BackendSettings, EngineBackend
+from tests.config.conftest import WriteConfig
+
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    device: str = "auto"
+    layers: int = Field(default=0, ge=0)
+    split: list[int] | str = "even"
+
+
+@dataclass
+class PlainOptions:
+    layers: int = 0
+
+
+def create(settings: BackendSettings) -> Backend:
+    return EngineBackend(lambda: ScriptedEngine(["ok"]))
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    plugins = Plugins()
+    plugins.backends("mine", create, Options)
+    plugins.backends("free", create)
+    return plugins
+
+
+def problems(path: Path, plugins: Plugins) -> list[str]:
+    return [str(problem) for problem in check_config(load_config(path), plugins)]
+
+
+def test_all_is_well(write: WriteConfig, plugins: Plugins) -> None:
+    Path("own.jinja").write_text("{{ messages }}", encoding="utf-8")
+    path = write(
+        "models:\n"
+        "- {name: a, backend: mine, path: ., options: {layers: 3}, chat_template: own.jinja}\n"
+        "- {name: b, backend: free, path: 'http://x', options: {any: 1}, chat_template: chatml}\n"
+        "- {name: c, backend: hf, path: ., reasoning: none, tools: hermes}\n"
+    )
+    assert problems(path, plugins) == []
+
+
+def test_everything_wrong(write: WriteConfig, plugins: Plugins) -> None:
+    path = write(
+        "models:\n"
+        "- name: a\n"
+        "  backend: mien\n"
+        "  path: nope\n"
+        "  chat_template: chatm\n"
+        "  reasoning: thikn\n"
+        "  tools: zzz\n"
+        "- name: b\n"
+        "  backend: mine\n"
+        "  path: .\n"
+        "  options:\n"
+        "    layers: -1\n"
+        "    layer: 1\n"
+        "    split: {}\n"
+    )
+    found = problems(path, plugins)
+    folder = Path.cwd()
+    assert found[0] == (
+        "config.yml:3: models[0].backend: no backend 'mien' is installed; if it comes with a "
+        "plugin, install that plugin; did you mean 'mine'?"
+    )
+    assert found[1] == f"config.yml:4: models[0].path: there is no file or folder {folder / 'nope'}"
+    assert found[2].startswith(f"config.yml:5: models[0].chat_template: there is no file {folder}")
+    assert found[2].endswith("did you mean 'chatml'?")
+    assert found[3].startswith("config.yml:6: models[0].reasoning: there is no format 'thikn'; did")
+    assert found[4].startswith(
+        "config.yml:7: models[0].tools: there is no format 'zzz'; known: auto"
+    )
+    assert found[5:] == [
+        "config.yml:12: models[1].options.layers: must be greater than or equal to 0, not -1",
+        "config.yml:13: models[1].options.layer: unknown key; did you mean 'layers'?",
+        "config.yml:14: models[1].options.split: must be a list, such as [a, b] or text, not "
+        "keys with values",
+    ]
+
+
+def test_a_variable_is_named(
+    write: WriteConfig, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENGINEBAY_MODELS__0__BACKEND", "other")
+    path = write("models:\n- {name: a, backend: mine, path: .}\n")
+    assert problems(path, plugins)[0].startswith(
+        "ENGINEBAY_MODELS__0__BACKEND: models[0].backend: no backend 'other' is installed"
+    )
+
+
+def test_plugins_that_would_have_had_the_backend(plugins: Plugins) -> None:
+    broken = Plugins(blocked=["backends"])
+    broken.found.append(Plugin("torn", "torn.py", error="ImportError: no x"))
+    config = Config(models=[ModelConfig(name="a", backend="hf", path=".")])
+    [problem] = check_config(config, broken)
+    assert "the plugin 'backends' is blocked in the config" in problem.message
+    assert "the plugin 'torn' could not be loaded (ImportError: no x)" in problem.message
+    assert str(problem).startswith("models[0].backend: ")
+
+
+def test_validated_options() -> None:
+    def model(**options: object) -> ModelConfig:
+        return ModelConfig(name="a", backend="b", path=".", options=options)
+
+    assert validated_options(model(), BackendEntry(create, Options)) == Options()
+    assert validated_options(model(layers="3"), BackendEntry(create, Options)).layers == 3
+    assert validated_options(model(layers=3), BackendEntry(create, PlainOptions)).layers == 3
+    assert validated_options(model(any=3), BackendEntry(create)) == {"any": 3}
+    with pytest.raises(BackendUnavailableError) as caught:
+        validated_options(model(layer=3, device=5), BackendEntry(create, Options))
+    assert "options.layer: unknown key; did you mean 'layers'?" in caught.value.message
+    assert "options.device: must be text, not 5" in caught.value.message

@@ -1,0 +1,275 @@
+"""Every mistake says where it is and what to do."""
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.config.load import load_config
+from core.config.problems import ConfigError, is_secret
+from core.config.schema import Config
+from tests.config.conftest import ProblemsOf
+
+GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        (
+            GOOD + "  reasonning: x\n",
+            "5: models[0].reasonning",
+            "unknown key; did you mean 'reasoning'?",
+        ),
+        (
+            GOOD + "  temperature: 1\n",
+            "5: models[0].temperature",
+            "unknown key here; it belongs under 'sampling'",
+        ),
+        ("server:\n  hots:\n", "2: server.hots", "unknown key; did you mean 'host'?"),
+        (GOOD + GOOD[8:], "5: models[1].name", "another model has this name already"),
+        ("\nport: 1\n", "2: port", "unknown key here; it belongs under 'server'"),
+        ("zzz: 1\n", "1: zzz", "unknown key; known: server, models, plugins"),
+        ("server:\n  port: x\n", "2: server.port", "must be a whole number, not 'x'"),
+        ("server:\n  port: 1.5\n", "2: server.port", "must be a whole number, not 1.5"),
+        (
+            "server:\n  port: 70000\n",
+            "2: server.port",
+            "must be less than or equal to 65535, not 70000",
+        ),
+        (
+            "server:\n  ping_interval: .inf\n",
+            "2: server.ping_interval",
+            "must be a number, not inf",
+        ),
+        (
+            "server:\n  strict_params: maybe\n",
+            "2: server.strict_params",
+            "must be true or false, not 'maybe'",
+        ),
+        (
+            "server:\n  log_level: loud\n",
+            "2: server.log_level",
+            "must be 'debug', 'info', 'warning' or 'error', not 'loud'",
+        ),
+        (
+            "server:\n  cors_origins: x\n",
+            "2: server.cors_origins",
+            "must be a list, such as [a, b], not 'x'",
+        ),
+        (
+            "server:\n  cors_origins:\n  - x\n  - 5\n",
+            "4: server.cors_origins[1]",
+            "must be text, not 5; put it in quotes",
+        ),
+        ("server:\n  host: [a]\n", "2: server.host", "must be text, not a list"),
+        ("server: 5\n", "1: server", "must be keys with values, not 5"),
+        ("server:\n  5: x\n", "2: server[5]", "the key 5 must be text; put it in quotes"),
+        ("models:\n- 3\n", "2: models[0]", "must be keys with values, not 3"),
+        ("models: {a: 1}\n", "1: models", "must be a list, such as [a, b], not keys with values"),
+        (
+            "server:\n  port: 1\n\n  port: 2\n",
+            "4: server.port",
+            "stands on line 2 already; delete one of the two",
+        ),
+        (
+            "server:\n\tport: 1\n",
+            "2: column 1",
+            "the line is indented with a tab; YAML wants spaces",
+        ),
+        ("server: 1: 2\n", "1: column 10", "mapping values are not allowed here"),
+        ("server:\n  port: 1\n host: x\n", "3: column 2", "while parsing a block mapping"),
+        ("server: {port: 1\n", "2: column 1", "while parsing a flow mapping"),
+        ("server: *x\n", "1: column 9", "found undefined alias 'x'"),
+        ("server: &x\n  port: *x\n", "1", "server.port contains itself, by an alias"),
+        ("server: !env X\n", "1: column 9", "could not determine a constructor for the tag '!env'"),
+        ("a: 1\n---\nb: 1\n", "2: column 1", "expected a single document"),
+        ("a: 1\nb: \x07\n", "2", "the character U+0007 is not allowed in YAML; delete it"),
+    ],
+)
+def test_one_problem(problems_of: ProblemsOf, text: str, where: str, message: str) -> None:
+    [found] = problems_of(text)
+    assert found.startswith(f"config.yml:{where}: {message}")
+
+
+def test_what_is_missing_is_on_the_line_of_its_mapping(problems_of: ProblemsOf) -> None:
+    found = problems_of("server:\n  port: 1\nmodels:\n- name: a\n  backend: b\n- backend: b\n")
+    assert [line.partition(": is missing: ")[0] for line in found] == [
+        "config.yml:4: models[0].path",
+        "config.yml:6: models[1].name",
+        "config.yml:6: models[1].path",
+    ]
+    assert "The model's file or folder" in found[0]
+
+
+def test_all_problems_in_one_go(problems_of: ProblemsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEBAY_SERVER__PROT", "1")
+    monkeypatch.setenv("ENGINEBAY_SERVER__PING_INTERVAL", "soon")
+    monkeypatch.setenv("ENGINEBAY_MODELS__7__PATH", "x")
+    monkeypatch.setenv("ENGINEBAY_MODELS__PATH", "x")
+    monkeypatch.setenv("ENGINEBAY_MODELS__0__OPTIONS", "{")
+    monkeypatch.setenv("ENGINEBAY_SERVER__HOST__NAME", "x")
+    text = GOOD + GOOD.removeprefix("models:\n") + "  tools: 1\nserver:\n  host: h\n  host: i\n"
+    found = problems_of(text, server__port=-1)
+    assert found[:7] == [
+        "ENGINEBAY_MODELS__0__OPTIONS: models[0].options: is not valid JSON: Expecting property "
+        "name enclosed in double quotes: line 1 column 2 (char 1)",
+        "ENGINEBAY_MODELS__7__PATH: models[7].path: models has 2 entries; variables of the first "
+        "begin ENGINEBAY_MODELS__0__",
+        "ENGINEBAY_MODELS__PATH: models.path: models has 2 entries; variables of the first begin "
+        "ENGINEBAY_MODELS__0__",
+        "ENGINEBAY_SERVER__HOST__NAME: server.host.name: server.host has no keys of its own",
+        "--port: server.port: must be greater than or equal to 0, not -1",
+        "ENGINEBAY_SERVER__PING_INTERVAL: server.ping_interval: must be a number, not 'soon'",
+        "ENGINEBAY_SERVER__PROT: server.prot: unknown key; did you mean 'port'?",
+    ]
+    assert found[7:] == [
+        "config.yml:5: models[1].name: another model has this name already",
+        "config.yml:8: models[1].tools: must be text, not 1; put it in quotes",
+        "config.yml:11: server.host: stands on line 10 already; delete one of the two",
+    ]
+
+
+def test_a_repeated_key_counts_once_however_often_it_is_named(problems_of: ProblemsOf) -> None:
+    text = (
+        "models:\n"
+        "- {name: a, backend: b, path: p, options: &x\n"
+        "    {k: 1, k: 2}}\n"
+        "- {name: c, backend: b, path: p, options: *x}\n"
+    )
+    [found] = problems_of(text)
+    assert found.startswith("config.yml:3: models[0].options.k: stands on line 3 already")
+
+
+def test_a_merged_key_is_where_it_was_written(problems_of: ProblemsOf) -> None:
+    text = "models:\n- &m\n  name: a\n  backend: b\n  path: p\n  tools: 1\n- <<: *m\n  name: 5\n"
+    assert [line.partition(": must")[0] for line in problems_of(text)] == [
+        "config.yml:6: models[0].tools",
+        "config.yml:6: models[1].tools",
+        "config.yml:8: models[1].name",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# only this\n", "---\n", "- a\n", "text\n", "5\n"])
+def test_nothing_to_configure(problems_of: ProblemsOf, text: str) -> None:
+    [found] = problems_of(text)
+    assert "the file" in found
+    assert "- name: my-model" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 2020-13-41\n", "month must be in 1..12; put the value in quotes if it is text"),
+        ("? [[]]\n: x\n", "this is not YAML that can be read here: unhashable type: 'list'"),
+        ("a: " + "[" * 5000, ""),
+    ],
+)
+def test_what_ruamel_stumbles_over(problems_of: ProblemsOf, text: str, message: str) -> None:
+    [found] = problems_of(text)
+    assert found.startswith(f"config.yml: {message}")
+
+
+def test_no_file() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None)
+    assert "config.yml: there is no such file in" in str(caught.value)
+    assert "--config PATH" in str(caught.value)
+    assert "- name: my-model" in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the file cannot be read: "):
+        load_config(tmp_path)
+
+
+def test_not_utf8() -> None:
+    Path("config.yml").write_bytes("server:\n  host: ü\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"config\.yml:2: the text is not UTF-8"):
+        load_config(None)
+
+
+@pytest.mark.parametrize("keys", ["s3cret", "[5, s3cret]", "['s3 cret']", "['']", "['sécret']"])
+def test_a_wrong_key_is_not_printed(problems_of: ProblemsOf, keys: str) -> None:
+    """An empty key would let in requests without one; others no header can carry."""
+    [found] = problems_of(f"server:\n  api_keys: {keys}\n")
+    assert found.startswith("config.yml:2: server.api_keys")
+    assert "cret" not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "secret"),
+    [
+        (("server", "api_keys", 0), True),
+        (("models", 0, "options", "hf_token"), True),
+        (("models", 0, "options", "PASSWORD"), True),
+        (("models", 0, "sampling", "max_tokens"), False),
+        (("models", 0, "options", "tokenizer"), False),
+        (("server", "port"), False),
+    ],
+)
+def test_is_secret(path: tuple[str | int, ...], secret: bool) -> None:
+    assert is_secret(path) is secret
+
+
+def test_two_models_of_one_name_in_code() -> None:
+    model = {"name": "a", "backend": "b", "path": "p"}
+    with pytest.raises(ValueError, match="two models are named 'a'"):
+        Config.model_validate({"models": [model, model]})
+
+
+FRAGMENTS = [
+    *("server", "models", "plugins", "port", "name", "options", "sampling", "stop", "<<", "a"),
+    *(": ", ":", "\n", "\n  ", "\n    ", "\n- ", "- ", "  ", "\t", "{", "}", "[", "]", ", ", "? "),
+    *("&x ", "*x", "&y ", "*y", "!t ", "!!int ", "!!binary ", "!!set ", "!!omap ", "'", '"', "|"),
+    *(">", "# c", "---", "...", "%YAML 1.1", "~", "1", "1.5", ".inf", "2020-13-41", "0x_", "1:61"),
+    *("2001-02-03T04:05:06+99:99", "\x07", "\x00", "\x85", "\u2028", "\ufeff", "\ud7ff", "😀"),
+]
+
+
+def load_text(text: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "config.yml"
+        path.write_bytes(text.encode(errors="surrogatepass"))
+        with suppress(ConfigError):
+            load_config(path)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join) | st.text())
+def test_any_text_loads_or_is_a_config_error(text: str) -> None:
+    load_text(text)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "port", "stop", "x", "options", "0"]), inner)
+    ),
+    max_leaves=8,
+)
+names = st.sampled_from(["server", "models", "plugins", "x"])
+
+
+@settings(deadline=None)
+@given(st.dictionaries(names, values | st.lists(values, max_size=2)))
+def test_any_data_loads_or_is_a_config_error(data: Any) -> None:
+    load_text(json.dumps(data))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(["SERVER", "MODELS", "0", "1", "PORT", "OPTIONS", "API_KEYS", ""])),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+)
+def test_any_variable_loads_or_is_a_config_error(parts: list[str], text: str) -> None:
+    with patch.dict(os.environ, {"ENGINEBAY_" + "__".join(parts): text}):
+        load_text(GOOD)

@@ -1,0 +1,109 @@
+"""`config.yml`, its JSON schema and its reference say what the code says."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from backends.hf.options import HFOptions
+from core.config.check import check_config
+from core.config.load import load_config
+from core.config.schema import Config, SamplingDefaults
+from core.config.walk import schema_at
+from core.plugins import Plugins
+from core.schemas.common import GenerationBody
+from core.types import SamplingParams
+from tests.config.reference import rows
+from tests.support import REPOSITORY
+
+SHIPPED = REPOSITORY / "config.yml"
+SCHEMA = Config.model_json_schema()
+SECTIONS: list[tuple[str | int, ...]] = [
+    (),
+    ("server",),
+    ("models", 0),
+    ("models", 0, "sampling"),
+    ("plugins",),
+]
+
+
+def keys_with_comments() -> Iterator[tuple[str, str]]:
+    """Each key of the file in order, set or not, and the comment right above it."""
+    lines = [line.strip() for line in SHIPPED.read_text(encoding="utf-8").splitlines()]
+    for above, line in pairwise(lines):
+        if found := re.match(r"#?(\w+):", line):
+            yield found[1], above.removeprefix("# ")
+
+
+def described(path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Each key of the schema, depth first, and its description."""
+    for key, field in schema_at(SCHEMA, path).get("properties", {}).items():
+        here = (*path, key)
+        yield key, schema_at(SCHEMA, here).get("description") or field["description"]
+        below = (*here, 0) if key == "models" else here
+        yield from described(below)
+
+
+def test_config_yml_has_every_key_with_its_description() -> None:
+    assert list(keys_with_comments()) == list(described())
+
+
+def test_config_yml_works_as_shipped() -> None:
+    config = load_config(SHIPPED)
+    assert check_config(config, Plugins()) == []
+    [model] = config.models
+    assert (model.name, model.backend) == ("enginebay-demo", "hf")
+    assert config.model_dump() == Config(models=config.models).model_dump()
+    first, *_ = SHIPPED.read_text(encoding="utf-8").splitlines()
+    assert first == "# yaml-language-server: $schema=docs/config.schema.json"
+
+
+def test_config_yml_shows_the_defaults(tmp_path: Path) -> None:
+    """With every # before a key taken away it means the same."""
+    text = re.sub(r"(?m)^( *)#(?=\w)", r"\1", SHIPPED.read_text(encoding="utf-8"))
+    assert "\n  log_level: info\n" in text
+    path = tmp_path / "config.yml"
+    path.write_text(text, encoding="utf-8")
+    assert load_config(path).model_dump() == load_config(SHIPPED).model_dump()
+
+
+def test_the_json_schema_is_current() -> None:
+    written = (REPOSITORY / "docs" / "config.schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == SCHEMA, "enginebay config schema > docs/config.schema.json"
+
+
+@pytest.mark.parametrize("path", SECTIONS[1:], ids=str)
+def test_the_reference_is_current(path: tuple[str | int, ...]) -> None:
+    written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
+    assert [row for row in rows(SCHEMA, *path) if row not in written] == []
+
+
+def test_the_reference_of_hf_is_current() -> None:
+    written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
+    assert [row for row in rows(HFOptions.model_json_schema()) if row not in written] == []
+
+
+def test_every_key_has_a_description_of_one_line() -> None:
+    for key, description in described():
+        assert description, key
+        assert "\n" not in description
+        assert len(description) <= 80
+
+
+def test_sampling_defaults_have_the_ranges_of_the_api() -> None:
+    """All but `seed`: -1 asks the API for chance, which is the default here."""
+    api = GenerationBody.model_json_schema()["properties"]
+    bounds = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxItems")
+    for name in SamplingDefaults.model_fields.keys() - {"seed"}:
+        # the API's schema has its names for a field under the first alias
+        there = api["max_completion_tokens" if name == "max_tokens" else name]
+        here = schema_at(SCHEMA, ("models", 0, "sampling", name))
+        there = schema_at({"properties": {"it": there}}, ("it",))
+        assert {b: here.get(b) for b in bounds} == {b: there.get(b) for b in bounds}, name
+
+
+def test_sampling_defaults_are_sampling_params() -> None:
+    assert SamplingDefaults.model_fields.keys() <= set(SamplingParams.__dataclass_fields__)
