@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     require_python(sys.version_info[:2])
     install("test" if command in ("test", "check") else "hf")
     if command == "test":
-        return run([PYTHON, "-m", "pytest", "--cov", *rest])
+        return run([PYTHON, "-m", "pytest", *rest, "--cov"])  # last: it would eat a path after it
     if command == "check":
         checks = (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"])
         return max([run([PYTHON, "-m", *check]) for check in checks])

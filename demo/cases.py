@@ -1,6 +1,6 @@
 """Prompts for the evaluation; the plain ones are in `cases.txt`.
 
-Written by hand, not taken from the generator.
+Written by hand; the shortest of them are also made by the generator.
 """
 
 import json
