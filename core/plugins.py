@@ -27,11 +27,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin that was found: its name, where it came from, what went wrong if anything."""
+    """A plugin that was found: its name, where it came from, what went wrong if anything.
+
+    `registers`: the names of the backends and formats it contributes.
+    """
 
     name: str
     source: str
     version: str = ""
+    registers: tuple[str, ...] = ()
     blocked: bool = False
     error: str | None = None
 
@@ -86,6 +90,7 @@ class Plugins:
         name, source, version = candidate.name, candidate.source, candidate.version
         if blocked:
             return Plugin(name, source, version, blocked=True)
+        before = self._registered()
         try:
             plugin = candidate.load()
             self._manager.register(plugin, name=name)
@@ -96,7 +101,11 @@ class Plugins:
             if self._manager.has_plugin(name):
                 self._manager.unregister(name=name)
             return Plugin(name, source, version, error=f"{type(error).__name__}: {error}")
-        return Plugin(name, source, version)
+        registers = tuple(item for item in self._registered() if item not in before)
+        return Plugin(name, source, version, registers)
+
+    def _registered(self) -> list[str]:
+        return [*self.backends, *self.reasoning, *self.tools]
 
     def _collect(self, plugin: object) -> None:
         others = [other for other in self._manager.get_plugins() if other is not plugin]

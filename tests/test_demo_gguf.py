@@ -1,0 +1,70 @@
+"""The demo model as GGUF holds what the safetensors hold.
+
+`python -m demo.verify_gguf` compares tokens, logits and texts through llama.cpp itself.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from demo.to_gguf import convert
+from tests.support import DEMO_MODEL, REPOSITORY
+
+CONFIG: dict[str, Any] = json.loads((DEMO_MODEL / "config.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("gguf") / "demo.gguf"
+    convert(DEMO_MODEL, target, "f16")
+    return target
+
+
+def interleaved(rows: Any, heads: int) -> Any:
+    """Rotary pairs beside each other, as llama.cpp's NORM rope wants them."""
+    half = rows.shape[0] // heads // 2
+    order = [h * 2 * half + i + s * half for h in range(heads) for i in range(half) for s in (0, 1)]
+    return rows[order]
+
+
+def test_every_weight_is_there(converted: Path) -> None:
+    tensors = {t.name: np.asarray(t.data) for t in gguf.GGUFReader(converted).tensors}
+    with safe_open(DEMO_MODEL / "model.safetensors", "np") as weights:
+        names = list(weights.keys())
+        assert len(tensors) == len(names)
+        for layer in range(CONFIG["num_hidden_layers"]):
+            prefix = f"model.layers.{layer}.self_attn"
+            for kind, heads in (("q", "num_attention_heads"), ("k", "num_key_value_heads")):
+                expected = interleaved(
+                    weights.get_tensor(f"{prefix}.{kind}_proj.weight"), CONFIG[heads]
+                )
+                np.testing.assert_array_equal(tensors[f"blk.{layer}.attn_{kind}.weight"], expected)
+            value = weights.get_tensor(f"{prefix}.v_proj.weight")
+            np.testing.assert_array_equal(tensors[f"blk.{layer}.attn_v.weight"], value)
+        embedding = weights.get_tensor("model.embed_tokens.weight")
+        np.testing.assert_array_equal(tensors["token_embd.weight"], embedding)
+
+
+def test_tokenizer_and_template_come_along(converted: Path) -> None:
+    fields = gguf.GGUFReader(converted).fields
+    tokenizer = json.loads((DEMO_MODEL / "tokenizer.json").read_text(encoding="utf-8"))
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    assert all(tokens[i] == text for text, i in tokenizer["model"]["vocab"].items())
+    template = (DEMO_MODEL / "chat_template.jinja").read_text(encoding="utf-8")
+    assert fields["tokenizer.chat_template"].contents() == template
+    assert tokens[fields["tokenizer.ggml.eos_token_id"].contents()] == "<|im_end|>"
+    assert fields["llama.context_length"].contents() == CONFIG["max_position_embeddings"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python")
+def test_llama_cpp_agrees_with_transformers(converted: Path) -> None:
+    command = [sys.executable, "-m", "demo.verify_gguf", str(DEMO_MODEL), str(converted)]
+    subprocess.run(command, check=True, cwd=REPOSITORY)
