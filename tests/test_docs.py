@@ -13,7 +13,8 @@ from core.testing import check_backend
 from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, serve
 
 PLUGINS_MD = (REPOSITORY / "docs" / "plugins.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PLUGINS_MD, re.DOTALL)
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PLUGINS_MD + README, re.DOTALL)
 
 
 def block(containing: str) -> str:
@@ -35,12 +36,14 @@ def test_every_hook_has_a_heading_that_is_its_signature() -> None:
             assert f"### `{name}({', '.join(hook.spec.argnames)})`" in PLUGINS_MD
 
 
-async def test_the_backend_in_the_documentation_keeps_the_contract() -> None:
-    await check_backend(run(block("class ParrotEngine"))["ParrotEngine"])
+@pytest.mark.parametrize("name", ["ParrotEngine", "Parrot"])
+async def test_the_backends_in_the_documentation_keep_the_contract(name: str) -> None:
+    await check_backend(run(block(f"class {name}("))[name])
 
 
-def test_the_backend_in_the_documentation_works_as_a_single_file(tmp_path: Path) -> None:
-    (tmp_path / "parrot.py").write_text(block("class ParrotEngine"), encoding="utf-8")
+@pytest.mark.parametrize("name", ["ParrotEngine", "Parrot"])
+def test_the_backends_in_the_documentation_work_as_single_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / "parrot.py").write_text(block(f"class {name}("), encoding="utf-8")
     plugins = Plugins(folder=tmp_path)
     config = scripted_config(name="polly", backend="parrot")
     with serve(config, plugins) as server:

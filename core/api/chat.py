@@ -31,14 +31,8 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         generation_requests([token_ids], body, sampling, id),
         lambda: _collector(model, prompt, parse_tools=_wants_tools(body)),
     )
-    return await respond(
-        http,
-        generation,
-        ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs),
-        stream=body.stream,
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
-        headers={"X-Request-Id": base, **headers},
-    )
+    composer = ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs)
+    return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
 
 
 def _collector(model: LoadedModel, prompt: str, *, parse_tools: bool) -> Collector:

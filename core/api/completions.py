@@ -35,14 +35,8 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
         generation_requests(prompts, body, sampling, id),
         Collector,
     )
-    return await respond(
-        http,
-        generation,
-        TextComposer(id, model.name, generation.choices, logprobs=body.logprobs),
-        stream=body.stream,
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
-        headers={"X-Request-Id": base, **headers},
-    )
+    composer = TextComposer(id, model.name, generation.choices, logprobs=body.logprobs)
+    return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
 
 
 def _prompts(body: CompletionRequest) -> list[str] | list[list[int]]:

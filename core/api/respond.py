@@ -12,7 +12,7 @@ from core.api import sse
 from core.chat.compose import Composer
 from core.errors import ServingError
 from core.generation import Generation
-from core.schemas.common import ErrorBody
+from core.schemas.common import ErrorBody, GenerationBody
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +25,9 @@ class ClientLeft(Exception):
 
 async def respond(
     http: Request,
+    body: GenerationBody,
     generation: Generation,
     composer: Composer,
-    *,
-    stream: bool,
-    include_usage: bool,
     headers: dict[str, str],
 ) -> Response:
     """The HTTP answer of a generation.
@@ -37,10 +35,10 @@ async def respond(
     A stream's first event is awaited before the status is sent, so that whatever goes wrong up to
     the first token has a status of its own. The generation is aborted when the client leaves.
     """
-    if not stream:
-        body = await _or_client_leaves(http, _whole(generation, composer))
-        return Response(body, media_type="application/json", headers=headers)
-    events = _events(generation, composer, include_usage=include_usage)
+    if not body.stream:
+        answer = await _or_client_leaves(http, _whole(generation, composer))
+        return Response(answer, media_type="application/json", headers=headers)
+    events = _events(generation, composer, include_usage=body.include_usage)
     first = await _or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
         _prepend(first, events),

@@ -81,6 +81,11 @@ class GenerationBody(BaseModel):
             return {name: value for name, value in data.items() if value is not None}
         return data
 
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a chunk of usage."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
     def sampling_fields(self) -> dict[str, Any]:
         """The `SamplingParams` fields this request sets, without those left to the defaults."""
         fields = {
