@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from core.api import chat, completions, health, models
@@ -50,6 +51,7 @@ def create_app(
                 include_in_schema=prefix == "/v1",
             )
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
+    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _http_error)
@@ -93,18 +95,35 @@ async def _invalid_body(http: Request, error: Exception) -> Response:
 def _first_problem(error: RequestValidationError) -> InvalidRequestError:
     problems = error.errors()
     first = problems[0]
-    place = [part for part in first["loc"] if part != "body"]
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
         return InvalidRequestError(f"the body is not valid JSON: {reason}")
-    if not place:
+    param = _place(first, error.body)
+    if not param:
         return InvalidRequestError(
             "the body must be a JSON object, sent with the header Content-Type: application/json"
         )
-    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    param = param.removeprefix(".")
-    more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-    return InvalidRequestError(f"{param}: {first['msg']}{more}", param=param)
+    message = first["msg"].removeprefix("Value error, ")
+    return InvalidRequestError(f"{param}: {message}", param=param)
+
+
+def _place(problem: Mapping[str, Any], body: Any) -> str:
+    """Where in the body a problem is, as `messages[0].role`.
+
+    pydantic's `loc` also names the branches of unions, which are not there.
+    """
+    place = ""
+    for part in problem["loc"][1:]:
+        if isinstance(body, list) and isinstance(part, int) and part < len(body):
+            place += f"[{part}]"
+        elif isinstance(part, str) and (
+            (isinstance(body, dict) and part in body) or problem["type"] == "missing"
+        ):
+            place += f".{part}"
+        else:
+            continue
+        body = body[part] if isinstance(body, list) or part in body else None
+    return place.removeprefix(".")
 
 
 async def _http_error(http: Request, error: Exception) -> Response:
@@ -119,6 +138,10 @@ async def _http_error(http: Request, error: Exception) -> Response:
             answer = RequestTooLargeError(str(error.detail))
         case 400 if isinstance(error.__cause__, UnicodeDecodeError):
             answer = InvalidRequestError(f"the body is not valid UTF-8: {error.__cause__}")
+        case 400 if isinstance(error.__cause__, RecursionError):
+            answer = InvalidRequestError("the body is nested too deeply")
+        case 400 if isinstance(error.__cause__, ValueError):
+            answer = InvalidRequestError(f"the body cannot be read: {error.__cause__}")
     return JSONResponse(answer.body(), error.status_code, headers=error.headers)
 
 

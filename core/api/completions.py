@@ -14,6 +14,7 @@ from core.api.params import (
 from core.api.respond import respond
 from core.chat.collector import Collector
 from core.chat.compose_text import TextComposer
+from core.errors import InvalidRequestError
 from core.generation import Generation
 from core.models import LoadedModel
 from core.schemas.completions import Completion, CompletionRequest
@@ -43,6 +44,8 @@ def _prompts(body: CompletionRequest) -> list[str] | list[list[int]]:
     prompt = body.prompt
     if isinstance(prompt, str):
         return [prompt]
+    if not prompt:
+        raise InvalidRequestError("the prompt is empty", param="prompt")
     if isinstance(prompt[0], int):
         return [prompt]
     return prompt

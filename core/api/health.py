@@ -7,6 +7,7 @@ from core.schemas.models import Health, ModelHealth
 router = APIRouter(tags=["health"])
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", responses={503: {"model": Health}})
 async def health(http: Request, response: Response) -> Health:
     """200 when at least one model answers, 503 while loading or when none does. Needs no key."""

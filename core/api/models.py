@@ -8,6 +8,7 @@ from core.schemas.models import ModelCard, ModelList
 router = APIRouter(tags=["models"])
 
 
+@router.head("/models", include_in_schema=False)
 @router.get("/models")
 async def list_models(http: Request) -> ModelList:
     """Every configured model, loaded or not."""

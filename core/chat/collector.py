@@ -47,7 +47,8 @@ class Collector:
         self._new_call_id = new_call_id
         self._phase: Phase = "reasoning" if starts_in_reasoning else "content"
         self._space: str | None = "" if trim else None  # held white space; None: not holding
-        self._logprobs: list[TokenLogprob] = []
+        self._logprobs: list[TokenLogprob] = []  # of content that has not been sent yet
+        self._held_logprobs: list[TokenLogprob] = []  # of text a parser holds: a tag, or content
         self.has_tool_calls = False
         self.finished = False
 
@@ -60,7 +61,7 @@ class Collector:
         if delta.finish_reason:
             self.finished = True
             result += self._track(self._flush())
-            logprobs += tuple(self._logprobs)
+            logprobs += (*self._logprobs, *self._held_logprobs)
         return _attach(_join(result), logprobs)
 
     def _parse(self, text: str) -> list[Part]:
@@ -116,13 +117,22 @@ class Collector:
         They are collected from deltas whose text became content and nothing else, so not from one
         that opened or closed a tag, and wait for the next content if theirs is held back.
         """
+        entries = delta.logprobs or ()
         if not all(isinstance(part, ContentDelta) for part in parts):
             self._logprobs.clear()
+            self._held_logprobs.clear()
             return ()
         text = "".join(part.text for part in parts if isinstance(part, ContentDelta))
-        if text.endswith(delta.text) if parts else phase == "content":
-            self._logprobs += delta.logprobs or ()
-        if not text or self._space is not None:
+        if not parts:
+            if phase == "content":
+                (self._held_logprobs if delta.text else self._logprobs).extend(entries)
+            return ()
+        if len(text) > len(delta.text):
+            self._logprobs += self._held_logprobs
+        self._held_logprobs.clear()
+        if text.endswith(delta.text):
+            self._logprobs += entries
+        if self._space is not None:
             return ()
         logprobs = tuple(self._logprobs)
         self._logprobs.clear()

@@ -54,12 +54,13 @@ def _text(content: str | Sequence[ContentPart] | None, param: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     for i, part in enumerate(content):
-        if part.type != "text" or part.text is None:
+        if part.type != "text":
             raise InvalidRequestError(
-                f"this model takes text only; a content part of type {part.type!r} "
-                "with no text cannot be used",
-                param=f"{param}[{i}]",
+                f"this model takes text only; a content part of type {part.type!r} cannot be used",
+                param=f"{param}[{i}].type",
             )
+        if part.text is None:
+            raise InvalidRequestError("the text part has no `text`", param=f"{param}[{i}].text")
     return "".join(part.text or "" for part in content)
 
 
@@ -69,6 +70,6 @@ def _arguments(function: Mapping[str, Any]) -> Any:
         return arguments
     try:
         return json.loads(arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         logger.warning("arguments of an earlier call of %r are not JSON", function["name"])
         return arguments

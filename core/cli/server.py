@@ -63,11 +63,12 @@ class Server(uvicorn.Server):
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
                 access_log=level in ("debug", "info"),
-                timeout_graceful_shutdown=GRACE,
+                timeout_graceful_shutdown=GRACE + 2,
                 lifespan="on",
             )
         )
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
+        self._models = app.state.models
         self._when_started = when_started
         self._started: asyncio.Future[None] | None = None
 
@@ -80,7 +81,19 @@ class Server(uvicorn.Server):
         logger.info("stopping; what runs gets %d seconds", GRACE)
         if self._started:
             self._started.cancel()
-        await super().shutdown(sockets)
+        ending = asyncio.ensure_future(self._end_requests())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    async def _end_requests(self) -> None:
+        """End what still runs after its time with an error that says so.
+
+        Left to uvicorn, it would be cancelled: a stream cut off, a whole answer a bare 500.
+        """
+        await asyncio.sleep(GRACE)
+        await self._models.close()
 
     @contextmanager
     def in_thread(self, listening: socket.socket) -> Iterator[None]:

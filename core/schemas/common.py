@@ -29,6 +29,18 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _token_bias(value: Any) -> Any:
+    """One error for a wrong bias, however many tokens have one."""
+    if not isinstance(value, dict):
+        raise ValueError("must be an object of token ids and numbers from -100 to 100")
+    for token_id, bias in value.items():
+        if not str(token_id).isdecimal():
+            raise ValueError(f"{token_id!r} is no token id")
+        if not isinstance(bias, int | float) or not -100 <= bias <= 100:
+            raise ValueError(f"the bias of token {token_id} is not a number from -100 to 100")
+    return value
+
+
 def aliased(name: str, *aliases: str) -> Any:
     """A field that is None unless sent, under any of these names; the first one sent counts."""
     return Field(default=None, validation_alias=AliasChoices(name, *aliases))
@@ -51,9 +63,9 @@ class GenerationBody(BaseModel):
     n: Annotated[int, Field(ge=1, le=128)] = 1
     user: str | None = None
 
-    max_tokens: Annotated[int, Field(ge=1)] | None = aliased(
-        "max_completion_tokens", "max_tokens", "max_new_tokens", "max_length", "n_predict"
-    )
+    max_tokens: Annotated[
+        Annotated[int, Field(ge=1)] | None, BeforeValidator(_minus_one_is_none)
+    ] = aliased("max_completion_tokens", "max_tokens", "max_new_tokens", "max_length", "n_predict")
     min_tokens: Annotated[int, Field(ge=0)] | None = aliased("min_tokens", "min_length")
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -64,14 +76,18 @@ class GenerationBody(BaseModel):
     repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = aliased(
         "repetition_penalty", "rep_pen", "repeat_penalty"
     )
-    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: Annotated[dict[int, float] | None, BeforeValidator(_token_bias)] = None
     seed: Annotated[
         Annotated[int, Field(ge=-(2**63), lt=2**64)] | None, BeforeValidator(_minus_one_is_none)
     ] = aliased("seed", "sampler_seed")
-    stop: Annotated[list[str] | None, Field(max_length=64), BeforeValidator(_listed)] = aliased(
-        "stop", "stop_sequence", "stopping_strings"
-    )
-    stop_token_ids: list[int] | None = None
+    stop: Annotated[
+        Annotated[
+            list[Annotated[str, Field(max_length=1000)]], Field(max_length=64, fail_fast=True)
+        ]
+        | None,
+        BeforeValidator(_listed),
+    ] = aliased("stop", "stop_sequence", "stopping_strings")
+    stop_token_ids: Annotated[list[int], Field(fail_fast=True)] | None = None
     ignore_eos: bool | None = aliased("ignore_eos", "ban_eos_token")
 
     @model_validator(mode="before")

@@ -104,6 +104,65 @@ def test_wrong_completion_bodies(server: Server, body: Any) -> None:
     still_answers(server)
 
 
+@pytest.mark.parametrize("size", [3, 100_000])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (TEXT, lambda size: {"prompt": [{}] * size}),
+        (TEXT, lambda size: {"prompt": [[{}]] * size}),
+        (TEXT, lambda size: {"prompt": ["a"] * (size + 300)}),
+        (CHAT, lambda size: {"messages": [5] * size}),
+        (CHAT, lambda size: {"messages": USER, "stop_token_ids": ["x"] * size}),
+        (CHAT, lambda size: {"messages": USER, "logit_bias": {f"x{i}": 1 for i in range(size)}}),
+        (CHAT, lambda size: {"messages": [{"role": "user", "content": [5] * size}]}),
+        (CHAT, lambda size: {"messages": USER, "tools": [5] * size}),
+    ],
+)
+def test_one_problem_is_told_however_many_there_are(
+    server: Server, path: str, body: Any, size: int
+) -> None:
+    """Collecting them all would cost seconds and gigabytes."""
+    response = server.http.post(path, json=body(size))
+    error = check(response)
+    assert len(response.content) < 500
+    assert error["param"].split("[")[0].split(".")[0] in body(1)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"prompt": 5}, "prompt", "must be a text, a list of texts, token ids"),
+        ({"prompt": []}, "prompt", "the prompt is empty"),
+        ({"prompt": [True]}, "prompt", "must be a text"),
+        ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "'a' is no token id"),
+        ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias", "from -100 to 100"),
+        ({"messages": USER, "tool_choice": "bogus"}, "tool_choice", "'none', 'auto' or 'required'"),
+        ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "valid"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role", "required"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, None, "has no `text`"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "text only"),
+    ],
+)
+def test_errors_name_the_place_and_the_reason(
+    server: Server, body: Any, param: str | None, message: str
+) -> None:
+    error = check(server.http.post(TEXT if "prompt" in body else CHAT, json=body))
+    assert message in error["message"]
+    assert param is None or error["param"] == param
+
+
+def test_values_that_mean_no_limit(server: Server) -> None:
+    for field in ("max_tokens", "n_predict", "seed", "top_k"):
+        assert server.http.post(TEXT, json={"prompt": "x", field: -1}).status_code == 200
+
+
+@pytest.mark.parametrize("depth", [2000, 200_000])
+def test_nested_arguments_in_the_history_are_text(server: Server, depth: int) -> None:
+    call = {"function": {"name": "f", "arguments": "[" * depth}}
+    messages = [*USER, {"role": "assistant", "tool_calls": [call]}]
+    assert server.http.post(CHAT, json={"messages": messages}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "content",
     [

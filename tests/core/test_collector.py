@@ -150,5 +150,16 @@ def test_logprobs_of_held_text_wait_for_it() -> None:  # TAB-72
     assert logprobs_of(collector(), "\n", "a") == [("\na", "\na")]
 
 
+def test_a_dropped_tag_has_no_logprobs() -> None:
+    assert logprobs_of(collector(), "a", ")", "b") == [("a", "a"), ("b", "b")]
+
+
+def test_text_that_the_engine_holds_keeps_its_logprobs() -> None:
+    pipe = collector()
+    parts = pipe.feed(Delta(text="", logprobs=(logprob("a"),)))
+    parts += pipe.feed(Delta(text="ab", logprobs=(logprob("b"),)))
+    assert parts == [ContentDelta("ab", (logprob("a"), logprob("b")))]
+
+
 def test_a_token_that_closes_a_tag_has_no_logprobs() -> None:  # TAB-71
     assert logprobs_of(collector(), "(", "x)a", "b") == [("a", ""), ("b", "b")]
