@@ -1,12 +1,18 @@
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from core.config.schema import Config
 from core.plugins import Plugins
 from tests.support import DEMO_MODEL, Server, plugins_with, scripted, scripted_config, serve
+
+# A slow machine is no failure; and a change that lands must not depend on luck.
+settings.register_profile("enginebay", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("enginebay")
 
 ServeScripted = Callable[..., Server]
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,6 +33,13 @@ def chat(
         str, typer.Option(metavar="NAME", help="The backend that loads it, with --path.")
     ] = "hf",
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
+    stream: Annotated[
+        bool, typer.Option(help="Print the answer as it comes, or when it is whole.")
+    ] = True,
+    tools: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON list of tools to offer, as in the API."),
+    ] = None,
     api_key: KeyOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -51,7 +58,9 @@ def chat(
         client = stack.enter_context(connect(url, api_key))
         try:
             name = model or _first_model(client, url)
-            conversation = Conversation(client, name, system)
+            conversation = Conversation(
+                client, name, system, stream=stream, tools=_read_tools(tools)
+            )
             if message is None and not sys.stdin.isatty():
                 message = sys.stdin.read().strip()
             if message is None:
@@ -66,6 +75,15 @@ def chat(
         except APIError as error:
             hint = "; name one with --api-key" if getattr(error, "status_code", 0) == 401 else ""
             fail(f"{url} answers: {message_of(error)}{hint}")
+
+
+def _read_tools(path: Path | None) -> Any:
+    import json
+
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path else None
+    except (OSError, ValueError) as error:
+        fail(f"{path} cannot be read as JSON: {error}")
 
 
 def _first_model(client: OpenAI, url: str) -> str:

@@ -29,9 +29,20 @@ UNPRINTABLE = {code: "�" for code in (*range(32), 127, *range(128, 160)) if ch
 class Conversation:
     """Messages so far, and the model that answers them."""
 
-    def __init__(self, client: OpenAI, model: str, system: str | None = None) -> None:
+    def __init__(
+        self,
+        client: OpenAI,
+        model: str,
+        system: str | None = None,
+        *,
+        stream: bool = True,
+        tools: Any = None,
+    ) -> None:
         self.model = model
         self.system = system
+        self._options: dict[str, Any] = {"tools": tools} if tools else {}
+        if stream:
+            self._options |= {"stream": True, "stream_options": {"include_usage": True}}
         self.messages: list[dict[str, Any]] = []
         self._client = client
 
@@ -47,20 +58,23 @@ class Conversation:
         printer = Printer()
         complete = True
         try:
-            with self._client.chat.completions.create(
-                model=self.model,
-                messages=messages,
-                stream=True,
-                stream_options={"include_usage": True},
-            ) as stream:
-                for chunk in stream:
-                    printer.show(chunk)
+            self._answer(messages, printer)
         except KeyboardInterrupt:
             complete = False
         finally:
             printer.finish(complete)
         self.messages += [question, {"role": "assistant", "content": printer.content}]
         return complete
+
+    def _answer(self, messages: Any, printer: Printer) -> None:
+        create: Any = self._client.chat.completions.create
+        answer = create(model=self.model, messages=messages, **self._options)
+        if "stream" not in self._options:
+            printer.show(answer)
+            return
+        with answer as stream:
+            for chunk in stream:
+                printer.show(chunk)
 
 
 class Printer:
@@ -74,20 +88,20 @@ class Printer:
         self._finish_reason = ""
 
     def show(self, chunk: Any) -> None:
-        """Print what a chunk adds."""
+        """Print what a chunk adds, or a whole answer."""
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
-            delta = choice.delta
+            delta = getattr(choice, "delta", None) or choice.message
             self._finish_reason = choice.finish_reason or self._finish_reason
             if reasoning := getattr(delta, "reasoning_content", None):
                 self._write(self._err, "reasoning", reasoning, "dim")
             if delta.content:
                 self.content += delta.content
                 self._write(self._out, "content", delta.content, None)
-            for call in delta.tool_calls or ():
+            for index, call in enumerate(delta.tool_calls or ()):
                 text = (call.function.name or "") + " " if call.function.name else ""
                 text += call.function.arguments or ""
-                self._write(self._err, f"tool call {call.index}", text, "cyan")
+                self._write(self._err, f"tool call {getattr(call, 'index', index)}", text, "cyan")
 
     def finish(self, complete: bool) -> None:
         """End the last line; say how it ended and what it took."""

@@ -292,7 +292,7 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(FIELDS, JSON, max_size=3), JSON | st.just(USER))
 def test_any_json_is_answered(server: Server, fields: dict[str, Any], messages: Any) -> None:
     content = json.dumps({"messages": messages, **fields})

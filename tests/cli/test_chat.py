@@ -1,6 +1,7 @@
 """`enginebay chat` against real servers."""
 
 import builtins
+import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -83,6 +84,30 @@ def test_tool_calls(run: Run, serve_scripted: ServeScripted) -> None:
     result = run("chat", "--url", server.url, "?")
     assert result.exit_code == 0
     assert "weather" in result.output
+
+
+@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
+def test_streamed_and_whole_with_tools(
+    run: Run, serve_scripted: ServeScripted, tmp_path: Path, stream: str
+) -> None:
+    call = '{"name": "weather", "arguments": {"city": "Paris"}}'
+    script = ["<think>hm", "m</think>", "Let me see.", "<tool_call>", call, "</tool_call>"]
+    server = serve_scripted(script, engine={"chat_template": THINKING}, tools="hermes")
+    tools = tmp_path / "tools.json"
+    tool = {"type": "function", "function": {"name": "weather"}}
+    tools.write_text(json.dumps([tool]), encoding="utf-8")
+    result = run("chat", "--url", server.url, stream, "--tools", str(tools), "?")
+    assert result.exit_code == 0
+    assert result.stdout == "Let me see.\n"
+    assert "hmm" in result.stderr
+    assert 'tool call: weather {"city": "Paris"}' in result.stderr
+
+
+def test_tools_that_cannot_be_read(run: Run, serve_scripted: ServeScripted, tmp_path: Path) -> None:
+    server = serve_scripted(["ok"])
+    result = run("chat", "--url", server.url, "--tools", str(tmp_path / "nothing"), "?")
+    assert result.exit_code == 1
+    assert "cannot be read as JSON" in result.stderr
 
 
 def test_the_answer_that_is_cut_off_says_so(run: Run, serve_scripted: ServeScripted) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config.load import load_config
@@ -242,7 +242,6 @@ def load_text(text: str) -> None:
             load_config(path)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join) | st.text())
 def test_any_text_loads_or_is_a_config_error(text: str) -> None:
     load_text(text)
@@ -259,13 +258,11 @@ values = st.recursive(
 names = st.sampled_from(["server", "models", "plugins", "x"])
 
 
-@settings(deadline=None)
 @given(st.dictionaries(names, values | st.lists(values, max_size=2)))
 def test_any_data_loads_or_is_a_config_error(data: Any) -> None:
     load_text(json.dumps(data))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["SERVER", "MODELS", "0", "1", "PORT", "OPTIONS", "API_KEYS", ""])),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
