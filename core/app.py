@@ -16,6 +16,7 @@ from core.api import chat, completions, health, models
 from core.api.limit import BodyLimit
 from core.api.respond import ClientLeft
 from core.auth import require_key
+from core.config.problems import key_text
 from core.config.schema import Config
 from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.models import Models, ReportModelProgress
@@ -112,18 +113,21 @@ def _place(problem: Mapping[str, Any], body: Any) -> str:
 
     pydantic's `loc` also names the branches of unions, which are not there.
     """
-    place = ""
-    for part in problem["loc"][1:]:
-        if isinstance(body, list) and isinstance(part, int) and part < len(body):
-            place += f"[{part}]"
-        elif isinstance(part, str) and (
-            (isinstance(body, dict) and part in body) or problem["type"] == "missing"
-        ):
-            place += f".{part}"
-        else:
-            continue
-        body = body[part] if isinstance(body, list) or part in body else None
-    return place.removeprefix(".")
+    path = problem["loc"][1:]
+    place: list[str | int] = []
+    for part in path:
+        if _has(body, part):
+            place.append(part)
+            body = body[part]
+    if path and problem["type"] == "missing":
+        place.append(path[-1])
+    return key_text(tuple(place))
+
+
+def _has(body: Any, part: str | int) -> bool:
+    if isinstance(body, dict):
+        return part in body
+    return isinstance(body, list) and isinstance(part, int) and part < len(body)
 
 
 async def _http_error(http: Request, error: Exception) -> Response:

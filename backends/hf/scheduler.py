@@ -21,13 +21,12 @@ class Scheduler:
 
     def add(self, request: GenerationRequest, *, running: int) -> None:
         """Queue a request beside `running` rows. `QueueFullError` if too many wait already."""
-        if not self._max_waiting:
-            self._waiting.append(request)
-            return
-        rows = accumulate((r.n for r in (*self._waiting, request)), initial=running)
-        must_wait = sum(taken > self._max_rows for taken in rows)
-        if must_wait > self._max_waiting:
-            raise QueueFullError(f"{must_wait - 1} requests are waiting already; try again later")
+        if self._max_waiting:
+            rows = accumulate((r.n for r in (*self._waiting, request)), initial=running)
+            must_wait = sum(taken > self._max_rows for taken in rows)
+            if must_wait > self._max_waiting:
+                waiting = f"{must_wait - 1} requests are waiting already"
+                raise QueueFullError(f"{waiting}; try again later")
         self._waiting.append(request)
 
     def next_prefill(self, *, running: int) -> GenerationRequest | None:

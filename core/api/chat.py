@@ -1,5 +1,7 @@
 """`POST /v1/chat/completions`."""
 
+from collections.abc import Callable
+
 from fastapi import APIRouter, Request, Response
 
 from core.api.params import choose_sampling, generation_requests, request_id, tokenize_prompt
@@ -29,28 +31,26 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         http.app.state.plugins,
         model,
         generation_requests([token_ids], body, sampling, id),
-        lambda: _collector(model, prompt, parse_tools=_wants_tools(body)),
+        _new_collector(model, prompt, parse_tools=bool(body.offered_tools)),
     )
     composer = ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs)
     return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
 
 
-def _collector(model: LoadedModel, prompt: str, *, parse_tools: bool) -> Collector:
+def _new_collector(
+    model: LoadedModel, prompt: str, *, parse_tools: bool
+) -> Callable[[], Collector]:
+    """What makes the collector of each choice."""
+    reasoning = model.reasoning
     tools = model.tools if parse_tools else None
-    if model.reasoning is None:
-        return Collector(None, tools.parser() if tools else None, trim=True)
-    inside = model.reasoning.starts_inside(prompt)
+    inside = reasoning is not None and reasoning.starts_inside(prompt)
     spans = tools.spans if tools and model.config.tools_in_reasoning else ()
-    return Collector(
-        model.reasoning.parser(inside=inside, spans=spans),
+    return lambda: Collector(
+        reasoning.parser(inside=inside, spans=spans) if reasoning else None,
         tools.parser() if tools else None,
         starts_in_reasoning=inside,
         trim=True,
     )
-
-
-def _wants_tools(body: ChatCompletionRequest) -> bool:
-    return bool(body.tools) and body.tool_choice != "none"
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

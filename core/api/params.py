@@ -7,9 +7,13 @@ from uuid import uuid4
 
 from fastapi import Request
 
-from core.errors import ContextLengthExceededError, InvalidRequestError
+from core.errors import (
+    ContextLengthExceededError,
+    InvalidRequestError,
+    UnsupportedParameterError,
+)
 from core.models import LoadedModel
-from core.sampling import refuse_unsupported, sampling_params, unsupported
+from core.sampling import sampling_params, unsupported
 from core.schemas.common import GenerationBody
 from core.types import GenerationRequest, SamplingParams
 
@@ -51,7 +55,9 @@ def choose_sampling(
     if not names:
         return params, {}
     if http.app.state.config.server.strict_params:
-        refuse_unsupported(names)
+        raise UnsupportedParameterError(
+            f"unsupported parameters: {', '.join(names)}", param=names[0]
+        )
     logger.info("unsupported parameters: %s", ", ".join(names))
     printable = [name for name in names if name.isascii() and name.isprintable()]
     return params, {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}

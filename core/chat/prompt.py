@@ -18,12 +18,10 @@ def render_prompt(body: ChatCompletionRequest, template: ChatTemplate) -> str:
     Tools stay out of it when `tool_choice` is `none`: a model that does not see them does not call
     them.
     """
-    tools = None
-    if body.tools and body.tool_choice != "none":
-        tools = [tool.model_dump(exclude_none=True) for tool in body.tools]
+    tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
     return template.render(
         template_messages(body.messages, knows_developer=template.knows_developer_role),
-        tools=tools,
+        tools=tools or None,
         add_generation_prompt=body.add_generation_prompt,
         variables=body.chat_template_kwargs,
     )

@@ -91,6 +91,11 @@ class ChatCompletionRequest(GenerationBody):
     chat_template_kwargs: dict[str, Any] | None = aliased("chat_template_kwargs", "template_vars")
     add_generation_prompt: bool = True
 
+    @property
+    def offered_tools(self) -> list[Tool]:
+        """The tools the model may call: none with `tool_choice: none`."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
 
 class TopLogprob(BaseModel):
     """A candidate token."""

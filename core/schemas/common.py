@@ -117,8 +117,10 @@ class GenerationBody(BaseModel):
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know and that are not switched off."""
-        known = _alias_names(type(self))
         extra: Mapping[str, Any] = self.model_extra or {}
+        if not extra:
+            return []
+        known = _alias_names(type(self))
         return sorted(
             name for name, value in extra.items() if name not in known and not _is_off(value)
         )

@@ -139,6 +139,8 @@ def test_one_problem_is_told_however_many_there_are(
         ({"messages": USER, "tool_choice": "bogus"}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "valid"),
         ({"messages": [{"content": "x"}]}, "messages[0].role", "required"),
+        ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content", "valid"),
+        ({"messages": USER, "tool_choice": {}}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, None, "has no `text`"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "text only"),
     ],
