@@ -42,12 +42,20 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One prompt, prefilled once, decoded into `n` choices with indices 0 to n - 1."""
+    """One prompt, prefilled once, decoded into `n` choices with indices 0 to n - 1.
+
+    `adapter`: one of `ModelInfo.adapters`, whose weights are added to the model's (LoRA).
+    `priority`: a request with a lower number starts first, and is preempted last.
+    `cache_salt`: only requests with the same salt share what a prefix cache remembers.
+    """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams = SamplingParams()
     n: int = 1
+    adapter: str | None = None
+    priority: int = 0
+    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,7 @@ class ModelInfo:
     `special_tokens`: template variables such as `bos_token`, as text.
     `defaults`: sampling defaults that the model brings along (`generation_config.json`).
     `unsupported`: `SamplingParams` fields that this engine cannot honour.
+    `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
     """
 
     context_length: int
@@ -112,6 +121,7 @@ class ModelInfo:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()
+    adapters: tuple[str, ...] = ()
 
 
 ReportProgress = Callable[[str, float], None]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from backends.hf.completion import Completion
-from backends.hf.limits import Limits
+from backends.batching.completion import Completion
+from backends.batching.limits import Limits
 from backends.hf.runner import Batch, ModelRunner
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling import logprobs, sample

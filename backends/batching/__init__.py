@@ -1,0 +1,1 @@
+"""What the engines share that batch requests themselves: scheduling, not models."""
