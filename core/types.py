@@ -21,6 +21,29 @@ class SamplingParams:
     `logprobs`: None is off, k asks for each token's logprob and the k likeliest beside it, taken
     from the model's own distribution, before penalties, bias and temperature.
     `seed`: the same seed gives the same tokens, whatever else is in the batch.
+
+    Order: penalties, DRY and `logit_bias`, then temperature, top-nσ, top_k, typical_p, top_p,
+    min_p, XTC. `temperature_last` puts temperature behind them all. Mirostat knows only
+    temperature. At temperature 0 only what comes before temperature counts.
+
+    `typical_p`: locally typical sampling (https://arxiv.org/abs/2202.00666), 1 is off.
+    `top_n_sigma`: only logits within so many standard deviations of the highest one
+    (https://arxiv.org/abs/2411.07641), 0 is off.
+    `xtc_probability`, `xtc_threshold`: how often all but the last of the tokens at least this
+    likely are left out (https://github.com/oobabooga/text-generation-webui/pull/6335), 0 is off.
+    `dry_*`: a token that would make a repeated sequence longer than `dry_allowed_length` loses
+    `dry_multiplier * dry_base ** (length - dry_allowed_length)`; sought in the last
+    `dry_penalty_last_n` tokens (-1: all), and no further back than a sequence breaker
+    (https://github.com/oobabooga/text-generation-webui/pull/5677). `dry_multiplier` 0 is off.
+    `mirostat*`: version 1 or 2, 0 is off; holds the surprise of tokens at `mirostat_tau` bits,
+    learning at the rate `mirostat_eta` (https://arxiv.org/abs/2007.14966).
+    `dynatemp_*`: the temperature is up to this range lower or higher, as entropy to the power of
+    the exponent says (https://arxiv.org/abs/2309.02772), 0 is off.
+    `adaptive_*`: prefers tokens near this probability, going by the mean of the last ones, which
+    decays so (https://github.com/ggml-org/llama.cpp/pull/17927). A negative target is off.
+    `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
+    `grammar`: GBNF that the completion must follow
+    (https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md), empty is off.
     """
 
     max_tokens: int | None = None
@@ -38,6 +61,25 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    temperature_last: bool = False
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: Literal[0, 1, 2] = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.9
+    penalty_last_n: int = -1
+    grammar: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +174,23 @@ def no_progress(stage: str, fraction: float) -> None:
     """A `ReportProgress` for callers who do not watch."""
 
 
+Isolation = Literal["thread", "process"]
+"""Whether an engine runs on a thread of the server's process or in a process of its own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSettings:
     """What a backend's `create` gets: one entry of `models` in the config.
 
     `path` is absolute when it names something on disk. `options` has been validated by the option
-    class the backend registered with, if any.
+    class the backend registered with, if any. `isolation` is None for the backend's own default.
     """
 
     name: str
     path: str
     options: Any = None
     report_progress: ReportProgress = no_progress
+    isolation: Isolation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,29 @@ from enginebay import ModelInfo
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _CONTEXT_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length", "n_positions")
 _CONTEXT_OF_UNLIMITED = 4096
+_UNSUPPORTED = frozenset(
+    {
+        "temperature_last",
+        "typical_p",
+        "top_n_sigma",
+        "xtc_probability",
+        "xtc_threshold",
+        "dry_multiplier",
+        "dry_base",
+        "dry_allowed_length",
+        "dry_penalty_last_n",
+        "dry_sequence_breakers",
+        "mirostat",
+        "mirostat_tau",
+        "mirostat_eta",
+        "dynatemp_range",
+        "dynatemp_exponent",
+        "adaptive_target",
+        "adaptive_decay",
+        "penalty_last_n",
+        "grammar",
+    }
+)
 
 
 def model_info(
@@ -24,6 +47,7 @@ def model_info(
         chat_template=tokenizer.chat_template,
         special_tokens=tokenizer.special_tokens,
         defaults=sampling_defaults(checkpoint.generation_config),
+        unsupported=_UNSUPPORTED,
     )
 
 

@@ -114,6 +114,60 @@ class SamplingDefaults(_Section):
         lt=2**64,
         description="Makes answers repeatable: the same seed gives the same answer.",
     )
+    temperature_last: bool | None = Field(
+        None, description="Apply the temperature after all other samplers."
+    )
+    typical_p: float | None = Field(
+        None, ge=0, le=1, description="Choose among the most typical tokens; 1 is off."
+    )
+    top_n_sigma: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Choose among logits so many deviations from the highest; 0 is off.",
+    )
+    xtc_probability: float | None = Field(
+        None, ge=0, le=1, description="How often to leave out the likeliest tokens; 0 is off."
+    )
+    xtc_threshold: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="XTC leaves out tokens at least this likely, but the last.",
+    )
+    dry_multiplier: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Strength of DRY, which penalizes repeated sequences; 0 is off.",
+    )
+    dry_base: float | None = Field(
+        None, ge=1, le=100, description="How fast DRY's penalty grows with the repeated sequence."
+    )
+    dry_allowed_length: int | None = Field(
+        None, ge=0, description="Longest repeated sequence that DRY lets pass, in tokens."
+    )
+    dry_penalty_last_n: int | None = Field(
+        None, ge=-1, description="Tokens that DRY looks back at; -1 is all of them."
+    )
+    mirostat: int | None = Field(
+        None, ge=0, le=2, description="Version of mirostat, which steers surprise; 0 is off."
+    )
+    mirostat_tau: float | None = Field(
+        None, ge=0, le=100, description="Surprise that mirostat aims at, in bits a token."
+    )
+    mirostat_eta: float | None = Field(
+        None, ge=0, le=1, description="How fast mirostat corrects itself."
+    )
+    dynatemp_range: float | None = Field(
+        None, ge=0, le=100, description="How far the temperature follows the entropy; 0 is off."
+    )
+    dynatemp_exponent: float | None = Field(
+        None, ge=0, le=100, description="Power of the entropy that the temperature follows."
+    )
+    penalty_last_n: int | None = Field(
+        None, ge=-1, description="Tokens that the penalties look back at; -1 is all of them."
+    )
 
     def params(self) -> dict[str, Any]:
         """The fields of `SamplingParams` that are set here."""

@@ -4,6 +4,7 @@ Unknown request fields are kept aside and reported by name, never an error: clie
 other's extensions. Sampling names have the aliases that SillyTavern and TabbyAPI users send.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from core.errors import InvalidRequestError
+
 
 def _zero_is_off(value: Any) -> Any:
     return 0 if value == -1 else value
@@ -23,6 +26,29 @@ def _zero_is_off(value: Any) -> Any:
 
 def _minus_one_is_none(value: Any) -> Any:
     return None if value == -1 else value
+
+
+def _zero_is_none(value: Any) -> Any:
+    return None if value == 0 else value
+
+
+def _negative_is_off(value: Any) -> Any:
+    return -1 if isinstance(value, int | float) and value < 0 else value
+
+
+def _true_is_the_second(value: Any) -> Any:
+    return 2 if value is True else value
+
+
+def _json_list(value: Any) -> Any:
+    """SillyTavern sends lists of texts as JSON; an empty one means not set."""
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            value = json.loads(text if text.startswith("[") else f"[{text}]")
+        except ValueError as error:
+            raise ValueError("must be a list of texts, or JSON of one") from error
+    return value or None
 
 
 def _listed(value: Any) -> Any:
@@ -90,6 +116,52 @@ class GenerationBody(BaseModel):
     stop_token_ids: Annotated[list[int], Field(fail_fast=True)] | None = None
     ignore_eos: bool | None = aliased("ignore_eos", "ban_eos_token")
 
+    temperature_last: bool | None = None
+    typical_p: Annotated[float, Field(ge=0, le=1)] | None = aliased("typical_p", "typical")
+    top_n_sigma: Annotated[float, Field(ge=0, le=100), BeforeValidator(_zero_is_off)] | None = (
+        aliased("top_n_sigma", "nsigma")
+    )
+    xtc_probability: Annotated[float, Field(ge=0, le=1)] | None = None
+    xtc_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    dry_multiplier: Annotated[float, Field(ge=0, le=100)] | None = None
+    dry_base: Annotated[
+        Annotated[float, Field(ge=1, le=100)] | None, BeforeValidator(_zero_is_none)
+    ] = None
+    dry_allowed_length: Annotated[int, Field(ge=0)] | None = None
+    dry_penalty_last_n: Annotated[int, Field(ge=-1)] | None = aliased(
+        "dry_penalty_last_n", "dry_range"
+    )
+    dry_sequence_breakers: Annotated[
+        Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=32, fail_fast=True)]
+        | None,
+        BeforeValidator(_json_list),
+    ] = None
+    mirostat: Annotated[int, Field(ge=0, le=2), BeforeValidator(_true_is_the_second)] | None = (
+        aliased("mirostat", "mirostat_mode")
+    )
+    mirostat_tau: Annotated[float, Field(ge=0, le=100)] | None = None
+    mirostat_eta: Annotated[float, Field(ge=0, le=1)] | None = None
+    dynamic_temperature: bool | None = None
+    dynatemp_range: Annotated[float, Field(ge=0, le=100)] | None = None
+    dynatemp_exponent: Annotated[float, Field(ge=0, le=100)] | None = aliased(
+        "dynatemp_exponent", "temp_exponent"
+    )
+    min_temp: Annotated[float, Field(ge=0, le=100)] | None = aliased("min_temp", "dynatemp_low")
+    max_temp: Annotated[float, Field(ge=0, le=100)] | None = aliased("max_temp", "dynatemp_high")
+    adaptive_target: (
+        Annotated[float, Field(ge=-1, le=1), BeforeValidator(_negative_is_off)] | None
+    ) = None
+    adaptive_decay: Annotated[float, Field(ge=0, lt=1)] | None = None
+    penalty_last_n: Annotated[int, Field(ge=-1)] | None = aliased(
+        "penalty_last_n",
+        "penalty_range",
+        "repetition_range",
+        "repetition_penalty_range",
+        "rep_pen_range",
+        "repeat_last_n",
+    )
+    grammar: Annotated[str, Field(max_length=65_536)] | None = aliased("grammar", "grammar_string")
+
     @model_validator(mode="before")
     @classmethod
     def _null_means_unset(cls, data: Any) -> Any:
@@ -111,9 +183,33 @@ class GenerationBody(BaseModel):
         }
         if "stop" in fields:
             fields["stop"] = tuple(s for s in fields["stop"] if s)
-        if "stop_token_ids" in fields:
-            fields["stop_token_ids"] = tuple(fields["stop_token_ids"])
+        for name in ("stop_token_ids", "dry_sequence_breakers"):
+            if name in fields:
+                fields[name] = tuple(fields[name])
+        fields |= self._dynamic_temperature()
+        for switch, (off, details) in _SWITCHES.items():
+            if fields.get(switch) == off:
+                fields = {name: value for name, value in fields.items() if name not in details}
+        if fields.items() >= _NO_PENALTIES.items():
+            fields.pop("penalty_last_n", None)
         return fields
+
+    def _dynamic_temperature(self) -> dict[str, Any]:
+        """`min_temp` and `max_temp` (1 if not sent) as TabbyAPI has them: instead of temperature.
+
+        They count if the one is below the other, unless the request wants no chance at all.
+        """
+        low, high = self.min_temp, self.max_temp
+        if self.dynamic_temperature is False:
+            return {"dynatemp_range": 0.0}
+        if (low is None and high is None) or self.temperature == 0:
+            return {}
+        low, high = 1.0 if low is None else low, 1.0 if high is None else high
+        if low > high:
+            raise InvalidRequestError("min_temp is more than max_temp", param="min_temp")
+        if low == high:
+            return {}
+        return {"temperature": (low + high) / 2, "dynatemp_range": (high - low) / 2}
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know and that are not switched off."""
@@ -148,7 +244,39 @@ _SAMPLING_FIELDS = (
     "stop",
     "stop_token_ids",
     "ignore_eos",
+    "temperature_last",
+    "typical_p",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "adaptive_target",
+    "adaptive_decay",
+    "penalty_last_n",
+    "grammar",
 )
+
+# What switches a sampler off, and the settings that then say nothing, though clients send them.
+_SWITCHES: Mapping[str, tuple[float, tuple[str, ...]]] = {
+    "xtc_probability": (0, ("xtc_threshold",)),
+    "dry_multiplier": (
+        0,
+        ("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
+    ),
+    "mirostat": (0, ("mirostat_tau", "mirostat_eta")),
+    "dynatemp_range": (0, ("dynatemp_exponent",)),
+    "adaptive_target": (-1, ("adaptive_decay",)),
+}
+_NO_PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
 
 def _alias_names(body: type[BaseModel]) -> set[str]:

@@ -7,12 +7,14 @@ from core.testing.probe import GREEDY, Probe, expect
 from core.types import SamplingParams
 
 SAMPLED = SamplingParams(temperature=1.0, seed=7)
+_DRY_LIMITS = ("dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers")
 
 
 async def check_params(probe: Probe) -> None:
     """Try each param in a way that shows on any model.
 
-    `presence_penalty` is not tried: it moves one token by 2 at most, which need not show.
+    `presence_penalty` is not tried: it moves one token by 2 at most, which need not show. Nor are
+    settings that only say how fast something grows or adapts.
     """
     for names, check in _CHECKS:
         if probe.supports(*names):
@@ -111,6 +113,57 @@ async def _logprobs(probe: Probe) -> None:
         expect(entry.logprob <= 0, 7, "a log probability is positive")
 
 
+async def _temperature_last(probe: Probe) -> None:
+    # Before such a temperature min_p keeps the likeliest token only, behind it nearly all.
+    params = SamplingParams(temperature=1e4, min_p=0.99, temperature_last=True)
+    greedy, sampled = await probe.generate(), await probe.generate(params)
+    expect(greedy.token_ids == sampled.token_ids, 7, "temperature_last=True came before min_p")
+
+
+async def _typical_p(probe: Probe) -> None:
+    answers = {
+        (await probe.generate(SamplingParams(typical_p=1e-6, seed=seed))).token_ids
+        for seed in range(4)
+    }
+    expect(len(answers) == 1, 7, "typical_p=1e-6 left more than one token")
+
+
+async def _xtc(probe: Probe) -> None:
+    params = SamplingParams(top_k=2, xtc_probability=1.0, xtc_threshold=0.0)
+    greedy, second = await probe.generate(), await probe.generate(params)
+    expect(greedy.token_ids[0] != second.token_ids[0], 7, "XTC did not leave out the likeliest")
+
+
+async def _dry(probe: Probe) -> None:
+    forced = (await probe.generate()).token_ids[1]
+    params = replace(GREEDY, logit_bias={forced: 100.0}, dry_multiplier=100.0)
+    params = replace(params, dry_sequence_breakers=())
+    choice = await probe.generate(params)
+    expect(len(set(choice.token_ids)) > 1, 7, "DRY let a token repeat for ever")
+    for allowed in (replace(params, dry_allowed_length=90), replace(params, dry_penalty_last_n=0)):
+        choice = await probe.generate(allowed)
+        expect(set(choice.token_ids) == {forced}, 7, f"{allowed} did not let a token repeat")
+
+
+async def _adaptive_target(probe: Probe) -> None:
+    # So cold, the likeliest token has all the probability, and the target is away from it.
+    params = SamplingParams(temperature=0.01, adaptive_target=0.0, seed=7)
+    greedy, sampled = await probe.generate(), await probe.generate(params)
+    expect(greedy.token_ids != sampled.token_ids, 7, "adaptive_target=0 changed nothing")
+
+
+async def _penalty_last_n(probe: Probe) -> None:
+    params = replace(GREEDY, repetition_penalty=5.0, penalty_last_n=0)
+    plain, other = await probe.generate(), await probe.generate(params)
+    expect(plain.token_ids == other.token_ids, 7, "penalty_last_n=0 left a penalty")
+
+
+async def _grammar(probe: Probe) -> None:
+    choice = await probe.generate(replace(GREEDY, grammar='root ::= "yes"'))
+    expect(choice.text == "yes", 7, f"a grammar that allows 'yes' gave {choice.text!r}")
+    expect(choice.last.finish_reason == "stop", 7, "the end of the grammar did not stop")
+
+
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] = (
     (("max_tokens",), _max_tokens),
     (("stop_token_ids",), _stop_token_ids),
@@ -125,4 +178,20 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] 
     (("repetition_penalty",), _repetition_penalty),
     (("min_tokens", "stop_token_ids"), _min_tokens),
     (("logprobs",), _logprobs),
+    (("temperature_last", "temperature", "min_p"), _temperature_last),
+    (("typical_p", "temperature"), _typical_p),
+    (("top_n_sigma", "temperature"), _narrowed(SamplingParams(top_n_sigma=1e-6))),
+    (("xtc_probability", "xtc_threshold", "top_k"), _xtc),
+    (("logit_bias", "dry_multiplier", *_DRY_LIMITS), _dry),
+    (
+        ("mirostat", "mirostat_tau", "temperature"),
+        _narrowed(SamplingParams(mirostat=2, mirostat_tau=0.0)),
+    ),
+    (
+        ("dynatemp_range", "dynatemp_exponent", "temperature"),
+        _narrowed(SamplingParams(dynatemp_range=3.0, dynatemp_exponent=1e4)),
+    ),
+    (("adaptive_target", "temperature"), _adaptive_target),
+    (("penalty_last_n", "repetition_penalty"), _penalty_last_n),
+    (("grammar",), _grammar),
 )

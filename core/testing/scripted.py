@@ -11,6 +11,7 @@ from core.types import (
     EngineFinishReason,
     GenerationRequest,
     ModelInfo,
+    SamplingParams,
     TokenLogprob,
     TopLogprob,
 )
@@ -19,6 +20,7 @@ Script = Callable[[str, int], Iterable[str]]
 """`script(prompt, index)`: what choice `index` says, cut into one piece a step."""
 
 END_OF_SEQUENCE = 0
+_HONOURED = {"max_tokens", "stop", "stop_token_ids", "logprobs"}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
     "{% if tools %}<tools>{{ tools | tojson }}\n{% endif %}"
@@ -57,21 +59,7 @@ class ScriptedEngine(Engine):
             vocab_size=0x110000,
             longest_token=1,
             chat_template=chat_template,
-            unsupported=frozenset(
-                {
-                    "min_tokens",
-                    "temperature",
-                    "top_p",
-                    "top_k",
-                    "min_p",
-                    "presence_penalty",
-                    "frequency_penalty",
-                    "repetition_penalty",
-                    "logit_bias",
-                    "seed",
-                    "ignore_eos",
-                }
-            ),
+            unsupported=frozenset(SamplingParams.__dataclass_fields__) - _HONOURED,
         )
 
     def add_request(self, request: GenerationRequest) -> None:

@@ -59,6 +59,21 @@ def still_answers(server: Server) -> None:
         ({"messages": USER, "logprobs": True, "top_logprobs": 100}, "top_logprobs"),
         ({"messages": USER, "top_logprobs": 2}, "top_logprobs"),
         ({"messages": USER, "presence_penalty": 3}, "presence_penalty"),
+        ({"messages": USER, "typical": 1.1}, "typical"),
+        ({"messages": USER, "top_n_sigma": -2}, "top_n_sigma"),
+        ({"messages": USER, "xtc_probability": 2}, "xtc_probability"),
+        ({"messages": USER, "xtc_threshold": "low"}, "xtc_threshold"),
+        ({"messages": USER, "dry_base": 0.5}, "dry_base"),
+        ({"messages": USER, "dry_range": -2}, "dry_range"),
+        ({"messages": USER, "dry_sequence_breakers": "[1"}, "dry_sequence_breakers"),
+        ({"messages": USER, "dry_sequence_breakers": [3]}, "dry_sequence_breakers"),
+        ({"messages": USER, "dry_sequence_breakers": {"a": 1}}, "dry_sequence_breakers"),
+        ({"messages": USER, "mirostat_mode": 3}, "mirostat_mode"),
+        ({"messages": USER, "min_temp": 2, "max_temp": 1}, "min_temp"),
+        ({"messages": USER, "dynatemp_low": 2}, "min_temp"),
+        ({"messages": USER, "adaptive_decay": 1}, "adaptive_decay"),
+        ({"messages": USER, "repeat_last_n": -3}, "repeat_last_n"),
+        ({"messages": USER, "grammar_string": 5}, "grammar_string"),
         ({"messages": USER, "logit_bias": {"x": 1}}, None),
         ({"messages": USER, "logit_bias": {"1": 101}}, None),
         ({"messages": USER, "stop": [1, 2]}, None),
@@ -248,11 +263,11 @@ def test_unknown_routes_and_methods(server: Server) -> None:
 
 
 def test_unknown_fields_are_named(serve_scripted: ServeScripted) -> None:
-    body = {"messages": USER, "mirostat_mode": 2, "dry_multiplier": 0, "typical_p": 1, "seed": -1}
+    body = {"messages": USER, "tfs": 0.5, "dry_multiplier": 0, "typical_p": 1, "seed": -1}
     server = serve_scripted(["ok"])
     response = server.http.post(CHAT, json=body)
     assert response.status_code == 200
-    assert response.headers["x-unsupported-params"] == "mirostat_mode"
+    assert response.headers["x-unsupported-params"] == "tfs"
     response = server.http.post(CHAT, json={"messages": USER, "temperature": 0.5})
     assert response.headers["x-unsupported-params"] == "temperature"
 
@@ -261,7 +276,7 @@ def test_unknown_fields_are_refused_when_strict(serve_scripted: ServeScripted) -
     server = serve_scripted(["ok"], server={"strict_params": True})
     error = check(server.http.post(CHAT, json={"messages": USER, "mirostat_mode": 2}))
     assert error["code"] == "unsupported_parameter"
-    assert "mirostat_mode" in error["message"]
+    assert error["param"] == "mirostat"
 
 
 JSON = st.recursive(

@@ -90,7 +90,6 @@ def test_model_info(tiny_llama: Path) -> None:
         "pad_token": "<|pad|>",
     }
     assert info.longest_token == len("<tool_call>")
-    assert info.unsupported == frozenset()
     assert engine._eos_token_ids == {1}
 
 

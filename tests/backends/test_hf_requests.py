@@ -151,12 +151,13 @@ def test_one_row_for_a_model_whose_rows_disturb_each_other(
         engine.add_request(request(PROMPTS[0], n=2))
 
 
-def test_sampling_params_cover_the_contract() -> None:
+def test_sampling_params_cover_the_contract(engine: HFEngine) -> None:
     """A new field in the contract must be honoured here or named in `unsupported`."""
     known = {
         "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
         "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids",
         "ignore_eos", "logprobs",
     }  # fmt: skip
-    assert set(SamplingParams.__dataclass_fields__) == known
+    assert set(SamplingParams.__dataclass_fields__) == known | engine.info.unsupported
+    assert not known & engine.info.unsupported
     assert Delta.__dataclass_fields__.keys() >= {"prefill_tokens"}
