@@ -1,0 +1,225 @@
+"""A llama.cpp context: the KV cache of a model, and forward passes over it."""
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.llamacpp.adapters import Adapter
+from backends.llamacpp.batch import Batch
+from backends.llamacpp.files import unavailable
+from backends.llamacpp.library import (
+    address,
+    get_logits,
+    llama,
+    logged_errors,
+    memory_clear,
+    memory_seq_cp,
+    memory_seq_rm,
+)
+from backends.llamacpp.memory import CacheSize
+from backends.llamacpp.model import Model
+from backends.llamacpp.options import LlamaCppOptions
+from backends.llamacpp.threads import physical_cores
+
+Rows = NDArray[np.float32]
+
+_BATCH_TOKENS, _BATCH_TOKENS_GPU = 512, 2048
+_UBATCH_TOKENS = 512
+_OUTPUTS_A_SEQUENCE = 4
+_NO_ROOM = 1
+_FLASH_ATTENTION = {
+    "auto": llama.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": llama.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": llama.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+_ROPE_SCALING = {
+    "none": llama.LLAMA_ROPE_SCALING_TYPE_NONE,
+    "linear": llama.LLAMA_ROPE_SCALING_TYPE_LINEAR,
+    "yarn": llama.LLAMA_ROPE_SCALING_TYPE_YARN,
+    "longrope": llama.LLAMA_ROPE_SCALING_TYPE_LONGROPE,
+}
+_FROM_OPTIONS = (
+    "rope_freq_base",
+    "rope_freq_scale",
+    "yarn_ext_factor",
+    "yarn_attn_factor",
+    "yarn_beta_fast",
+    "yarn_beta_slow",
+    "yarn_orig_ctx",
+)
+
+
+class NoRoomError(Exception):
+    """The KV cache has no free cells for these tokens; it has not changed."""
+
+
+class Context:
+    """Sequences 0 to `slots` - 1, on the thread that made it."""
+
+    def __init__(
+        self, model: Model, options: LlamaCppOptions, size: CacheSize, *, gpu: bool
+    ) -> None:
+        params = _params(options, size, gpu=gpu)
+        with logged_errors() as errors:
+            pointer = llama.llama_init_from_model(model.pointer, params)
+        if not pointer:
+            raise unavailable(
+                model.path,
+                f"llama.cpp cannot make a context for {size.tokens} tokens: "
+                f"{'; '.join(errors) or 'no reason given'}. Where memory is short, lower "
+                "context_length, cache_tokens or max_batch_size, or set cache_type_k and "
+                "cache_type_v to q8_0",
+            )
+        self._pointer: Any = pointer
+        self._address = address(pointer)
+        self._model = model
+        self._free = weakref.finalize(self, llama.llama_free, pointer)
+        memory = llama.llama_get_memory(pointer)
+        self._memory = address(memory) if memory else None
+        self._vocab_size = model.vocab_size
+        self._max_tokens: int = llama.llama_n_batch(pointer)
+        self._max_outputs: int = params.n_outputs_max
+        self._batch = Batch(self._max_tokens)
+        self._views: dict[tuple[int, int], Rows] = {}
+        self.tokens: int = llama.llama_n_ctx(pointer)
+        self.tokens_per_sequence: int = llama.llama_n_ctx_seq(pointer)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether it remembers anything at all; embedding models do not."""
+        return self._memory is not None
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens that are run in one go; more take several."""
+        return self._max_tokens
+
+    def run(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        slots: Sequence[int],
+        outputs: Sequence[bool],
+    ) -> Rows:
+        """Logits `[outputs, vocabulary]` of the tokens that are to give some, in their order.
+
+        The rows may be written to, and are gone with the next run. `NoRoomError` if the cache is
+        full: the tokens before those that did not fit may have been run.
+        """
+        if bad := [token for token in token_ids if not 0 <= token < self._vocab_size]:
+            raise ValueError(f"token id {bad[0]} is not in the vocabulary")
+        pieces = self._pieces(outputs)
+        done = []
+        for start, end in pieces:
+            self._batch.fill(
+                token_ids[start:end], positions[start:end], slots[start:end], outputs[start:end]
+            )
+            self._decode()
+            rows = self._rows(sum(outputs[start:end]))
+            done.append(rows.copy() if len(pieces) > 1 else rows)
+        return done[0] if len(done) == 1 else np.concatenate(done)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        memory_clear(self._memory, True)
+
+    def remove(self, slot: int, start: int = 0) -> bool:
+        """Forget the positions from `start` on; False where the model cannot, and has not."""
+        return bool(memory_seq_rm(self._memory, slot, start, -1))
+
+    def copy(self, source: int, target: int, tokens: int | None = None) -> None:
+        """Let `target` hold the first `tokens` of `source`, or all; a part in unified caches only.
+
+        A part of a sequence that has a cache of its own would end the process.
+        """
+        start, end = (0, tokens) if tokens is not None else (-1, -1)
+        memory_seq_cp(self._memory, source, target, start, end)
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Add the weights of a LoRA adapter, or of none, to the model's from now on."""
+        if adapter is None:
+            code = llama.llama_set_adapters_lora(self._pointer, None, 0, None)
+        else:
+            adapters = (llama.llama_adapter_lora_p_ctypes * 1)(adapter.pointer)
+            scales = (ctypes.c_float * 1)(adapter.scale)
+            code = llama.llama_set_adapters_lora(self._pointer, adapters, 1, scales)
+        if code:
+            raise RuntimeError(f"llama_set_adapters_lora returned {code}")
+
+    def close(self) -> None:
+        """Free the cache; nothing else may be called any more."""
+        self._views.clear()
+        self._free()
+
+    def _pieces(self, outputs: Sequence[bool]) -> list[tuple[int, int]]:
+        """Cut what is too much for one call; the library would end the process."""
+        count = len(outputs)
+        if count <= self._max_tokens and sum(outputs) <= self._max_outputs:
+            return [(0, count)]
+        before = [0, *accumulate(outputs)]
+        pieces = []
+        start = 0
+        while start < count:
+            end = min(start + self._max_tokens, count)
+            while before[end] - before[start] > self._max_outputs:
+                end -= 1
+            pieces.append((start, end))
+            start = end
+        return pieces
+
+    def _decode(self) -> None:
+        with logged_errors() as errors:
+            code = llama.llama_decode(self._pointer, self._batch.struct)
+            if code == 0:
+                llama.llama_synchronize(self._pointer)
+        if code == _NO_ROOM:
+            raise NoRoomError
+        if code:
+            raise RuntimeError(f"llama_decode returned {code}: {'; '.join(errors)}")
+
+    def _rows(self, count: int) -> Rows:
+        if not count:
+            return np.empty((0, self._vocab_size), np.float32)
+        start = get_logits(self._address)
+        rows = self._views.get((start, count))
+        if rows is None:
+            if len(self._views) > 256:
+                self._views.clear()
+            buffer: Any = (ctypes.c_float * (count * self._vocab_size)).from_address(start)
+            rows = np.frombuffer(buffer, np.float32).reshape(count, self._vocab_size)
+            self._views[start, count] = rows
+        return rows
+
+
+def _params(options: LlamaCppOptions, size: CacheSize, *, gpu: bool) -> Any:
+    params = llama.llama_context_default_params()
+    params.n_ctx = size.tokens
+    params.n_seq_max = size.slots
+    params.kv_unified = size.unified
+    wanted = options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
+    params.n_batch = max(wanted, size.slots)
+    params.n_ubatch = min(options.ubatch_tokens or _UBATCH_TOKENS, params.n_batch)
+    # Left to itself the library makes room for the logits of a whole batch.
+    params.n_outputs_max = min(_OUTPUTS_A_SEQUENCE * size.slots, params.n_batch)
+    params.n_threads = options.threads or physical_cores()
+    params.n_threads_batch = options.threads_batch or params.n_threads
+    params.flash_attn_type = _FLASH_ATTENTION[options.flash_attention]
+    params.type_k = getattr(llama, f"GGML_TYPE_{options.cache_type_k.upper()}", _BF16)
+    params.type_v = getattr(llama, f"GGML_TYPE_{options.cache_type_v.upper()}", _BF16)
+    params.swa_full = options.swa_full
+    params.offload_kqv = options.offload_kv
+    params.no_perf = True
+    if options.rope_scaling:
+        params.rope_scaling_type = _ROPE_SCALING[options.rope_scaling]
+    for name in _FROM_OPTIONS:
+        if (value := getattr(options, name)) is not None:
+            setattr(params, name, value)
+    return params
+
+
+_BF16 = 30  # GGML_TYPE_BF16, which the bindings lack

@@ -1,0 +1,39 @@
+"""The engine: the shared scheduler over a GGUF model, with llama.cpp's own tokenizer."""
+
+from collections.abc import Sequence
+
+from backends.batching.drafts import Drafter
+from backends.batching.engine import BatchingEngine
+from backends.batching.scheduler import BatchLimits
+from backends.llamacpp.runner import LlamaLogits, LlamaRunner, LlamaSampler
+from backends.llamacpp.tokenizer import Tokenizer
+from enginebay import ModelInfo
+
+
+class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
+    """Batches requests to one GGUF model."""
+
+    def __init__(
+        self,
+        runner: LlamaRunner,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        limits: BatchLimits,
+        drafter: Drafter | None = None,
+    ) -> None:
+        super().__init__(
+            runner,
+            info,
+            limits,
+            eos_token_ids=tokenizer.eos_token_ids,
+            new_detokenizer=tokenizer.detokenizer,
+            drafter=drafter,
+        )
+        self._tokenizer = tokenizer
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        self._limits.check_tokens(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids)

@@ -1,0 +1,75 @@
+"""The GGUF file, or files, that a model's path means."""
+
+import re
+from pathlib import Path
+
+from enginebay import BackendUnavailableError
+
+_MAGIC = b"GGUF"
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+def unavailable(path: Path, message: str) -> BackendUnavailableError:
+    """The error that a model cannot be loaded, and what to do about it."""
+    return BackendUnavailableError(f"{path}: {message}")
+
+
+def find_gguf(path: Path) -> Path:
+    """The file to load: the first part where a model is split into several.
+
+    A folder may stand for the only model in it. A `BackendUnavailableError` says what is wrong
+    with files that are missing or are no GGUF; whether their content is whole llama.cpp finds out.
+    """
+    if path.is_dir():
+        path = _only_model(path)
+    if not path.exists():
+        raise unavailable(path, "there is no such file; `path` must name a GGUF file")
+    parts = _parts(path)
+    if missing := [part.name for part in parts if not part.exists()]:
+        raise unavailable(
+            path,
+            f"the model is split into {len(parts)} files and {', '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing; download all of them into one folder",
+        )
+    for part in parts:
+        _check_magic(part)
+    return parts[0]
+
+
+def size(path: Path) -> int:
+    """Bytes of the file and of all other parts of its model."""
+    return sum(part.stat().st_size for part in _parts(path))
+
+
+def _only_model(folder: Path) -> Path:
+    models = sorted({_parts(file)[0] for file in folder.glob("*.gguf")})
+    if not models:
+        raise unavailable(
+            folder,
+            "there is no GGUF file in this folder; name a .gguf file, or use `backend: hf` "
+            "for a model with safetensors",
+        )
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models)
+        raise unavailable(folder, f"there are several models in this folder, name one: {names}")
+    return models[0]
+
+
+def _parts(path: Path) -> list[Path]:
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return [path]
+    stem, count = match["stem"], int(match["count"])
+    return [path.with_name(f"{stem}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+
+
+def _check_magic(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except OSError as error:
+        raise unavailable(path, f"the file cannot be read: {error.strerror}") from error
+    if start != _MAGIC:
+        raise unavailable(
+            path, "this is not a GGUF file; download it again, or convert the model to GGUF"
+        )

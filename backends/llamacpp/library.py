@@ -1,0 +1,105 @@
+"""The C library: llama-cpp-python's bindings, its log, and bindings that keep the GIL.
+
+llama-cpp-python's functions give the GIL away, which is right for long calls (`llama_decode`,
+`llama_tokenize`) and costly for short ones while another Python thread is busy: getting it back
+takes up to the switch interval, 5 ms. Short calls therefore go through `ctypes.PyDLL`.
+"""
+
+import ctypes
+import logging
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else an assertion that fails starts a debugger
+
+from llama_cpp import llama_cpp
+
+logger = logging.getLogger(__name__)
+
+llama: Any = llama_cpp
+"""The bindings, whose own types are those of ctypes."""
+
+_pointer = ctypes.c_void_p
+_int = ctypes.c_int32
+
+
+def _short(name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(_short_calls, name)
+    function.argtypes, function.restype = arguments, result
+    return function
+
+
+_short_calls = ctypes.PyDLL(llama._lib._name)
+
+get_logits = _short("llama_get_logits", _pointer, _pointer)
+memory_clear = _short("llama_memory_clear", None, _pointer, ctypes.c_bool)
+memory_seq_rm = _short("llama_memory_seq_rm", ctypes.c_bool, _pointer, _int, _int, _int)
+memory_seq_cp = _short("llama_memory_seq_cp", None, _pointer, _int, _int, _int, _int)
+token_to_piece = _short(
+    "llama_token_to_piece", _int, _pointer, _int, ctypes.c_char_p, _int, _int, ctypes.c_bool
+)
+vocab_get_attr = _short("llama_vocab_get_attr", ctypes.c_int, _pointer, _int)
+vocab_is_eog = _short("llama_vocab_is_eog", ctypes.c_bool, _pointer, _int)
+
+# llama.cpp says INFO for hundreds of lines a model, and WARN for advice to its own command line.
+_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.WARNING}
+_ERROR, _CONTINUES = 4, 5
+
+
+class _Log(threading.local):
+    """What a thread's last message was, and the errors it wants to know of."""
+
+    level = 1
+    errors: list[str] | None = None
+
+
+_log = _Log()
+
+
+def _on_log(level: int, text: bytes, _: Any) -> None:
+    _log.level = level = _log.level if level == _CONTINUES else level
+    message = text.decode(errors="replace").rstrip()
+    if level == _ERROR and message and _log.errors is not None:
+        _log.errors.append(message)
+    if message.strip("."):
+        logger.log(_LEVELS.get(level, logging.DEBUG), "%s", message)
+
+
+_log_callback = llama.llama_log_callback(_on_log)
+llama.llama_log_set(_log_callback, None)
+llama.llama_backend_init()
+
+
+@contextmanager
+def logged_errors() -> Generator[list[str]]:
+    """Collects what the library logs as errors, on this thread, while this is open."""
+    errors: list[str] = []
+    _log.errors = errors
+    try:
+        yield errors
+    finally:
+        _log.errors = None
+
+
+def address(pointer: Any) -> int:
+    """A ctypes pointer as a number, for the short calls; an error for a null pointer."""
+    value = ctypes.cast(pointer, ctypes.c_void_p).value
+    if value is None:
+        raise ValueError("null pointer")
+    return value
+
+
+def read_text(function: Any, *arguments: Any) -> str | None:
+    """Text from a function that fills a buffer and returns a length, -1 for none."""
+    size = 256
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        length = function(*arguments, buffer, size)
+        if length < 0:
+            return None
+        if length < size:
+            return buffer.raw[:length].decode(errors="replace")
+        size = length + 1

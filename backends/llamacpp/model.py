@@ -1,0 +1,171 @@
+"""A model in memory: loading it, and what it says of itself."""
+
+import ctypes
+import weakref
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from backends.llamacpp.files import unavailable
+from backends.llamacpp.library import address, llama, logged_errors, read_text
+from backends.llamacpp.options import LlamaCppOptions
+from enginebay import BackendUnavailableError, ReportProgress
+
+_SPLIT_MODES = {
+    "none": llama.LLAMA_SPLIT_MODE_NONE,
+    "layer": llama.LLAMA_SPLIT_MODE_LAYER,
+    "row": llama.LLAMA_SPLIT_MODE_ROW,
+    "tensor": llama.LLAMA_SPLIT_MODE_TENSOR,
+}
+_LOAD_MODES = {
+    (False, False): llama.LLAMA_LOAD_MODE_NONE,
+    (True, False): llama.LLAMA_LOAD_MODE_AUTO,
+    (False, True): llama.LLAMA_LOAD_MODE_MLOCK,
+    (True, True): llama.LLAMA_LOAD_MODE_MMAP_MLOCK,
+}
+_ALL_LAYERS = -1
+
+
+class Model:
+    """Weights and vocabulary. They are freed when nothing refers to this any more.
+
+    So a thread that still tokenizes keeps the vocabulary that it reads.
+    """
+
+    def __init__(
+        self, path: Path, options: LlamaCppOptions, report_progress: ReportProgress
+    ) -> None:
+        self.path = path
+        loading = _Progress(report_progress)
+        params = _params(options)
+        params.progress_callback = callback = llama.llama_progress_callback(loading)
+        with logged_errors() as errors:
+            pointer = llama.llama_model_load_from_file(str(path).encode(), params)
+        del callback
+        if loading.error:
+            raise loading.error
+        if not pointer:
+            raise _explained(path, errors)
+        self.pointer: Any = pointer
+        weakref.finalize(self, llama.llama_model_free, pointer)
+        self.vocab: Any = llama.llama_model_get_vocab(pointer)
+        self.vocab_address = address(self.vocab)
+        self.vocab_size: int = llama.llama_vocab_n_tokens(self.vocab)
+        self.trained_context: int = llama.llama_model_n_ctx_train(pointer)
+
+    def metadata(self, key: str) -> str | None:
+        """A value of the file's metadata as text, None if it is not there."""
+        return read_text(partial(llama.llama_model_meta_val_str, self.pointer, key.encode()))
+
+    def check_generates_text(self) -> None:
+        """Raise a `BackendUnavailableError` for models that do not continue a text."""
+        if llama.llama_vocab_type(self.vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
+            raise unavailable(self.path, "the file has no vocabulary; convert the model again")
+        kind = self.metadata("general.architecture")
+        if llama.llama_model_has_encoder(self.pointer):
+            problem = "an encoder"
+        elif llama.llama_model_is_diffusion(self.pointer):
+            problem = "a diffusion model"
+        elif not llama.llama_model_has_decoder(self.pointer) or kind in _EMBEDDING_MODELS:
+            problem = "an embedding model"
+        else:
+            return
+        raise unavailable(
+            self.path, f"{kind} is {problem}; choose a causal language model for text generation"
+        )
+
+    def cache_bytes_per_token(self, type_k: str, type_v: str) -> float:
+        """What a token takes in the KV cache, an estimate from the metadata.
+
+        Too high for models whose layers differ, 0 for recurrent ones.
+        """
+        kind = self.metadata("general.architecture")
+        heads = llama.llama_model_n_head(self.pointer)
+        if not heads:
+            return 0.0
+        head_size = llama.llama_model_n_embd(self.pointer) // heads
+        key = int(self.metadata(f"{kind}.attention.key_length") or head_size)
+        value = int(self.metadata(f"{kind}.attention.value_length") or head_size)
+        layers: int = llama.llama_model_n_layer(self.pointer)
+        rows: int = layers * llama.llama_model_n_head_kv(self.pointer)
+        return rows * (key * _BYTES[type_k] + value * _BYTES[type_v])
+
+
+_EMBEDDING_MODELS = {"bert", "modern-bert", "nomic-bert", "jina-bert-v2", "eurobert"}
+_BYTES = {
+    "f32": 4.0,
+    "f16": 2.0,
+    "bf16": 2.0,
+    "q8_0": 34 / 32,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+    "iq4_nl": 18 / 32,
+}
+
+
+class _Progress:
+    """llama.cpp calls this while it loads; False, for an error of the listener, makes it stop."""
+
+    def __init__(self, report_progress: ReportProgress) -> None:
+        self._report = report_progress
+        self.error: BaseException | None = None
+
+    def __call__(self, fraction: float, _: Any) -> bool:
+        try:
+            self._report("loading weights", min(0.05 + 0.85 * fraction, 0.9))
+        except BaseException as error:
+            self.error = error
+        return self.error is None
+
+
+def _params(options: LlamaCppOptions) -> Any:
+    params = llama.llama_model_default_params()
+    if isinstance(options.gpu_layers, int):
+        params.n_gpu_layers = options.gpu_layers
+    else:
+        params.n_gpu_layers = _ALL_LAYERS
+    params.split_mode = _SPLIT_MODES[options.split_mode]
+    params.main_gpu = options.main_gpu
+    if options.tensor_split:
+        shares = (ctypes.c_float * llama.llama_max_devices())(*options.tensor_split)
+        params.tensor_split = shares
+    params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
+    params.use_extra_bufts = options.repack
+    params.check_tensors = options.check_tensors
+    if options.override_kv:
+        params.kv_overrides = _overrides(options.override_kv)
+    return params
+
+
+def _overrides(values: Mapping[str, bool | int | float | str]) -> Any:
+    """A C array that ends with an empty key."""
+    array = (llama.llama_model_kv_override * (len(values) + 1))()
+    for entry, (key, value) in zip(array, values.items(), strict=False):
+        entry.key = key.encode()
+        match value:
+            case bool():
+                entry.tag, entry.value.val_bool = llama.LLAMA_KV_OVERRIDE_TYPE_BOOL, value
+            case int():
+                entry.tag, entry.value.val_i64 = llama.LLAMA_KV_OVERRIDE_TYPE_INT, value
+            case float():
+                entry.tag, entry.value.val_f64 = llama.LLAMA_KV_OVERRIDE_TYPE_FLOAT, value
+            case str():
+                entry.tag = llama.LLAMA_KV_OVERRIDE_TYPE_STR
+                entry.value.val_str = value.encode()
+    return array
+
+
+def _explained(path: Path, errors: list[str]) -> BackendUnavailableError:
+    reason = "; ".join(errors) or "no reason given"
+    if "unknown model architecture" in reason:
+        advice = "a newer llama-cpp-python may know it: pip install --upgrade llama-cpp-python"
+    elif "corrupted or incomplete" in reason or "failed to read" in reason:
+        advice = "the file is damaged or was not downloaded to its end; download it again"
+    elif "alloc" in reason:
+        advice = "there is not enough memory; use a smaller quantization, or fewer gpu_layers"
+    else:
+        advice = "the file may be damaged, or need another version of llama-cpp-python"
+    return unavailable(path, f"llama.cpp cannot load it: {advice} ({reason})")

@@ -1,0 +1,145 @@
+"""What `options` may say about a model of the llamacpp backend."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+MAX_SEQUENCES = 256
+"""LLAMA_MAX_SEQ: what llama.cpp is compiled for."""
+
+
+class AdapterOptions(BaseModel):
+    """A LoRA adapter in a GGUF file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str = Field(description="GGUF file, relative to the model's folder or absolute.")
+    scale: float = Field(default=1.0, description="Strength; 0 has no effect.")
+
+
+class LlamaCppOptions(BaseModel):
+    """Options of one model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    context_length: int | None = Field(
+        default=None, gt=0, description="Tokens of prompt and answer together; none: the model's."
+    )
+    max_batch_size: int = Field(
+        default=16,
+        gt=0,
+        le=MAX_SEQUENCES,
+        description="Choices decoded together; a request takes one a choice.",
+    )
+    max_waiting: int = Field(
+        default=0, ge=0, description="Requests that may wait before new ones get 429; 0: any."
+    )
+    cache_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Tokens that the KV cache holds for all sequences; none: chosen to fit memory.",
+    )
+    kv_unified: bool | None = Field(
+        default=None,
+        description="One KV cache for all sequences (true) or a part for each; none: chosen.",
+    )
+    cache_type_k: CacheType = Field(default="f16", description="Number format of cached keys.")
+    cache_type_v: CacheType = Field(
+        default="f16", description="Number format of cached values; below 16 bits: needs flash."
+    )
+    swa_full: bool = Field(
+        default=True,
+        description="Keep all tokens of sliding-window layers: more memory, and prefixes reused.",
+    )
+    offload_kv: bool = Field(default=True, description="Keep the KV cache on the GPU.")
+    batch_tokens: int | None = Field(
+        default=None, gt=0, description="Tokens a forward pass takes; none: 512, on a GPU 2048."
+    )
+    ubatch_tokens: int | None = Field(
+        default=None, gt=0, description="Tokens computed at once within a pass; none: 512."
+    )
+    prefill_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Prompt tokens a pass may have beside running streams; none: chosen.",
+    )
+    threads: int | None = Field(
+        default=None, gt=0, description="CPU threads to decode with; none: the physical cores."
+    )
+    threads_batch: int | None = Field(
+        default=None, gt=0, description="CPU threads to read prompts with; none: as threads."
+    )
+    numa: Literal["disabled", "distribute", "isolate", "numactl"] = Field(
+        default="disabled", description="NUMA strategy; the first model that loads sets it."
+    )
+    gpu_layers: Annotated[int, Field(ge=0)] | Literal["all", "auto"] = Field(
+        default="auto", description="Layers on the GPU: a number, all, or auto (all, if it can)."
+    )
+    split_mode: Literal["none", "layer", "row", "tensor"] = Field(
+        default="layer", description="How to split over several GPUs."
+    )
+    main_gpu: int = Field(default=0, ge=0, description="The GPU to use with split_mode none.")
+    tensor_split: list[Annotated[float, Field(ge=0)]] | None = Field(
+        default=None, description="Each GPU's share of the model, such as [3, 1]."
+    )
+    flash_attention: Literal["auto", "on", "off"] = Field(
+        default="auto", description="Flash attention."
+    )
+    rope_scaling: Literal["none", "linear", "yarn", "longrope"] | None = Field(
+        default=None, description="RoPE scaling; none given: the model's."
+    )
+    rope_freq_base: float | None = Field(
+        default=None, gt=0, description="RoPE base frequency; none: the model's."
+    )
+    rope_freq_scale: float | None = Field(
+        default=None, gt=0, description="RoPE frequency scale, 0.5 doubles the context; none: own."
+    )
+    yarn_ext_factor: float | None = Field(
+        default=None, description="YaRN extrapolation mix; none: the model's."
+    )
+    yarn_attn_factor: float | None = Field(
+        default=None, description="YaRN attention magnitude; none: the model's."
+    )
+    yarn_beta_fast: float | None = Field(
+        default=None, description="YaRN low correction dimension; none: the model's."
+    )
+    yarn_beta_slow: float | None = Field(
+        default=None, description="YaRN high correction dimension; none: the model's."
+    )
+    yarn_orig_ctx: int | None = Field(
+        default=None, gt=0, description="Context the model was trained with, for YaRN; none: own."
+    )
+    mmap: bool = Field(default=True, description="Map the file into memory instead of reading it.")
+    mlock: bool = Field(default=False, description="Keep the model in RAM, never swapped out.")
+    repack: bool = Field(
+        default=True, description="Rearrange weights in memory for faster CPU kernels."
+    )
+    check_tensors: bool = Field(
+        default=False, description="Look for invalid numbers in the weights while loading."
+    )
+    override_kv: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="Metadata to use instead of the file's."
+    )
+    adapters: dict[str, AdapterOptions | str] = Field(
+        default_factory=dict, description="LoRA adapters by the name clients ask for: path or map."
+    )
+    prompt_lookup: int = Field(
+        default=0, ge=0, le=64, description="Tokens to guess from the prompt each step; 0: off."
+    )
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if self.cache_tokens and self.context_length and self.cache_tokens < self.context_length:
+            raise ValueError("cache_tokens must be at least context_length")
+        return self
+
+    @property
+    def extends_context(self) -> bool:
+        """Whether RoPE is set so that contexts may be longer than the model was trained for."""
+        return any((self.rope_scaling, self.rope_freq_base, self.rope_freq_scale))
+
+    @classmethod
+    def of(cls, options: Any) -> Self:
+        """The validated options; a mapping, or nothing at all, is validated here."""
+        return options if isinstance(options, cls) else cls.model_validate(options or {})

@@ -1,0 +1,115 @@
+"""Text to tokens and back, from any thread."""
+
+import codecs
+import ctypes
+from collections.abc import Sequence
+
+from backends.llamacpp.library import llama, token_to_piece, vocab_get_attr, vocab_is_eog
+from backends.llamacpp.model import Model
+from enginebay import InvalidRequestError
+
+UNBOUNDED = 2**31
+"""Characters of the longest token where any amount of text may become one token."""
+
+_EVERY_BYTE = {bytes((value,)) for value in (*range(0xC0), *range(0xC2, 0xF5))}
+"""Those that UTF-8 consists of."""
+
+_SWALLOWS_SPACE = llama.LLAMA_TOKEN_ATTR_LSTRIP | llama.LLAMA_TOKEN_ATTR_RSTRIP
+_PLAIN_VOCABULARIES = (llama.LLAMA_VOCAB_TYPE_SPM, llama.LLAMA_VOCAB_TYPE_BPE)
+
+
+class Tokenizer:
+    """The vocabulary of a model, its tokens as bytes.
+
+    Special tokens written in a text are recognised, and written out when decoded.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.pieces = _pieces(model)
+        self.eos_token_ids = frozenset(
+            token for token in range(model.vocab_size) if vocab_is_eog(model.vocab_address, token)
+        )
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
+        room = len(data) + 16
+        while True:
+            token_ids = (ctypes.c_int32 * room)()
+            count = llama.llama_tokenize(
+                self._model.vocab, data, len(data), token_ids, room, add_special_tokens, True
+            )
+            if count >= 0:
+                return token_ids[:count]
+            room = -count
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of `token_ids`, U+FFFD for what is no UTF-8."""
+        return b"".join([self.pieces[token] for token in token_ids]).decode(errors="replace")
+
+    def detokenizer(self) -> "Detokenizer":
+        """A new one for one completion."""
+        return Detokenizer(self.pieces)
+
+    def text(self, token_id: int) -> str:
+        """One token as text."""
+        return self.pieces[token_id].decode(errors="replace")
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """The tokens that chat templates name, as text."""
+        vocab = self._model.vocab
+        token_ids = {
+            "bos_token": llama.llama_vocab_bos(vocab),
+            "eos_token": llama.llama_vocab_eos(vocab),
+            "pad_token": llama.llama_vocab_pad(vocab),
+            "unk_token": int(self._model.metadata("tokenizer.ggml.unknown_token_id") or -1),
+        }
+        return {name: self.text(token) for name, token in token_ids.items() if token >= 0}
+
+    @property
+    def longest_token(self) -> int:
+        """Characters that one token can stand for, at most."""
+        vocab = self._model.vocab_address
+        swallows = any(
+            vocab_get_attr(vocab, token) & _SWALLOWS_SPACE for token in range(len(self.pieces))
+        )
+        plain = llama.llama_vocab_type(self._model.vocab) in _PLAIN_VOCABULARIES
+        if swallows or not plain or not _EVERY_BYTE.issubset(self.pieces):
+            return UNBOUNDED  # spaces, or characters it has no token for, may vanish
+        return max(map(len, self.pieces))
+
+
+class Detokenizer:
+    """Text of one growing completion; a character comes out with the token that completes it."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token_id: int) -> str:
+        """The characters this token completes; U+FFFD for bytes that never will be one."""
+        return self._decoder.decode(self._pieces[token_id])
+
+    def finish(self) -> str:
+        """U+FFFD for a character that was never completed."""
+        return self._decoder.decode(b"", True)
+
+
+def _pieces(model: Model) -> tuple[bytes, ...]:
+    """The bytes of every token, special ones included."""
+    size = 256
+    buffer = ctypes.create_string_buffer(size)
+    pieces = []
+    for token in range(model.vocab_size):
+        length = token_to_piece(model.vocab_address, token, buffer, size, 0, True)
+        if length < 0:
+            size = -length
+            buffer = ctypes.create_string_buffer(size)
+            length = token_to_piece(model.vocab_address, token, buffer, size, 0, True)
+        pieces.append(buffer.raw[:length])
+    return tuple(pieces)
