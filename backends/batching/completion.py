@@ -1,10 +1,25 @@
 """The tokens of one choice become deltas: text, stop strings, logprobs, the end."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, Protocol
 
-from enginebay import Delta, Detokenizer, GenerationRequest, StopStrings, TokenLogprob
+from enginebay import Delta, GenerationRequest, StopStrings, TokenLogprob
+
+
+class TokensToText(Protocol):
+    """The text of one growing completion, as `enginebay.Detokenizer`."""
+
+    def feed(self, token_id: int) -> str:
+        """The characters this token completes."""
+        ...
+
+    def finish(self) -> str:
+        """What is left of a character that was never completed."""
+        ...
+
+
+NewDetokenizer = Callable[[], TokensToText]
 
 
 class Completion:
@@ -17,7 +32,7 @@ class Completion:
         *,
         max_tokens: int,
         eos_token_ids: frozenset[int],
-        decode: Callable[[Sequence[int]], str],
+        detokenizer: TokensToText,
     ) -> None:
         params = request.sampling
         self._index = index
@@ -26,10 +41,15 @@ class Completion:
         self._eos_token_ids = eos_token_ids
         self._ignore_eos = params.ignore_eos
         self._stop_token_ids = frozenset(params.stop_token_ids)
-        self._detokenizer = Detokenizer(decode)
+        self._detokenizer = detokenizer
         self._stops = StopStrings(params.stop)
         self._held = _HeldLogprobs() if params.logprobs is not None else None
         self._tokens = 0
+
+    @property
+    def tokens_left(self) -> int:
+        """How many more tokens the completion may have."""
+        return self._max_tokens - self._tokens
 
     def append(self, token_id: int, logprob: TokenLogprob | None = None) -> Delta:
         """What the choice gained by this token."""

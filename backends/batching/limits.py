@@ -8,11 +8,16 @@ from enginebay import ContextLengthExceededError, GenerationRequest, InvalidRequ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes of a model and of the batch it runs in."""
+    """Sizes of a model.
+
+    `max_choices`: how many choices one request may have, None for any number.
+    `adapters`: the adapters that requests may name.
+    """
 
     context_length: int
     vocab_size: int
-    max_rows: int
+    max_choices: int | None = None
+    adapters: tuple[str, ...] = ()
 
     def check(self, request: GenerationRequest) -> None:
         """Raise an `InvalidRequestError` for a request that cannot run."""
@@ -26,10 +31,14 @@ class Limits:
                 "Please shorten it.",
                 param="prompt",
             )
-        if not 1 <= request.n <= self.max_rows:
+        if request.n < 1 or (self.max_choices and request.n > self.max_choices):
+            most = f"1 to {self.max_choices}" if self.max_choices else "at least one"
             raise InvalidRequestError(
-                f"n is {request.n}, and this model decodes 1 to {self.max_rows} choices together",
-                param="n",
+                f"n is {request.n}, and this model decodes {most} choices together", param="n"
+            )
+        if request.adapter is not None and request.adapter not in self.adapters:
+            raise InvalidRequestError(
+                f"this model has no adapter {request.adapter!r}", param="model"
             )
         if sampling.max_tokens is not None and sampling.max_tokens < 1:
             raise InvalidRequestError("max_tokens must be at least 1", param="max_tokens")

@@ -50,6 +50,10 @@ class Chunk:
     adapter: str | None = None
 
 
+class MemoryFullError(Exception):
+    """The memory has no room for a chunk after all. Nothing has been run, nothing has changed."""
+
+
 class Sampled(NamedTuple):
     """A sampled token, and its logprobs if the request asks for them."""
 
@@ -98,8 +102,8 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def clear(self) -> None:
         """Empty every slot, whatever state a failure has left them in."""
 
-    def release(self, sampler: Sampler) -> None:  # noqa: B027  (most have nothing to free)
+    def release(self, sampler: Sampler) -> None:
         """Free what a sampler holds outside Python."""
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Free the model."""

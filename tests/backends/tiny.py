@@ -15,11 +15,10 @@ from backends.hf.options import HFOptions
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
-    Delta,
     GenerationRequest,
     SamplingParams,
-    ServingError,
 )
+from tests.run import Run as Run
 
 SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<tool_call>"]
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -146,58 +145,3 @@ def request(
     return GenerationRequest(
         request_id=id, prompt_token_ids=tuple(prompt), n=n, sampling=SamplingParams(**sampling)
     )
-
-
-class Run:
-    """Requests run on an engine, and what came of them, by request id and choice."""
-
-    def __init__(self, engine: HFEngine, *requests: GenerationRequest) -> None:
-        self.engine = engine
-        self.deltas: dict[tuple[str, int], list[Delta]] = {}
-        self.errors: dict[str, ServingError] = {}
-        self._unfinished: set[tuple[str, int]] = set()
-        for item in requests:
-            self.add(item)
-
-    def add(self, item: GenerationRequest) -> None:
-        self.engine.add_request(item)
-        for index in range(item.n):
-            self._unfinished.add((item.request_id, index))
-            self.deltas[item.request_id, index] = []
-
-    def abort(self, request_id: str) -> None:
-        self.engine.abort_request(request_id)
-        self._forget(request_id)
-
-    def steps(self, count: int) -> "Run":
-        for _ in range(count):
-            for request_id, delta in self.engine.step():
-                if isinstance(delta, ServingError):
-                    self.errors[request_id] = delta
-                    self._forget(request_id)
-                    continue
-                key = (request_id, delta.index)
-                assert key in self._unfinished, f"{key} gained something after its end"
-                self.deltas[key].append(delta)
-                if delta.finish_reason:
-                    self._unfinished.remove(key)
-        return self
-
-    def finish(self) -> "Run":
-        for _ in range(2000):
-            if not self._unfinished:
-                return self
-            self.steps(1)
-        raise AssertionError(f"never finished: {self._unfinished}")
-
-    def token_ids(self, id: str = "r", index: int = 0) -> list[int]:
-        return [token for delta in self.deltas[id, index] for token in delta.token_ids]
-
-    def text(self, id: str = "r", index: int = 0) -> str:
-        return "".join(delta.text for delta in self.deltas[id, index])
-
-    def last(self, id: str = "r", index: int = 0) -> Delta:
-        return self.deltas[id, index][-1]
-
-    def _forget(self, request_id: str) -> None:
-        self._unfinished = {key for key in self._unfinished if key[0] != request_id}

@@ -1,0 +1,63 @@
+"""One choice of a request on its way through the batch."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Generic
+
+from backends.batching.completion import Completion
+from backends.batching.runner import Sampled, Sampler
+from enginebay import Delta, GenerationRequest
+
+
+@dataclass(slots=True, eq=False)
+class Choice(Generic[Sampler]):
+    """The tokens of one choice, and how many of them the model has run.
+
+    Prefill and decode are the same thing here: tokens that the memory lacks are run, in chunks, and
+    when the last one has been run the next token is sampled. `siblings` are the other choices of
+    the request, for as long as they wait for this one to run the prompt for all of them. `cached`
+    are the tokens that the memory had when the choice was first admitted; None before that.
+    """
+
+    request: GenerationRequest
+    index: int
+    arrival: int
+    sampler: Sampler
+    completion: Completion
+    siblings: list["Choice[Sampler]"] = field(default_factory=list)
+    token_ids: list[int] = field(init=False)
+    slot: int | None = None
+    computed: int = 0
+    cached: int | None = None
+    finished: bool = False
+    suspect: bool = False
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt_token_ids)
+
+    @property
+    def pending(self) -> int:
+        """Tokens that have to be run before the next one can be sampled."""
+        return len(self.token_ids) - self.computed
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Who comes first: the lower priority number, then the earlier arrival."""
+        return self.request.priority, self.arrival
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Only choices with the same key may use each other's keys and values."""
+        return self.request.adapter, self.request.cache_salt
+
+    def append(self, sampled: Sampled) -> Delta:
+        """Take a sampled token; what the choice gained by it."""
+        prompt = len(self.request.prompt_token_ids)
+        is_first = self.index == 0 and len(self.token_ids) == prompt
+        self.token_ids.append(sampled.token_id)
+        delta = self.completion.append(sampled.token_id, sampled.logprob)
+        self.finished = delta.finish_reason is not None
+        if is_first:
+            cached = self.cached or 0
+            delta = replace(delta, prefill_tokens=prompt - cached, cached_tokens=cached)
+        return delta

@@ -1,0 +1,171 @@
+"""Continuous batching: one step runs a token of every decoding choice and chunks of prompts."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Generic
+
+from backends.batching.choice import Choice
+from backends.batching.completion import Completion, NewDetokenizer
+from backends.batching.drafts import Drafter
+from backends.batching.limits import Limits
+from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampler
+from backends.batching.scheduler import BatchLimits, Scheduler, Work
+from backends.batching.slots import Slots
+from enginebay import Delta, Engine, GenerationRequest, ModelInfo, ServingError
+
+logger = logging.getLogger(__name__)
+
+Output = tuple[str, Delta | ServingError]
+
+
+class BatchingEngine(Engine, Generic[Logits, Sampler]):
+    """An engine over any `Runner`. Subclasses bring the tokenizer.
+
+    A failure of the model or of sampling is nobody's fault until it is proved: the memory is
+    cleared, and the choices that were in the batch are computed again, each alone at first. The
+    one that fails alone gets the error, the others never notice. When not even a single token can
+    be run any more, the engine is dead.
+    """
+
+    def __init__(
+        self,
+        runner: Runner[Logits, Sampler],
+        info: ModelInfo,
+        limits: BatchLimits,
+        *,
+        eos_token_ids: frozenset[int],
+        new_detokenizer: NewDetokenizer,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self.info = info
+        self._runner = runner
+        self._eos_token_ids = eos_token_ids
+        self._new_detokenizer = new_detokenizer
+        self._limits = Limits(
+            context_length=info.context_length,
+            vocab_size=info.vocab_size,
+            max_choices=None if runner.memory.cuts else limits.max_batch_size,
+            adapters=info.adapters,
+        )
+        self._scheduler: Scheduler[Sampler] = Scheduler(
+            runner.memory, Slots(runner), limits, drafter
+        )
+        self._requests: dict[str, list[Choice[Sampler]]] = {}
+
+    def add_request(self, request: GenerationRequest) -> None:
+        self._limits.check(request)
+        self._scheduler.check_queue(request.n)
+        choices = self._requests[request.request_id] = []
+        try:
+            for index in range(request.n):
+                choices.append(self._new_choice(request, index))
+        except ServingError:
+            self.abort_request(request.request_id)
+            raise
+        choices[0].siblings = choices[1:]
+        self._scheduler.add(choices[0])
+
+    def step(self) -> list[Output]:
+        batch = self._scheduler.schedule()
+        outputs: list[Output] = []
+        if not batch:
+            return outputs
+        try:
+            logits = self._runner.run([work.chunk for work in batch])
+            self._scheduler.ran(batch)
+            for output in self._sample(logits, batch):
+                outputs.append(output)  # one by one: what was sampled before a failure counts
+        except MemoryFullError as error:
+            if not self._scheduler.memory_is_full():
+                outputs += self._recover(batch, error)
+        except Exception as error:
+            outputs += self._recover(batch, error)
+        return outputs
+
+    def abort_request(self, request_id: str) -> None:
+        self._remove(self._requests.pop(request_id, ()))
+
+    def close(self) -> None:
+        for request_id in list(self._requests):
+            self.abort_request(request_id)
+        self._runner.close()
+
+    def _new_choice(self, request: GenerationRequest, index: int) -> Choice[Sampler]:
+        completion = Completion(
+            request,
+            index,
+            max_tokens=self._limits.max_tokens(request),
+            eos_token_ids=self._eos_token_ids,
+            detokenizer=self._new_detokenizer(),
+        )
+        sampler = self._runner.sampler(request, index)
+        return Choice(request, index, self._scheduler.next_arrival(), sampler, completion)
+
+    def _sample(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> Iterable[Output]:
+        """A token for everyone whose logits are there, and more where a draft was right."""
+        rows = _rows(batch)
+        for work in [work for work in rows if work.choice.siblings]:
+            rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
+        guessed = {work: work.draft for work in rows}
+        while rows:
+            sampled = self._runner.sample(
+                logits, list(rows.values()), [work.choice.sampler for work in rows]
+            )
+            for work, token in zip(list(rows), sampled, strict=True):
+                choice = work.choice
+                yield choice.request.request_id, choice.append(token)
+                draft = guessed[work]
+                if draft and draft[0] == token.token_id and not choice.finished:
+                    rows[work] += 1
+                    guessed[work] = draft[1:]
+                else:
+                    del rows[work]
+                    self._settle(work)
+
+    def _settle(self, work: Work[Sampler]) -> None:
+        """A choice has what it can have of this step."""
+        choice = work.choice
+        if choice.suspect:
+            self._scheduler.acquit(choice)
+        self._scheduler.reject_draft(choice)
+        if choice.finished:
+            self._remove([choice])
+            left = self._requests[choice.request.request_id]
+            left.remove(choice)
+            if not left:
+                del self._requests[choice.request.request_id]
+
+    def _remove(self, choices: Iterable[Choice[Sampler]]) -> None:
+        for choice in choices:
+            self._scheduler.remove(choice)
+            self._runner.release(choice.sampler)
+
+    def _recover(self, batch: Sequence[Work[Sampler]], error: Exception) -> list[Output]:
+        choices = [work.choice for work in batch]
+        self._scheduler.start_over([c for c in choices if not c.finished])
+        if len(choices) > 1:
+            logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
+            return []
+        request_id = choices[0].request.request_id
+        logger.error("request %s failed", request_id, exc_info=error)
+        self._scheduler.convict()
+        self.abort_request(request_id)
+        self._require_alive()
+        message = f"the model failed on this request: {type(error).__name__}: {error}"
+        return [(request_id, ServingError(message))]
+
+    def _require_alive(self) -> None:
+        """Raise whatever a single token raises, which ends the engine."""
+        self._runner.run([Chunk(slot=0, start=0, token_ids=(0,), logits=1)])
+        self._runner.clear()
+
+
+def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:
+    """Of each choice that can be sampled, the first of its rows of logits."""
+    rows = {}
+    row = 0
+    for work in batch:
+        if work.chunk.logits:
+            rows[work] = row
+        row += work.chunk.logits
+    return rows

@@ -1,0 +1,180 @@
+"""A model whose next token depends on every token before it, and a memory that keeps count.
+
+Whatever the scheduler gets wrong (a token run twice, left out, in the wrong slot, a copy or cut
+too short) changes the answer or trips an assertion.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from backends.batching.engine import BatchingEngine
+from backends.batching.runner import Chunk, Memory, Runner, Sampled
+from backends.batching.scheduler import BatchLimits
+from enginebay import Detokenizer, GenerationRequest, ModelInfo, SamplingParams
+
+VOCAB_SIZE = 50
+EOS = 1
+
+
+def next_token(token_ids: Sequence[int], index: int = 0) -> int:
+    """What the model says after these tokens; `index` stands for chance."""
+    return 2 + zlib.crc32(repr((list(token_ids), index)).encode()) % (VOCAB_SIZE - 2)
+
+
+def expected(request: GenerationRequest, index: int = 0) -> list[int]:
+    token_ids = list(request.prompt_token_ids)
+    count = min(request.sampling.max_tokens or 10**9, CONTEXT - len(token_ids))
+    for _ in range(count):
+        token_ids.append(next_token(token_ids, index if request.sampling.temperature else 0))
+    return token_ids[len(request.prompt_token_ids) :]
+
+
+CONTEXT = 64
+
+
+@dataclass
+class Dice:
+    """The sampler of one choice."""
+
+    index: int
+    poison: bool
+    released: bool = False
+
+
+class PoisonedError(Exception):
+    pass
+
+
+@dataclass
+class HashRunner(Runner[list[list[int]], Dice]):
+    memory: Memory
+    poison_tokens: frozenset[int] = frozenset()
+    largest_batch: int = 10**9
+    runs: list[list[Chunk]] = field(default_factory=list)
+    samplers: list[Dice] = field(default_factory=list)
+    dead: bool = False
+
+    def __post_init__(self) -> None:
+        self.slots: list[list[object]] = [[] for _ in range(self.memory.slots)]
+
+    @property
+    def held(self) -> int:
+        if self.memory.shares:
+            return len({id(cell) for slot in self.slots for cell in slot})
+        return sum(len(slot) for slot in self.slots)
+
+    @property
+    def forward_tokens(self) -> int:
+        return sum(len(chunk.token_ids) for run in self.runs for chunk in run)
+
+    def run(self, chunks: Sequence[Chunk]) -> list[list[int]]:
+        if self.dead or len(chunks) > self.largest_batch:
+            raise PoisonedError("too many")
+        assert chunks
+        assert len({chunk.slot for chunk in chunks}) == len(chunks)
+        if self.memory.one_adapter:
+            assert len({chunk.adapter for chunk in chunks}) == 1
+        logits = []
+        for chunk in chunks:
+            slot = self.slots[chunk.slot]
+            assert chunk.start == len(slot), "the slot holds something else"
+            assert chunk.token_ids
+            assert self.memory.chunks or not chunk.start or len(chunk.token_ids) == 1
+            slot.extend(_Cell(token, chunk.adapter) for token in chunk.token_ids)
+            if self.poison_tokens & set(chunk.token_ids):
+                raise PoisonedError("the model cannot take this")
+            held = [cell.token for cell in slot]
+            for wanted in range(chunk.logits):
+                logits.append(held[: len(held) - chunk.logits + wanted + 1])
+            assert all(cell.adapter == chunk.adapter for cell in slot), "another adapter's memory"
+        assert self.held <= self.memory.tokens, "the memory overflows"
+        self.runs.append(list(chunks))
+        return logits
+
+    def sampler(self, request: GenerationRequest, index: int) -> Dice:
+        dice = Dice(index if request.sampling.temperature else 0, request.sampling.top_k == 13)
+        self.samplers.append(dice)
+        return dice
+
+    def sample(
+        self, logits: list[list[int]], rows: Sequence[int], samplers: Sequence[Dice]
+    ) -> list[Sampled]:
+        assert len({id(sampler) for sampler in samplers}) == len(samplers)
+        assert not any(sampler.released for sampler in samplers)
+        if any(sampler.poison for sampler in samplers):
+            raise PoisonedError("the sampler cannot take this")
+        return [
+            Sampled(next_token(logits[row], dice.index))
+            for row, dice in zip(rows, samplers, strict=True)
+        ]
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        assert not self.slots[target], "the target is not empty"
+        assert self.memory.cuts or tokens == len(self.slots[source]), "a part is copied"
+        cells = self.slots[source][:tokens]
+        fresh = [_Cell(c.token, c.adapter) for c in cells]
+        self.slots[target] = cells if self.memory.shares else fresh
+        assert self.held <= self.memory.tokens, "the memory overflows"
+
+    def cut(self, slot: int, tokens: int) -> None:
+        assert self.memory.cuts or not tokens, "a part is cut off"
+        assert tokens <= len(self.slots[slot])
+        self.slots[slot] = self.slots[slot][:tokens]
+
+    def clear(self) -> None:
+        self.slots = [[] for _ in self.slots]
+
+    def release(self, sampler: Dice) -> None:
+        sampler.released = True
+
+
+@dataclass(eq=False, slots=True)
+class _Cell:
+    token: int
+    adapter: str | None
+
+
+class HashEngine(BatchingEngine[list[list[int]], Dice]):
+    """Tokens are written as their numbers."""
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        return decode(token_ids)
+
+
+def decode(token_ids: Sequence[int]) -> str:
+    return "".join(f"{token} " for token in token_ids)
+
+
+def make_engine(
+    memory: Memory | None = None,
+    *,
+    poison_tokens: frozenset[int] = frozenset(),
+    largest_batch: int = 10**9,
+    drafter: object = None,
+    **limits: int,
+) -> HashEngine:
+    memory = memory or Memory(slots=8, tokens=8 * CONTEXT)
+    runner = HashRunner(memory, poison_tokens, largest_batch)
+    info = ModelInfo(context_length=CONTEXT, vocab_size=VOCAB_SIZE, adapters=("tuned", "other"))
+    sizes = {"max_batch_size": 4, "batch_tokens": 16, "prefill_tokens": 8, **limits}
+    return HashEngine(
+        runner,
+        info,
+        BatchLimits(**sizes),
+        eos_token_ids=frozenset({EOS}),
+        new_detokenizer=lambda: Detokenizer(decode),
+        drafter=drafter,
+    )
+
+
+def request(prompt: Sequence[int], id: str = "r", **fields: object) -> GenerationRequest:
+    names = ("n", "adapter", "priority", "cache_salt")
+    own = {name: fields.pop(name) for name in names if name in fields}
+    sampling = SamplingParams(**{"temperature": 0.0, "max_tokens": 6, **fields})
+    return GenerationRequest(
+        request_id=id, prompt_token_ids=tuple(prompt), sampling=sampling, **own
+    )
