@@ -1,14 +1,21 @@
-"""`EngineBackend`: one thread, one crossing a step, aborts, deaths."""
+"""`EngineBackend`, with its engine on a thread and in a process."""
 
 import asyncio
+import logging
+import os
 import threading
-from collections.abc import Iterable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
+from core.engine import Backoff
+from core.testing import ScriptedEngine, check_backend
+from core.types import Isolation
 from enginebay import (
+    BackendSettings,
     BackendUnavailableError,
     Delta,
     Engine,
@@ -20,10 +27,15 @@ from enginebay import (
 )
 
 Steps = Iterable[tuple[str, Delta | ServingError]]
+AT_ONCE = Backoff(first=0)
+NEVER = Backoff(first=3600, longest=3600)
+logger = logging.getLogger(__name__)
+
+both = pytest.mark.parametrize("isolation", ["thread", "process"])
 
 
-def request(id: str, n: int = 1) -> GenerationRequest:
-    return GenerationRequest(request_id=id, prompt_token_ids=(65, 66), n=n)
+def request(id: str, n: int = 1, prompt: str = "AB") -> GenerationRequest:
+    return GenerationRequest(request_id=id, prompt_token_ids=tuple(map(ord, prompt)), n=n)
 
 
 async def text(backend: EngineBackend, request: GenerationRequest) -> list[str]:
@@ -32,6 +44,115 @@ async def text(backend: EngineBackend, request: GenerationRequest) -> list[str]:
         async for delta in deltas:
             texts[delta.index] += delta.text
     return texts
+
+
+async def say(backend: EngineBackend, prompt: str) -> str:
+    [said] = await text(backend, request(f"{prompt} {id(object())}", prompt=prompt))
+    return said
+
+
+@asynccontextmanager
+async def running(create: Callable[[], Engine], **kwargs: Any) -> AsyncIterator[EngineBackend]:
+    backend = EngineBackend(create, **kwargs)
+    try:
+        await backend.start()
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def until_restarted(backend: EngineBackend) -> None:
+    async with asyncio.timeout(60):
+        while backend.restarting:  # noqa: ASYNC110  (nothing to wait for is public)
+            await asyncio.sleep(0.005)
+
+
+class Obedient(ScriptedEngine):
+    """Does what its prompts say, and otherwise says `a` for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(self._obey, context_length=10**9)
+        self.aborted: list[str] = []
+        self.tokenized = threading.Event()
+
+    def _obey(self, prompt: str, index: int) -> Iterator[str]:
+        match prompt.split():
+            case ["pid"]:
+                yield str(os.getpid())
+            case ["thread"]:
+                yield str(threading.get_ident())
+            case ["count", number]:
+                yield from map(str, range(int(number)))
+            case ["raise"]:
+                yield "a"
+                raise RuntimeError("out of memory")
+            case ["exit", code]:
+                yield "a"
+                os._exit(int(code))
+            case ["log", message]:
+                logger.warning("%s", message)
+                yield "logged"
+            case ["aborted"]:
+                yield from self.aborted
+            case ["hang"]:
+                yield "a"
+                threading.Event().wait()
+            case ["wait", "for", "tokenize"]:
+                assert self.tokenized.wait(60)
+                yield "tokenized"
+            case _:
+                while True:
+                    yield "a"
+
+    def add_request(self, request: GenerationRequest) -> None:
+        super().add_request(request)
+        match self.detokenize(request.prompt_token_ids):
+            case "bad":
+                raise InvalidRequestError("no")
+            case "worse":
+                raise KeyError("oops")
+
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            if request_id == "poison":
+                self.abort_request(request_id)
+                yield request_id, ServingError("this one")
+            else:
+                yield request_id, item
+
+    def abort_request(self, request_id: str) -> None:
+        super().abort_request(request_id)
+        self.aborted.append(request_id)
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        if text == "fail":
+            raise InvalidRequestError("no such text")
+        if text == "set":
+            self.tokenized.set()
+        return super().tokenize(text, add_special_tokens=add_special_tokens)
+
+
+def refuse() -> Engine:
+    raise BackendUnavailableError("install it")
+
+
+def fall() -> Engine:
+    raise LookupError("no such tensor")
+
+
+def load(settings: BackendSettings) -> Engine:
+    settings.report_progress("weights", 0.5)
+    return ScriptedEngine(settings.options)
+
+
+def once(marker: str) -> Engine:
+    """Can be built the first time and the third."""
+    with open(marker, "a+") as file:  # noqa: PTH123
+        file.write("x")
+        file.seek(0)
+        if len(file.read()) == 2:
+            raise BackendUnavailableError("no memory yet")
+    return Obedient()
 
 
 async def test_everything_but_tokenizing_happens_on_one_thread() -> None:
@@ -48,151 +169,226 @@ async def test_everything_but_tokenizing_happens_on_one_thread() -> None:
 
         def step(self) -> Steps:
             threads.add(threading.get_ident())
+            if any(choice.request.request_id == "kill" for choice in self._choices):
+                raise RuntimeError
             return super().step()
 
         def close(self) -> None:
             threads.add(threading.get_ident())
 
-    backend = EngineBackend(Recording)
-    await backend.start()
-    assert await text(backend, request("1")) == ["ab"]
-    await backend.close()
+    async with running(Recording, backoff=AT_ONCE) as backend:
+        assert await text(backend, request("1")) == ["ab"]
+        with pytest.raises(EngineDeadError):
+            await text(backend, request("kill"))
+        await until_restarted(backend)
+        assert await text(backend, request("2")) == ["ab"]
     assert len(threads) == 1
     assert threading.get_ident() not in threads
 
 
-async def test_a_step_crosses_to_the_event_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = EngineBackend(lambda: ScriptedEngine(["a", "b", "c"]))
-    await backend.start()
-    crossings = 0
-    loop = asyncio.get_running_loop()
-    call_soon_threadsafe = loop.call_soon_threadsafe
+@both
+async def test_a_step_crosses_to_the_event_loop_once(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(partial(ScriptedEngine, ["a", "b", "c"]), isolation=isolation) as backend:
+        crossings = 0
+        loop = asyncio.get_running_loop()
+        call_soon_threadsafe = loop.call_soon_threadsafe
 
-    def counted(callback: object, *args: object, **kwargs: object) -> object:
-        nonlocal crossings
-        if callback == backend._deliver:
-            crossings += 1
-        return call_soon_threadsafe(callback, *args, **kwargs)  # type: ignore[arg-type]
+        def counted(callback: Any, *args: Any, **kwargs: Any) -> object:
+            nonlocal crossings
+            crossings += any(isinstance(argument, list) for argument in args)
+            return call_soon_threadsafe(callback, *args, **kwargs)
 
-    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-    assert await text(backend, request("1", n=8)) == ["abc"] * 8
-    assert crossings == 4  # three pieces and the end, whatever n is
-    await backend.close()
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        assert await text(backend, request("1", n=8)) == ["abc"] * 8
+        assert crossings == 4  # three pieces and the end, whatever n is
 
 
-async def test_a_slow_reader_gets_merged_deltas() -> None:
-    backend = EngineBackend(lambda: ScriptedEngine(["a", "b", "c"]))
-    await backend.start()
-    stream = backend.generate(request("slow"))
-    other = asyncio.create_task(text(backend, request("other")))
-    first = asyncio.ensure_future(anext(stream))
-    await other
-    deltas = [await first]
-    async for delta in stream:
-        deltas.append(delta)
+@both
+async def test_a_slow_reader_gets_merged_deltas(isolation: Isolation) -> None:
+    async with running(partial(ScriptedEngine, ["a", "b", "c"]), isolation=isolation) as backend:
+        stream = backend.generate(request("slow"))
+        first = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        await text(backend, request("other"))
+        deltas = [await first]
+        async for delta in stream:
+            deltas.append(delta)
     assert "".join(delta.text for delta in deltas) == "abc"
     assert sum(len(delta.token_ids) for delta in deltas) == 4
     assert len(deltas) < 4
     assert deltas[-1].finish_reason == "stop"
-    await backend.close()
 
 
-async def test_a_dead_engine_answers_everything_in_flight_and_later() -> None:
-    class Dying(ScriptedEngine):
-        steps = 0
+@both
+async def test_a_dead_engine_fails_what_is_in_flight(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation, backoff=NEVER) as backend:
+        results = await asyncio.gather(
+            *(text(backend, request(str(i))) for i in range(3)),
+            say(backend, "raise"),
+            return_exceptions=True,
+        )
+        assert all(isinstance(result, EngineDeadError) for result in results)
+        assert {str(r) for r in results} == {"the engine died: RuntimeError: out of memory"}
+        with pytest.raises(BackendUnavailableError, match=r"restarting.*RuntimeError: out of mem"):
+            await say(backend, "count 1")
+        with pytest.raises(BackendUnavailableError, match="restarting"):
+            await backend.tokenize("a", add_special_tokens=True)
+        assert backend.restarting == "the engine died: RuntimeError: out of memory"
+    assert backend.restarting is None
+    with pytest.raises(EngineDeadError, match="unloaded"):
+        await say(backend, "count 1")
 
-        def step(self) -> Steps:
-            self.steps += 1
-            if self.steps == 2:
-                raise RuntimeError("out of memory")
-            return super().step()
 
-    backend = EngineBackend(lambda: Dying(["a"] * 5))
-    await backend.start()
-    results = await asyncio.gather(
-        *(text(backend, request(str(i))) for i in range(3)), return_exceptions=True
-    )
-    assert all(isinstance(result, EngineDeadError) for result in results)
-    with pytest.raises(EngineDeadError, match="RuntimeError: out of memory"):
-        await text(backend, request("later"))
-    await backend.close()
+@both
+async def test_a_dead_engine_is_built_again(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation, backoff=AT_ONCE) as backend:
+        for _ in range(2):
+            with pytest.raises(EngineDeadError):
+                await say(backend, "raise")
+            await until_restarted(backend)
+            assert await say(backend, "count 3") == "012"
 
 
-async def test_what_add_request_raises_fails_that_request_alone() -> None:
-    class Picky(ScriptedEngine):
-        def add_request(self, request: GenerationRequest) -> None:
-            super().add_request(request)
-            if request.request_id == "bad":
-                raise InvalidRequestError("no")
-            if request.request_id == "worse":
-                raise KeyError("oops")
+@both
+@pytest.mark.parametrize("settled", [0.0, 3600.0])
+async def test_the_wait_grows_until_the_engine_is_healthy(
+    isolation: Isolation, settled: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Recorded(Backoff):
+        def delay(self, failures: int) -> float:
+            asked.append(failures)
+            return 0
 
-    backend = EngineBackend(lambda: Picky(["a"] * 5))
-    await backend.start()
-    good, bad, worse = await asyncio.gather(
-        *(text(backend, request(id)) for id in ("good", "bad", "worse")), return_exceptions=True
-    )
-    assert good == ["aaaaa"]
+    asked: list[int] = []
+    backoff = Recorded(settled=settled)
+    async with running(Obedient, isolation=isolation, backoff=backoff) as backend:
+        for _ in range(2):
+            with pytest.raises(EngineDeadError):
+                await say(backend, "raise")
+            await until_restarted(backend)
+    assert asked == ([1, 1] if settled == 0 else [1, 2])
+
+
+def test_the_wait_doubles_up_to_a_minute() -> None:
+    delays = [Backoff().delay(failures) for failures in range(1, 9)]
+    assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert Backoff().delay(10**6) == 60
+
+
+@both
+async def test_a_restart_that_fails_is_tried_again(
+    isolation: Isolation, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    create = partial(once, str(tmp_path / "marker"))
+    async with running(create, isolation=isolation, backoff=AT_ONCE) as backend:
+        with pytest.raises(EngineDeadError):
+            await say(backend, "raise")
+        await until_restarted(backend)
+        assert await say(backend, "count 2") == "01"
+    assert "could not be started again: no memory yet" in caplog.text
+
+
+@both
+async def test_what_add_request_raises_fails_that_request_alone(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation) as backend:
+        good, bad, worse = await asyncio.gather(
+            *(say(backend, prompt) for prompt in ("count 5", "bad", "worse")),
+            return_exceptions=True,
+        )
+    assert good == "01234"
     assert isinstance(bad, InvalidRequestError)
     assert isinstance(worse, ServingError)
     assert worse.status == 500
-    await backend.close()
 
 
-async def test_a_step_can_fail_one_request_alone() -> None:
-    class Poisoned(ScriptedEngine):
-        def step(self) -> Steps:
-            for request_id, item in super().step():
-                if request_id == "poison":
-                    self.abort_request(request_id)
-                    yield request_id, ServingError("this one")
-                else:
-                    yield request_id, item
-
-    backend = EngineBackend(lambda: Poisoned(["a"] * 5))
-    await backend.start()
-    good, poison = await asyncio.gather(
-        text(backend, request("good")), text(backend, request("poison")), return_exceptions=True
-    )
-    assert good == ["aaaaa"]
+@both
+async def test_a_step_can_fail_one_request_alone(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation) as backend:
+        good, poison = await asyncio.gather(
+            say(backend, "count 5"), text(backend, request("poison")), return_exceptions=True
+        )
+    assert good == "01234"
     assert isinstance(poison, ServingError)
-    await backend.close()
+    assert poison.message == "this one"
 
 
-async def test_an_engine_that_cannot_be_built_says_why() -> None:
-    def create() -> Engine:
-        raise BackendUnavailableError("install it")
-
-    backend = EngineBackend(create)
+@both
+async def test_an_engine_that_cannot_be_built_says_why(isolation: Isolation) -> None:
+    backend = EngineBackend(refuse, isolation=isolation)
     with pytest.raises(BackendUnavailableError, match="install it"):
         await backend.start()
     await backend.close()
-
-
-async def test_one_request_id_at_a_time() -> None:
-    backend = EngineBackend(lambda: ScriptedEngine(["a", "b"]))
-    await backend.start()
-    stream = backend.generate(request("1"))
-    await anext(stream)
-    with pytest.raises(InvalidRequestError, match="already in use"):
-        await text(backend, request("1"))
-    await stream.aclose()
-    assert await text(backend, request("1")) == ["ab"]
+    backend = EngineBackend(fall, isolation=isolation)
+    with pytest.raises(LookupError, match="no such tensor"):
+        await backend.start()
+    assert backend.restarting is None
     await backend.close()
 
 
-async def test_closing_the_stream_aborts() -> None:
-    aborted = threading.Event()
+@both
+async def test_one_request_id_at_a_time(isolation: Isolation) -> None:
+    async with running(partial(ScriptedEngine, ["a", "b"]), isolation=isolation) as backend:
+        stream = backend.generate(request("1"))
+        await anext(stream)
+        with pytest.raises(InvalidRequestError, match="already in use"):
+            await text(backend, request("1"))
+        await stream.aclose()
+        assert await text(backend, request("1")) == ["ab"]
 
-    class Endless(ScriptedEngine):
-        def abort_request(self, request_id: str) -> None:
-            super().abort_request(request_id)
-            aborted.set()
 
-    backend = EngineBackend(lambda: Endless(lambda prompt, index: iter(lambda: "a", "")))
-    await backend.start()
-    stream = backend.generate(request("1"))
-    await anext(stream)
-    await stream.aclose()
-    assert await asyncio.to_thread(aborted.wait, 60)
-    await backend.close()
+@both
+async def test_closing_the_stream_aborts(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation) as backend:
+        stream = backend.generate(request("endless"))
+        await anext(stream)
+        await stream.aclose()
+        assert await say(backend, "aborted") == "endless"
+
+
+@both
+async def test_tokenizing_does_not_wait_for_a_step(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation) as backend:
+        waiting = asyncio.create_task(say(backend, "wait for tokenize"))
+        assert await backend.tokenize("set", add_special_tokens=True) == [115, 101, 116]
+        assert await waiting == "tokenized"
+        assert await backend.detokenize([104, 105]) == "hi"
+        with pytest.raises(InvalidRequestError, match="no such text"):
+            await backend.tokenize("fail", add_special_tokens=True)
+
+
+@both
+async def test_progress_is_reported(isolation: Isolation) -> None:
+    reports: list[tuple[str, float]] = []
+    settings = BackendSettings(
+        name="m",
+        path=".",
+        options=["ok"],
+        report_progress=lambda stage, fraction: reports.append((stage, fraction)),
+    )
+    async with running(partial(load, settings), isolation=isolation) as backend:
+        assert await say(backend, "hi") == "ok"
+    assert reports == [("weights", 0.5)]
+    nobody_watches = BackendSettings(name="m", path=".", options=["ok"])
+    async with running(partial(load, nobody_watches), isolation=isolation) as backend:
+        assert await say(backend, "hi") == "ok"
+
+
+@both
+async def test_logs_arrive(isolation: Isolation, caplog: pytest.LogCaptureFixture) -> None:
+    async with running(Obedient, isolation=isolation) as backend:
+        assert await say(backend, "log heard") == "logged"
+        pid = int(await say(backend, "pid"))
+    [record] = [record for record in caplog.records if record.name == __name__]
+    assert (record.levelname, record.getMessage(), record.process) == ("WARNING", "heard", pid)
+    assert (pid == os.getpid()) == (isolation == "thread")
+
+
+@both
+async def test_the_contract_is_kept(isolation: Isolation) -> None:
+    create: Callable[[], Engine] = partial(ScriptedEngine, PIECES)
+    await check_backend(partial(EngineBackend, create, isolation=isolation))
+
+
+PIECES: Sequence[str] = ["Hi", " the", "re,", " how", " are", " you", "?", " ok"]

@@ -1,0 +1,210 @@
+"""The event loop's side of an engine: streams, calls, and starting it again when it died."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+from core.backend import Backend
+from core.engine.backoff import Backoff
+from core.engine.contract import Engine
+from core.engine.home import Home
+from core.engine.messages import (
+    Abort,
+    Answer,
+    Call,
+    Detokenize,
+    Died,
+    Event,
+    Gone,
+    NotStarted,
+    Output,
+    Started,
+    Tokenize,
+)
+from core.engine.process import ProcessHome
+from core.engine.streams import DeltaStream
+from core.engine.thread import ThreadHome
+from core.errors import (
+    BackendUnavailableError,
+    EngineDeadError,
+    InvalidRequestError,
+    ServingError,
+)
+from core.types import Delta, GenerationRequest, Isolation, ModelInfo
+
+logger = logging.getLogger(__name__)
+
+GRACE = 10.0
+
+
+class EngineBackend(Backend):
+    """Runs an `Engine` on a thread of its own, or in a process of its own.
+
+    `create_engine` is called there by `start()`; for a process it must be picklable: a
+    module-level function, or a `functools.partial` of one. A `report_progress` in its
+    `BackendSettings` works there, too.
+
+    When the engine dies, what is in flight fails with `EngineDeadError`, and another engine is
+    built after a while that `backoff` gives; until then requests get `BackendUnavailableError`.
+    Only an engine that could be built once is built again. `close()` kills a process that has not
+    ended after `grace` seconds.
+    """
+
+    def __init__(
+        self,
+        create_engine: Callable[[], Engine],
+        *,
+        isolation: Isolation = "thread",
+        backoff: Backoff | None = None,
+        grace: float = GRACE,
+    ) -> None:
+        self.isolation = isolation
+        self._home: Home = (
+            ProcessHome(create_engine, grace)
+            if isolation == "process"
+            else ThreadHome(create_engine)
+        )
+        self._backoff = backoff or Backoff()
+        self._streams: dict[str, DeltaStream] = {}
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count()
+        self._unavailable: ServingError | None = EngineDeadError("the model is not loaded")
+        self._restarting: str | None = None
+        self._waiting: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._info: ModelInfo | None = None
+        self._started_at: float | None = None
+        self._failures = 0
+
+    # Everything happens on the event loop, so that a request can never slip in between the
+    # engine's death and the news of it.
+
+    @property
+    def restarting(self) -> str | None:
+        """Why the engine is being started again; None when it is not."""
+        return self._restarting
+
+    async def start(self) -> ModelInfo:
+        self._loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[ModelInfo] = self._loop.create_future()
+        self._home.begin(self._receive)
+        return await self._started
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        self._require_engine()
+        if request.request_id in self._streams:
+            raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
+        stream = self._streams[request.request_id] = DeltaStream()
+        self._home.send(request)
+        unfinished = request.n
+        try:
+            while unfinished:
+                for item in await stream.take():
+                    if isinstance(item, ServingError):
+                        unfinished = 0
+                        raise item
+                    if item.finish_reason:
+                        unfinished -= 1
+                    yield item
+        finally:
+            del self._streams[request.request_id]
+            if unfinished:
+                self._home.send(Abort(request.request_id))
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        tokens: list[int] = await self._call(
+            Tokenize(next(self._numbers), text, add_special_tokens)
+        )
+        return tokens
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        text: str = await self._call(Detokenize(next(self._numbers), tuple(token_ids)))
+        return text
+
+    async def close(self) -> None:
+        self._closed = True
+        self._restarting = None
+        if self._waiting:
+            self._waiting.cancel()
+        self._fail("the model was unloaded", EngineDeadError("the model was unloaded"))
+        await self._home.end()
+
+    def _require_engine(self) -> None:
+        if self._unavailable:
+            raise type(self._unavailable)(self._unavailable.message)
+
+    async def _call(self, call: Call) -> Any:
+        self._require_engine()
+        answer = self._calls[call.number] = self._loop.create_future()
+        try:
+            self._home.send(call)
+            return await answer
+        finally:
+            del self._calls[call.number]
+
+    def _receive(self, event: Event) -> None:
+        match event:
+            case list():
+                self._deliver(event)
+            case Answer(number, result):
+                _resolve(self._calls.get(number), result)
+            case Started(info):
+                self._started_at = self._loop.time()
+                if not self._closed:
+                    self._unavailable = self._restarting = None
+                if self._info:
+                    logger.info("the engine runs again")
+                self._info = info
+                _resolve(self._started, info)
+            case NotStarted(error):
+                _resolve(self._started, error)
+                self._die(f"the engine could not be started again: {error}")
+            case Died(reason):
+                self._die(reason)
+            case Gone(reason):
+                if reason:
+                    _resolve(self._started, BackendUnavailableError(reason))
+                    self._die(reason)
+                self._restart_later()
+
+    def _deliver(self, outputs: list[Output]) -> None:
+        for request_id, item in outputs:
+            if stream := self._streams.get(request_id):
+                stream.put(item)
+
+    def _die(self, reason: str) -> None:
+        if self._closed or not self._info:
+            return
+        self._restarting = reason
+        message = f"the engine is restarting, try again soon; {reason}"
+        self._fail(reason, BackendUnavailableError(message))
+
+    def _fail(self, reason: str, unavailable: ServingError) -> None:
+        self._unavailable = unavailable
+        for stream in self._streams.values():
+            stream.put(EngineDeadError(reason))
+        for answer in self._calls.values():
+            _resolve(answer, EngineDeadError(reason))
+
+    def _restart_later(self) -> None:
+        if self._closed or not self._info:
+            return
+        ran = self._loop.time() - self._started_at if self._started_at is not None else None
+        self._started_at = None
+        self._failures = (
+            1 if ran is not None and ran >= self._backoff.settled else self._failures + 1
+        )
+        delay = self._backoff.delay(self._failures)
+        logger.error("%s; starting it again in %g s", self._restarting, delay)
+        self._waiting = self._loop.call_later(delay, self._home.begin, self._receive)
+
+
+def _resolve(future: asyncio.Future[Any] | None, result: object) -> None:
+    if future is None or future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

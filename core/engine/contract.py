@@ -1,0 +1,44 @@
+"""The contract of a blocking engine: add a request, step the batch, abort."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from core.errors import ServingError
+from core.types import Delta, GenerationRequest, ModelInfo
+
+
+class Engine(ABC):
+    """A blocking engine: built, stepped and closed on one thread.
+
+    Only `tokenize` and `detokenize` are called from other threads, while a step may be running.
+    """
+
+    info: ModelInfo
+
+    @abstractmethod
+    def add_request(self, request: GenerationRequest) -> None:
+        """Queue a request. A `ServingError` raised here fails this request alone."""
+
+    @abstractmethod
+    def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
+        """Run the batch once; `(request_id, delta)` for every choice that gained something.
+
+        Called again and again while a request is unfinished. A `ServingError` in a delta's place
+        ends that request alone, all its choices. An exception means that the engine is dead:
+        everything in flight fails, the engine is closed and another one built.
+        """
+
+    @abstractmethod
+    def abort_request(self, request_id: str) -> None:
+        """Forget a request and free its memory. An unknown id is no error."""
+
+    @abstractmethod
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As `Backend.tokenize`; from any thread."""
+
+    @abstractmethod
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """As `Backend.detokenize`; from any thread."""
+
+    def close(self) -> None:  # noqa: B027  (most engines have nothing to free)
+        """Free everything; called once, last, on the engine thread."""

@@ -1,0 +1,141 @@
+"""The loop that drives an engine, on whatever thread of whatever process it is run."""
+
+import logging
+import queue
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from core.engine.contract import Engine
+from core.engine.messages import (
+    Abort,
+    Answer,
+    Call,
+    Close,
+    Command,
+    Detokenize,
+    Died,
+    Event,
+    NotStarted,
+    Output,
+    Started,
+    Tokenize,
+)
+from core.errors import ServingError
+from core.types import GenerationRequest
+
+logger = logging.getLogger(__name__)
+
+TOKENIZER_THREADS = 4
+
+
+class Host:
+    """One engine from its building to its closing.
+
+    `emit` is called with one list a step, because a crossing per token costs more than the token;
+    it is called from several threads.
+    """
+
+    def __init__(self, create_engine: Callable[[], Engine], emit: Callable[[Event], None]) -> None:
+        self._create_engine = create_engine
+        self._emit = emit
+        self._commands: queue.SimpleQueue[GenerationRequest | Abort | Close] = queue.SimpleQueue()
+        self._engine: Engine | None = None
+        self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
+
+    def send(self, command: Command) -> None:
+        """Give the engine something to do; from any thread, never blocks."""
+        if isinstance(command, Call):
+            with suppress(RuntimeError):  # no answer after the engine's death
+                self._tokenizers.submit(self._answer, command)
+        else:
+            self._commands.put(command)
+
+    def run(self) -> None:
+        """Build the engine and drive it on this thread until `Close`, or until it dies."""
+        try:
+            engine = self._engine = self._create_engine()
+        except BaseException as error:
+            self._emit(NotStarted(error))
+            return
+        self._emit(Started(engine.info))
+        try:
+            self._serve(engine)
+        except BaseException as error:
+            logger.exception("the engine died")
+            self._emit(Died(f"the engine died: {type(error).__name__}: {error}"))
+        self._tokenizers.shutdown()
+        try:
+            engine.close()
+        except BaseException:
+            logger.exception("the engine could not be closed")
+        self._engine = None
+
+    def _serve(self, engine: Engine) -> None:
+        unfinished: dict[str, int] = {}
+        while True:
+            outputs: list[Output] = []
+            for command in self._take_commands(wait=not unfinished):
+                match command:
+                    case Close():
+                        return
+                    case Abort(request_id):
+                        if unfinished.pop(request_id, None) is not None:
+                            engine.abort_request(request_id)
+                    case GenerationRequest():
+                        if error := _add(engine, command):
+                            outputs.append((command.request_id, error))
+                        else:
+                            unfinished[command.request_id] = command.n
+            if unfinished:
+                outputs += _step(engine, unfinished)
+            if outputs:
+                self._emit(outputs)
+
+    def _take_commands(self, *, wait: bool) -> Iterable[GenerationRequest | Abort | Close]:
+        try:
+            yield self._commands.get(block=wait)
+            while True:
+                yield self._commands.get_nowait()
+        except queue.Empty:
+            return
+
+    def _answer(self, call: Call) -> None:
+        assert self._engine is not None
+        result: list[int] | str | BaseException
+        try:
+            match call:
+                case Tokenize(_, text, add):
+                    result = self._engine.tokenize(text, add_special_tokens=add)
+                case Detokenize(_, token_ids):
+                    result = self._engine.detokenize(token_ids)
+        except BaseException as error:
+            result = error
+        self._emit(Answer(call.number, result))
+
+
+def _step(engine: Engine, unfinished: dict[str, int]) -> list[Output]:
+    outputs: list[Output] = []
+    for request_id, item in engine.step():
+        if request_id not in unfinished:
+            continue
+        outputs.append((request_id, item))
+        if isinstance(item, ServingError):
+            unfinished[request_id] = 0
+        elif item.finish_reason:
+            unfinished[request_id] -= 1
+        if not unfinished[request_id]:
+            del unfinished[request_id]
+    return outputs
+
+
+def _add(engine: Engine, request: GenerationRequest) -> ServingError | None:
+    try:
+        engine.add_request(request)
+    except ServingError as error:
+        return error
+    except Exception as error:
+        logger.exception("request %s could not be added", request.request_id)
+        engine.abort_request(request.request_id)
+        return ServingError(f"the engine refused the request: {type(error).__name__}: {error}")
+    return None

@@ -1,0 +1,82 @@
+"""What the event loop and an engine say to each other: commands one way, events the other."""
+
+from dataclasses import dataclass
+
+from core.errors import ServingError
+from core.types import Delta, GenerationRequest, ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Forget a request."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenize:
+    """Call `Engine.tokenize`; the `Answer` has the same number."""
+
+    number: int
+    text: str
+    add_special_tokens: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Detokenize:
+    """Call `Engine.detokenize`; the `Answer` has the same number."""
+
+    number: int
+    token_ids: tuple[int, ...]
+
+
+class Close:
+    """Close the engine; nothing is sent after it."""
+
+
+Call = Tokenize | Detokenize
+Command = GenerationRequest | Abort | Call | Close
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The engine is built and takes commands."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """The engine could not be built."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a `Call` gave, or raised."""
+
+    number: int
+    result: list[int] | str | BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The engine raised an exception and is being closed."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Nothing is left of the engine; the last event.
+
+    `reason` is why, or None if that has been said, or was wanted.
+    """
+
+    reason: str | None = None
+
+
+Output = tuple[str, Delta | ServingError]
+Event = Started | NotStarted | list[Output] | Answer | Died | Gone
+"""A list is what one step gave."""

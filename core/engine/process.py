@@ -1,0 +1,205 @@
+"""An engine in a process of its own, seen from the server."""
+
+import asyncio
+import atexit
+import logging
+import multiprocessing
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from core.engine import wire, worker
+from core.engine.contract import Engine
+from core.engine.home import Home, Receive
+from core.engine.messages import Close, Command, Died, Event, Gone, NotStarted, Started
+from core.errors import BackendUnavailableError
+from core.types import ReportProgress
+
+logger = logging.getLogger(__name__)
+
+
+class ProcessHome(Home):
+    """A process for every engine; one that was told to end and has not is killed after `grace`."""
+
+    def __init__(self, create_engine: Callable[[], Engine], grace: float) -> None:
+        self._create_engine = create_engine
+        self._grace = grace
+        self._child: _Child | None = None
+        self._started = False
+        self._ending = False
+        self._killing: asyncio.TimerHandle | None = None
+
+    def begin(self, receive: Receive) -> None:
+        try:
+            packed, report_progress = wire.pack_factory(self._create_engine)
+        except Exception as error:
+            raise BackendUnavailableError(
+                "this backend cannot run in a process of its own, set `isolation: thread`: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        loop = asyncio.get_running_loop()
+
+        def received(event: Event) -> None:
+            match event:
+                case Started():
+                    self._started = True
+                case NotStarted() | Died():
+                    self._kill_later()
+                case Gone() if self._ending:
+                    event = Gone()
+            receive(event)
+
+        def emit(event: Event) -> None:
+            loop.call_soon_threadsafe(received, event)
+
+        self._cancel_kill()
+        self._started = self._ending = False
+        self._child = _Child(packed, self._grace, report_progress, emit)
+
+    def send(self, command: Command) -> None:
+        assert self._child is not None
+        self._child.send(command)
+
+    async def end(self) -> None:
+        if self._child is None:
+            return
+        self._child.send(Close())
+        self._kill_later()
+        if not self._started:
+            self._child.kill()
+        await asyncio.to_thread(self._child.join)
+        self._cancel_kill()
+
+    def _kill_later(self) -> None:
+        assert self._child is not None
+        self._cancel_kill()
+        self._ending = True
+        self._killing = asyncio.get_running_loop().call_later(self._grace, self._child.kill)
+
+    def _cancel_kill(self) -> None:
+        if self._killing:
+            self._killing.cancel()
+
+
+class _Child:
+    """One process with its two threads here: one starts it and reads, the other writes.
+
+    So neither pickling nor a full pipe ever stops the event loop.
+    """
+
+    def __init__(
+        self,
+        packed_factory: bytes,
+        grace: float,
+        report_progress: ReportProgress,
+        emit: Callable[[Event], None],
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, self._theirs = context.Pipe()
+        level = logging.getLogger().getEffectiveLevel()
+        self._process = context.Process(
+            target=worker.main,
+            args=(self._theirs, packed_factory, level, grace),
+            name="enginebay-engine",
+        )
+        self._grace = grace
+        self._report_progress = report_progress
+        self._emit = emit
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._killed = False
+        self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)
+        self._thread.start()
+
+    def send(self, command: Command) -> None:
+        """Send a command; if the process is gone, nothing happens."""
+        self._commands.put(command)
+
+    def kill(self) -> None:
+        """End the process at once, as soon as there is one."""
+        self._killed = True
+        if self._process.pid is not None:
+            self._process.kill()
+
+    def join(self) -> None:
+        """Wait until the process is gone and everything is freed."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with _sigint_blocked():
+                self._process.start()
+        except Exception as error:
+            self._theirs.close()
+            self._connection.close()
+            self._emit(Gone(f"the engine's process could not be started: {error}"))
+            return
+        self._theirs.close()
+        if self._killed:
+            self._process.kill()
+        atexit.register(self._process.kill)
+        writer = threading.Thread(target=self._write, name="enginebay-commands", daemon=True)
+        writer.start()
+        self._read()
+        self._process.join(self._grace)
+        self._process.kill()
+        self._process.join()
+        atexit.unregister(self._process.kill)
+        self._commands.put(None)
+        writer.join()
+        self._connection.close()
+        self._emit(Gone(_reason(self._process.exitcode)))
+
+    def _read(self) -> None:
+        try:
+            while True:
+                match wire.receive(self._connection):
+                    case wire.Progress(stage, fraction):
+                        self._report_progress(stage, fraction)
+                    case logging.LogRecord() as record:
+                        _log(record)
+                    case event:
+                        self._emit(event)
+        except (EOFError, OSError):
+            return
+        except Exception:
+            logger.exception("what the engine's process says cannot be understood")
+            self._process.kill()
+
+    def _write(self) -> None:
+        while command := self._commands.get():
+            try:
+                wire.send(self._connection, command)
+            except OSError:
+                return
+
+
+def _log(record: logging.LogRecord) -> None:
+    own = logging.getLogger(record.name)
+    if own.isEnabledFor(record.levelno):
+        own.handle(record)
+
+
+def _reason(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"the engine's process ended with exit code {exit_code}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    hint = " (was the memory full?)" if name == "SIGKILL" else ""
+    return f"the engine's process was killed by {name}{hint}"
+
+
+@contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Let a process started from this thread begin with SIGINT blocked; it is inherited."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,91 @@
+"""What runs in an engine's process."""
+
+import faulthandler
+import logging
+import os
+import signal
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import replace
+from logging.handlers import QueueHandler
+from multiprocessing.connection import Connection
+
+from core.engine import wire
+from core.engine.contract import Engine
+from core.engine.host import Host
+from core.engine.messages import Answer, Close, Event, NotStarted
+from core.errors import ServingError
+
+
+class Line:
+    """The way to the server; any thread may send."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: object) -> None:
+        """Send one message; without a server it goes nowhere, and `_listen` ends the process."""
+        with self._lock, suppress(BrokenPipeError, ConnectionResetError):
+            wire.send(self._connection, message)
+
+    def emit(self, event: Event) -> None:
+        """Send an event; errors in it that cannot be pickled become text."""
+        match event:
+            case NotStarted(error):
+                if not isinstance(error, ServingError):
+                    error.add_note("".join(traceback.format_exception(error)))
+                event = NotStarted(wire.portable(error))
+            case Answer(result=BaseException() as error):
+                event = replace(event, result=wire.portable(error))
+        self.send(event)
+
+    def put_nowait(self, record: logging.LogRecord) -> None:
+        """Send a log record: what `QueueHandler` asks of its queue."""
+        self.send(record)
+
+    def report_progress(self, stage: str, fraction: float) -> None:
+        """Send a progress report."""
+        self.send(wire.Progress(stage, fraction))
+
+
+def main(connection: Connection, packed_factory: bytes, log_level: int, grace: float) -> None:
+    """Run one engine until the server says so, is gone, or the engine dies."""
+    _leave_signals_to_the_server()
+    faulthandler.enable()
+    line = Line(connection)
+    root = logging.getLogger()
+    root.addHandler(QueueHandler(line))  # type: ignore[arg-type]  # it only puts
+    root.setLevel(log_level)
+
+    def create_engine() -> Engine:
+        return wire.unpack_factory(packed_factory, line.report_progress)()
+
+    host = Host(create_engine, line.emit)
+    threading.Thread(
+        target=_listen, args=(connection, host, grace), name="enginebay-commands", daemon=True
+    ).start()
+    host.run()
+
+
+def _listen(connection: Connection, host: Host, grace: float) -> None:
+    try:
+        while True:
+            host.send(wire.receive(connection))
+    except (EOFError, OSError):  # the server is gone
+        host.send(Close())
+        time.sleep(grace)
+        os._exit(1)
+
+
+def _leave_signals_to_the_server() -> None:
+    """Ctrl-C, and the SIGTERM of a service manager, reach all processes; the server ends this one.
+
+    It has been started with SIGINT blocked, so that none comes before this.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

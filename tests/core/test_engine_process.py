@@ -1,0 +1,191 @@
+"""What only an engine in a process of its own can go through."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from core.testing import ScriptedEngine
+from enginebay import (
+    BackendUnavailableError,
+    Engine,
+    EngineBackend,
+    EngineDeadError,
+)
+from tests.core.test_engine import (
+    AT_ONCE,
+    NEVER,
+    Obedient,
+    request,
+    running,
+    say,
+    text,
+    until_restarted,
+)
+from tests.support import REPOSITORY
+
+
+def killed_while_loading() -> Engine:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def hang_while_loading() -> Engine:
+    signal.pause()
+    raise AssertionError
+
+
+class Unpicklable(Exception):
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def unpicklable_error() -> Engine:
+    raise Unpicklable("this", "that")
+
+
+class UnpicklableDelta(ScriptedEngine):
+    def step(self):  # type: ignore[no-untyped-def]
+        return [(choice.request.request_id, lambda: None) for choice in self._choices]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_killed_with_streams_running() -> None:
+    async with (
+        running(Obedient, isolation="process", backoff=AT_ONCE) as backend,
+        running(Obedient, isolation="process") as other,
+    ):
+        pid = int(await say(backend, "pid"))
+        undisturbed = other.generate(request("other"))
+        await anext(undisturbed)
+        streams = [backend.generate(request(str(number))) for number in range(16)]
+        for stream in streams:
+            await anext(stream)
+        tokenizing = asyncio.create_task(say(backend, "wait for tokenize"))
+        os.kill(pid, signal.SIGKILL)
+        for stream in streams:
+            with pytest.raises(EngineDeadError, match=r"killed by SIGKILL \(was the memory full"):
+                async for _ in stream:
+                    pass
+        with pytest.raises(EngineDeadError):
+            await tokenizing
+        await until_restarted(backend)
+        assert await say(backend, "count 3") == "012"
+        assert int(await say(backend, "pid")) != pid
+        await anext(undisturbed)
+        await undisturbed.aclose()
+        assert await say(other, "aborted") == "other"
+
+
+@pytest.mark.parametrize("code", [0, 3])
+async def test_an_exit_fails_what_is_in_flight(code: int) -> None:
+    async with running(Obedient, isolation="process", backoff=NEVER) as backend:
+        with pytest.raises(EngineDeadError, match=f"process ended with exit code {code}"):
+            await say(backend, f"exit {code}")
+        with pytest.raises(BackendUnavailableError, match=f"restarting.*exit code {code}"):
+            await say(backend, "count 1")
+
+
+async def test_killed_while_loading() -> None:
+    backend = EngineBackend(killed_while_loading, isolation="process", backoff=AT_ONCE)
+    with pytest.raises(BackendUnavailableError, match="killed by SIGKILL"):
+        await backend.start()
+    assert backend.restarting is None
+    await backend.close()
+
+
+async def test_an_error_that_cannot_cross_arrives_as_text() -> None:
+    backend = EngineBackend(unpicklable_error, isolation="process")
+    with pytest.raises(RuntimeError, match="Unpicklable: this and that"):
+        await backend.start()
+    await backend.close()
+
+
+async def test_deltas_that_cannot_cross_are_the_engines_death() -> None:
+    async with running(partial_unpicklable, isolation="process", backoff=NEVER) as backend:
+        with pytest.raises(EngineDeadError, match="the engine died"):
+            await text(backend, request("1"))
+
+
+def partial_unpicklable() -> Engine:
+    return UnpicklableDelta(["a"])
+
+
+async def test_an_engine_that_cannot_be_sent_to_a_process() -> None:
+    backend = EngineBackend(lambda: ScriptedEngine(["a"]), isolation="process")
+    with pytest.raises(BackendUnavailableError, match="set `isolation: thread`"):
+        await backend.start()
+    await backend.close()
+
+
+async def test_close_leaves_no_process() -> None:
+    async with running(Obedient, isolation="process") as backend:
+        pid = int(await say(backend, "pid"))
+        stream = backend.generate(request("endless"))
+        await anext(stream)
+    assert is_gone(pid)
+    with pytest.raises(EngineDeadError, match="unloaded"):
+        async for _ in stream:
+            pass
+
+
+async def test_close_kills_a_process_that_hangs() -> None:
+    async with running(Obedient, isolation="process", grace=0.05) as backend:
+        pid = int(await say(backend, "pid"))
+        await anext(backend.generate(request("1", prompt="hang")))
+    assert is_gone(pid)
+
+
+async def test_close_does_not_wait_for_loading() -> None:
+    backend = EngineBackend(hang_while_loading, isolation="process", grace=3600)
+    starting = asyncio.create_task(backend.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    await backend.close()
+
+
+async def test_close_while_waiting_to_restart() -> None:
+    async with running(Obedient, isolation="process", backoff=NEVER) as backend:
+        with pytest.raises(EngineDeadError):
+            await say(backend, "exit 1")
+    with pytest.raises(EngineDeadError, match="unloaded"):
+        await say(backend, "count 1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signals_are_the_servers_business(number: signal.Signals) -> None:
+    """Ctrl-C and service managers signal all processes at once; requests get their grace."""
+    async with running(Obedient, isolation="process") as backend:
+        os.kill(int(await say(backend, "pid")), number)
+        assert await say(backend, "count 3") == "012"
+
+
+@pytest.mark.parametrize("prompt", ["endless", "hang"])
+def test_the_process_ends_with_the_server(prompt: str) -> None:
+    """Whoever reads the output sees its end only when all who hold it are gone."""
+    code = f"""
+import asyncio, os
+from tests.core.test_engine import EngineBackend, Obedient, request
+
+async def main():
+    backend = EngineBackend(Obedient, isolation="process", grace=0.05)
+    await backend.start()
+    await anext(backend.generate(request("1", prompt={prompt!r})))
+    os._exit(7)
+
+asyncio.run(main())
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, timeout=120
+    )
+    assert run.returncode == 7
