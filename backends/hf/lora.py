@@ -1,0 +1,240 @@
+"""LoRA adapters (Hu et al., 2021) from PEFT folders, chosen for each token of a forward pass.
+
+A pass may mix tokens of several adapters and of none: each adapter's product is added to its own
+tokens only. An adapter costs what its two thin matrices cost, and loads while others are in use.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from enginebay import BackendUnavailableError
+
+_PREFIX = "base_model.model."
+_UNSUPPORTED = (
+    "use_dora",
+    "lora_bias",
+    "use_qalora",
+    "modules_to_save",
+    "trainable_token_indices",
+    "target_parameters",
+    "layer_replication",
+    "alora_invocation_tokens",
+)
+# These start from other base weights than the model's own.
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+
+
+class _Plan:
+    """Which adapters the tokens of the running pass have: by name, its tokens (None: all)."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, Tensor | None] = {}
+        self.length = 0
+
+
+class LoraLinear(nn.Module):
+    """A linear layer that adds the adapters' products to its own."""
+
+    def __init__(self, base: nn.Module, plan: _Plan) -> None:
+        super().__init__()
+        self.base = base
+        self.pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        self._plan = plan
+
+    @property
+    def weight(self) -> Any:
+        """The weight of the layer beneath."""
+        return self.base.weight
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """The layer's product and, on the tokens of an adapter, the adapter's."""
+        output: Tensor = self.base(hidden)
+        for name, tokens in self._plan.tokens.items():
+            if (pair := self.pairs.get(name)) is None:
+                continue
+            down, up = pair
+            if tokens is None:
+                output = output + hidden.to(down.dtype) @ down @ up
+                continue
+            flat = hidden.reshape(-1, hidden.shape[-1])
+            if len(flat) != self._plan.length:
+                raise RuntimeError("an adapted layer does not see every token of the pass")
+            tokens = tokens.to(flat.device)
+            added = flat[tokens].to(down.dtype) @ down @ up
+            output = output.reshape(len(flat), -1).index_add(0, tokens, added.to(output.dtype))
+            output = output.view(*hidden.shape[:-1], -1)
+        return output
+
+
+class Adapters:
+    """The adapters of one model, on its engine thread."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._plan = _Plan()
+        self._names: list[str] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters that are loaded, oldest first."""
+        return tuple(self._names)
+
+    def load(self, name: str, folder: Path) -> None:
+        """Add the adapter in `folder` as `name`, in place of an older one of that name.
+
+        `BackendUnavailableError`, and no change, if it cannot be read or does not fit the model.
+        """
+        pairs = _Folder(name, folder).pairs(self._model)
+        self.unload(name)
+        for path, pair in pairs.items():
+            self._layer(path).pairs[name] = pair
+        self._names.append(name)
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter; an unknown one is no error."""
+        for module in self._model.modules():
+            if isinstance(module, LoraLinear):
+                module.pairs.pop(name, None)
+        self._names = [other for other in self._names if other != name]
+
+    @contextmanager
+    def applied(self, adapters: Sequence[str | None]) -> Iterator[None]:
+        """Apply adapters in the forward passes within.
+
+        One entry a token, in the order of the pass's input flattened; a single entry stands for
+        all tokens. `KeyError` for an adapter that is not loaded.
+        """
+        chosen = sorted({name for name in adapters if name is not None})
+        if unknown := [name for name in chosen if name not in self._names]:
+            raise KeyError(unknown[0])
+        self._plan.length = len(adapters)
+        self._plan.tokens = {
+            name: torch.tensor([i for i, other in enumerate(adapters) if other == name])
+            for name in chosen
+        }
+        if len(set(adapters)) == 1:
+            self._plan.tokens = dict.fromkeys(chosen)
+        try:
+            yield
+        finally:
+            self._plan.tokens = {}
+
+    def _layer(self, path: str) -> LoraLinear:
+        layer = self._model.get_submodule(path)
+        if isinstance(layer, LoraLinear):
+            return layer
+        parent, _, leaf = path.rpartition(".")
+        wrapped = LoraLinear(layer, self._plan)
+        setattr(self._model.get_submodule(parent), leaf, wrapped)
+        return wrapped
+
+
+class _Folder:
+    """An adapter as PEFT saves it: `adapter_config.json` and `adapter_model.safetensors`."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name = name
+        self._folder = folder
+
+    def pairs(self, model: PreTrainedModel) -> dict[str, tuple[Tensor, Tensor]]:
+        """For each adapted layer, by its path, the matrices `[in, r]` and `[r, out]`, scaled."""
+        config = self._config()
+        tensors = self._tensors()
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        for key in sorted(tensors):
+            stem, dot, kind = key.removeprefix(_PREFIX).rpartition(".lora_")
+            if not dot or kind not in ("A.weight", "B.weight"):
+                raise self._error(f"it has {key}, which is no LoRA of a linear layer")
+            if kind == "B.weight":
+                continue
+            down, up = tensors[key], tensors.get(key.replace(".lora_A.", ".lora_B."))
+            if up is None:
+                raise self._error(f"{stem} has no lora_B")
+            layer = self._layer(model, stem)
+            expected = _sizes(layer)
+            if (down.shape[-1], up.shape[0]) != expected or up.shape[-1] != down.shape[0]:
+                raise self._error(
+                    f"{stem} is {expected[0]} to {expected[1]} in the model and "
+                    f"{down.shape[-1]} to {up.shape[0]} in the adapter; it was made for another"
+                )
+            scale = _scale(config, stem, rank=down.shape[0])
+            device = layer.weight.device
+            pairs[stem] = (
+                down.T.to(device, model.dtype, copy=True).contiguous(),
+                (up.T.float() * scale).to(device, model.dtype).contiguous(),
+            )
+        if not pairs:
+            raise self._error("it has no weights")
+        return pairs
+
+    def _config(self) -> dict[str, Any]:
+        file = self._folder / "adapter_config.json"
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise self._error(f"adapter_config.json cannot be read: {error}") from error
+        if config.get("peft_type") != "LORA":
+            raise self._error(f"its peft_type is {config.get('peft_type')!r}, not LORA")
+        unsupported = [key for key in _UNSUPPORTED if config.get(key)]
+        if config.get("bias", "none") != "none":
+            unsupported.append(f"bias: {config['bias']}")
+        start = config.get("init_lora_weights")
+        if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
+            unsupported.append(f"init_lora_weights: {start}")
+        if unsupported:
+            raise self._error(
+                f"{', '.join(unsupported)} is not supported; merge the adapter into its model "
+                "and serve that"
+            )
+        checked: dict[str, Any] = config
+        return checked
+
+    def _tensors(self) -> dict[str, Tensor]:
+        try:
+            return load_file(self._folder / "adapter_model.safetensors")
+        except (OSError, SafetensorError) as error:
+            raise self._error(f"adapter_model.safetensors cannot be read: {error}") from error
+
+    def _layer(self, model: PreTrainedModel, path: str) -> Any:
+        try:
+            layer = model.get_submodule(path)
+        except AttributeError:
+            raise self._error(f"the model has no {path}; it was made for another") from None
+        if isinstance(layer, LoraLinear):
+            layer = layer.base
+        head = cast(Any, model).get_output_embeddings()
+        if layer is head or (isinstance(head, LoraLinear) and layer is head.base):
+            raise self._error(f"it adapts {path}, the output layer, which is not supported")
+        if ".experts." in path:
+            raise self._error(f"it adapts {path}, a single expert, which is not supported")
+        return layer
+
+    def _error(self, reason: str) -> BackendUnavailableError:
+        return BackendUnavailableError(f"adapter {self._name!r} ({self._folder}): {reason}")
+
+
+def _sizes(layer: Any) -> tuple[int | None, int | None]:
+    if isinstance(layer, Conv1D):
+        return layer.nx, layer.nf
+    return getattr(layer, "in_features", None), getattr(layer, "out_features", None)
+
+
+def _scale(config: dict[str, Any], path: str, *, rank: int) -> float:
+    alpha = config.get("lora_alpha", 8)
+    for pattern, value in (config.get("alpha_pattern") or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", path):
+            alpha = value
+            break
+    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -1,0 +1,260 @@
+"""The attention function that a model calls in a packed forward pass.
+
+transformers hands it one layer's queries, keys and values of all tokens, whichever sequences they
+belong to. It writes keys and values into the memory and lets each token attend to its own slot.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
+
+from backends.hf.packed.memory import KeyValueMemory, LayerShape
+
+NAME = "enginebay_packed"
+"""What the function is called in `attn_implementation`."""
+
+SHORT = 8
+"""Chunks of up to this many tokens are run together with those of neighbouring slots."""
+
+_ROUND = 32
+
+
+class Attention(Protocol):
+    """What attends in one forward pass."""
+
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: "Kind"
+    ) -> Tensor:
+        """`query`, `key`, `value` are `[heads, tokens, size]`; result `[tokens, heads, size]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a layer attends: what transformers passes beside queries, keys and values."""
+
+    scale: float | None = None
+    window: int | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+
+# Not an argument of the model: some classes drop those that they do not know.
+_current: ContextVar[Attention | None] = ContextVar("_current", default=None)
+
+
+def _attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    attention = _current.get()
+    if attention is None:
+        raise RuntimeError("this model has been set up for packed forward passes only")
+    kind = Kind(scaling, sliding_window, softcap, s_aux)
+    return attention(module.layer_idx, query[0], key[0], value[0], kind)[None], None
+
+
+# No mask function beside it, so that transformers makes no masks.
+AttentionInterface.register(NAME, _attend)
+
+
+def forward(attention: Attention, call: Callable[[], Any]) -> Any:
+    """What `call()` returns, with `attention` in the model's layers meanwhile."""
+    token = _current.set(attention)
+    try:
+        return call()
+    finally:
+        _current.reset(token)
+
+
+def layer_shapes(model: PreTrainedModel) -> dict[int, LayerShape]:
+    """What each layer will remember, found by one forward pass of one token.
+
+    The model must have been switched to `NAME`.
+    """
+    shapes: dict[int, LayerShape] = {}
+
+    def note(layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
+        heads, _, size = key.shape
+        shapes[layer] = LayerShape(heads, size, value.shape[-1], key.dtype, key.device)
+        return query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
+
+    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    with torch.inference_mode():
+        forward(note, lambda: model(input_ids=ids, position_ids=ids, use_cache=False))
+    return shapes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Chunks of `tokens` tokens each in neighbouring slots, from `slot` up.
+
+    Their tokens are neighbours in the pass, too, from `offset` up. `starts` has how many tokens
+    each slot holds before.
+    """
+
+    slot: int
+    tokens: int
+    offset: int
+    starts: Sequence[int]
+
+    @property
+    def end(self) -> int:
+        """The token of the pass behind the last."""
+        return self.offset + self.tokens * len(self.starts)
+
+
+class PackedAttention:
+    """Attention of one forward pass: `groups` are all its tokens, in order."""
+
+    def __init__(self, memory: KeyValueMemory, groups: Sequence[Group]) -> None:
+        self._memory = memory
+        self._groups = groups
+        self._made: dict[Any, Any] = {}
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
+        keys, values = self._memory.keys[layer], self._memory.values[layer]
+        results = []
+        for group in self._groups:
+            tokens = slice(group.offset, group.end)
+            self._write(group, keys, key[:, tokens])
+            self._write(group, values, value[:, tokens])
+            attend = self._attend_short if group.tokens <= SHORT else self._attend_long
+            results.append(attend(group, query[:, tokens], keys, values, kind))
+        return results[0] if len(results) == 1 else torch.cat(results)
+
+    def _write(self, group: Group, memory: Tensor, new: Tensor) -> None:
+        if len(group.starts) == 1:
+            start = group.starts[0]
+            memory[group.slot, :, start : start + group.tokens] = new
+        else:
+            slots, positions = self._places(group, memory.device)
+            memory[slots, :, positions] = new.transpose(0, 1)
+
+    def _attend_short(
+        self, group: Group, query: Tensor, keys: Tensor, values: Tensor, kind: Kind
+    ) -> Tensor:
+        """All slots at once, the queries that share a key head as if they were tokens."""
+        rows, tokens = len(group.starts), group.tokens
+        heads, key_heads = query.shape[0], keys.shape[1]
+        shared = heads // key_heads
+        low, high = self._range(group, kind.window)
+        slots = slice(group.slot, group.slot + rows)
+        folded = query.view(key_heads, shared, rows, tokens, -1).permute(2, 0, 1, 3, 4)
+        mask = self._mask(group, kind.window, query)[:, None, None]
+        if tokens > 1:
+            mask = mask.expand(rows, 1, shared, tokens, high - low)
+        result = attention(
+            folded.reshape(rows, key_heads, shared * tokens, -1),
+            keys[slots, :, low:high],
+            values[slots, :, low:high],
+            mask.reshape(rows, 1, -1, high - low),
+            kind,
+            None if kind.sinks is None else _sinks(kind.sinks, key_heads, tokens),
+        )
+        result = result.view(rows, key_heads, shared, tokens, -1).permute(0, 3, 1, 2, 4)
+        return result.reshape(rows * tokens, heads, -1)
+
+    def _attend_long(
+        self, group: Group, query: Tensor, keys: Tensor, values: Tensor, kind: Kind
+    ) -> Tensor:
+        """One slot, each key head seen by its queries through a view."""
+        heads, tokens, size = query.shape
+        key_heads = keys.shape[1]
+        shared = heads // key_heads
+        low, high = self._range(group, kind.window)
+        causal = high == tokens and (kind.window is None or tokens <= kind.window)
+        result = attention(
+            query.reshape(key_heads, shared, tokens, size),
+            keys[group.slot, :, None, low:high].expand(-1, shared, -1, -1),
+            values[group.slot, :, None, low:high].expand(-1, shared, -1, -1),
+            None if causal else self._mask(group, kind.window, query)[0],
+            kind,
+            None if kind.sinks is None else kind.sinks.view(key_heads, shared, 1, 1),
+        )
+        return result.reshape(heads, tokens, -1).transpose(0, 1)
+
+    def _range(self, group: Group, window: int | None) -> tuple[int, int]:
+        """The positions that any of the group's tokens may attend to, and a few more."""
+        high = max(group.starts) + group.tokens
+        if group.tokens <= SHORT:
+            high = min(-(-high // _ROUND) * _ROUND, self._memory.capacity)
+        return max(0, min(group.starts) - window + 1) if window else 0, high
+
+    def _places(self, group: Group, device: torch.device) -> tuple[Tensor, Tensor]:
+        made = self._made.get((group, device))
+        if made is None:
+            starts = torch.tensor(group.starts, device=device)[:, None]
+            slots = torch.arange(group.slot, group.slot + len(group.starts), device=device)
+            made = (
+                slots.repeat_interleave(group.tokens),
+                (starts + torch.arange(group.tokens, device=device)).flatten(),
+            )
+            self._made[group, device] = made
+        return made[0], made[1]
+
+    def _mask(self, group: Group, window: int | None, query: Tensor) -> Tensor:
+        """`[rows, tokens, positions]`: 0 where a token may look, minus infinity elsewhere."""
+        name = (group, window, query.device, query.dtype)
+        mask: Tensor | None = self._made.get(name)
+        if mask is None:
+            positions = self._places(group, query.device)[1].view(-1, group.tokens, 1)
+            columns = torch.arange(*self._range(group, window), device=query.device)
+            hidden = columns > positions
+            if window:
+                hidden |= columns <= positions - window
+            mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
+            self._made[name] = mask.masked_fill_(hidden, -math.inf)
+        return mask
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    kind: Kind,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Attention over `[rows, heads, tokens, size]`; without a mask it is causal.
+
+    torch's own function where it knows the kind: it has neither soft caps (Gemma 2) nor sinks
+    (gpt-oss: a logit a head that takes its share of the weight).
+    """
+    if kind.softcap is None and sinks is None:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None, scale=kind.scale
+        )
+    scale = query.shape[-1] ** -0.5 if kind.scale is None else kind.scale
+    scores = (query @ key.transpose(-1, -2)).float() * scale
+    if kind.softcap is not None:
+        scores = torch.tanh(scores / kind.softcap) * kind.softcap
+    if mask is None:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    else:
+        scores = scores + mask
+    if sinks is not None:
+        column = sinks.float().expand(*scores.shape[:-1], 1)
+        weights = torch.cat((scores, column), -1).softmax(-1)[..., :-1]
+    else:
+        weights = scores.softmax(-1)
+    return weights.to(value.dtype) @ value
+
+
+def _sinks(sinks: Tensor, key_heads: int, tokens: int) -> Tensor:
+    return sinks.view(1, key_heads, -1, 1).repeat_interleave(tokens, dim=2)

@@ -1,0 +1,149 @@
+"""Whether packed forward passes compute what the model computes, found by trying after loading.
+
+A few things are known to be wrong from the configuration. Beyond that, names do not tell: some
+classes have attention code of their own, some drop arguments. Logits do.
+"""
+
+import inspect
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from backends.batching.runner import Chunk
+from backends.hf.packed.attention import NAME, layer_shapes
+from backends.hf.packed.memory import LayerShape
+from backends.hf.packed.runner import PackedRunner
+from backends.hf.sampling_runner import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+# Distances in standard deviations of the logits, over 67 families of tiny random models in
+# float32: right ones stay below 1e-4, wrong ones are above 1. Half formats round, up to 0.5 where
+# that makes a router choose another expert.
+_TOLERANCE = {torch.float32: 2e-3}
+_TOLERANCE_OF_HALF = 0.5
+
+_FIRST, _SECOND, _APART = 44, 35, 7
+TOKENS = _FIRST + _APART
+"""How many tokens `probe` needs."""
+
+_LAYER_TYPES = {"full_attention", "sliding_attention"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a probe.
+
+    `layers` is what the packed runner needs to know of the model, None if it cannot be packed;
+    `reason` then says why. `distance` is the worst seen between logits that should be equal, in
+    standard deviations; None if it did not come to that.
+    """
+
+    layers: dict[int, LayerShape] | None = None
+    distance: float | None = None
+    reason: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the model may be packed."""
+        return self.layers is not None
+
+
+@torch.inference_mode()
+def probe(model: PreTrainedModel, token_ids: Sequence[int]) -> Verdict:
+    """Run `TOKENS` tokens of ordinary text in one plain pass a sequence, and packed.
+
+    A model that may be packed is left switched to packed attention, any other as it was.
+    """
+    if reason := _known_to_fail(model):
+        return Verdict(reason=reason)
+    before = _implementations(model.config)
+    verdict = Verdict()
+    try:
+        verdict = _compare(model, token_ids)
+    except Exception as error:
+        logger.debug("packed forward passes fail", exc_info=True)
+        verdict = Verdict(reason=f"{type(error).__name__}: {error}")
+    finally:
+        if not verdict.exact:
+            model.set_attn_implementation(before)
+    return verdict
+
+
+def _known_to_fail(model: PreTrainedModel) -> str:
+    config = model.config.get_text_config(decoder=True)
+    if model.config.is_encoder_decoder:
+        return "it is an encoder-decoder model"
+    if others := set(getattr(config, "layer_types", None) or ()) - _LAYER_TYPES:
+        return f"it has layers of type {', '.join(sorted(others))}"
+    if getattr(model, "_is_stateful", False):
+        return "it has recurrent states"
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return "it does not take positions"
+    return ""
+
+
+def _implementations(config: Any) -> dict[str, Any]:
+    """The attention of a model and of its parts, as `set_attn_implementation` takes it."""
+    parts = {name: getattr(config, name, None) for name in config.sub_configs}
+    return {
+        "": config._attn_implementation,
+        **{name: _implementations(part) for name, part in parts.items() if part is not None},
+    }
+
+
+def _compare(model: PreTrainedModel, token_ids: Sequence[int]) -> Verdict:
+    texts = list(token_ids[:_FIRST]), list(token_ids[_APART : _APART + _SECOND])
+    expected = [_plain(model, text) for text in texts]
+    model.set_attn_implementation(NAME)
+    layers = layer_shapes(model)
+    if not layers:
+        return Verdict(reason="it has attention code of its own")
+    runner = PackedRunner(model, layers, Vocabulary(str), slots=4, capacity=64)
+    worst = 0.0
+    for step in _steps():
+        chunks = [
+            Chunk(slot, start, texts[text][start:end], logits=end - start)
+            for slot, text, start, end in step
+        ]
+        actual = runner.run(chunks)
+        wanted = torch.cat([expected[text][start:end] for _, text, start, end in step])
+        distance = ((actual - wanted).abs().max() / expected[0].std()).item()
+        if not distance <= worst:  # a NaN stays
+            worst = distance
+        if step == _BEFORE_COPY:
+            runner.copy(0, 3, 20)
+            runner.cut(0, 25)
+    if not worst < _TOLERANCE.get(model.dtype, _TOLERANCE_OF_HALF):
+        return Verdict(distance=worst, reason=f"its logits are {worst:.2g} standard deviations off")
+    return Verdict(layers, worst)
+
+
+def _plain(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:
+    ids = torch.tensor([token_ids], device=model.device)
+    logits: Tensor = model(input_ids=ids, use_cache=False).logits[0]
+    return logits.float()
+
+
+_Step = list[tuple[int, int, int, int]]
+"""What runs in one pass: slot, text, first token, token behind the last."""
+
+_BEFORE_COPY: _Step = [(0, 0, 33, 34), (1, 1, 31, 32)]
+
+
+def _steps() -> list[_Step]:
+    """Chunks, two sequences in turn, decoding beside chunks, a copied slot, a slot cut short."""
+    return [
+        [(0, 0, 0, 21)],
+        [(0, 0, 21, 32), (1, 1, 0, 17)],
+        [(1, 1, 17, 31), (0, 0, 32, 33)],
+        _BEFORE_COPY,
+        [(3, 0, 20, 24), (1, 1, 32, 33), (0, 0, 25, 26)],
+        [(3, 0, 24, 44), (0, 0, 26, 27)],
+        [(0, 0, 27, 30), (1, 1, 33, 35), (2, 1, 0, 3)],
+    ]

@@ -1,0 +1,141 @@
+"""Runs chunks of many sequences in one forward pass without padding."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from backends.batching.runner import Chunk, Memory
+from backends.hf.lora import Adapters
+from backends.hf.packed.attention import NAME, SHORT, Group, PackedAttention, forward
+from backends.hf.packed.memory import KeyValueMemory, LayerShape
+from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+
+# Slots of different lengths that are run together all read as far as the longest. On a CPU a group
+# of its own is cheaper than this many tokens read in vain.
+_TOKENS_IN_VAIN = 512
+_FORGOTTEN_AT_LEAST = 64
+
+
+class PackedRunner(SamplingRunner):
+    """A model in packed forward passes, with one region of memory a slot.
+
+    `layers` is what `layer_shapes` says of the model. `tokens` is how many tokens the scheduler may
+    keep in all slots together, `slots * capacity` unless given.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        layers: Mapping[int, LayerShape],
+        vocabulary: Vocabulary,
+        *,
+        slots: int,
+        capacity: int,
+        tokens: int | None = None,
+        adapters: Adapters | None = None,
+    ) -> None:
+        super().__init__(vocabulary)
+        model.train(False)
+        model.set_attn_implementation(NAME)
+        self.memory = Memory(slots=slots, tokens=tokens or slots * capacity)
+        self._model = model
+        self._device = torch.device("cpu") if model.device.type == "meta" else model.device
+        self._in_vain = _TOKENS_IN_VAIN if self._device.type == "cpu" else slots * capacity
+        self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)
+        self._adapters = adapters
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    @torch.inference_mode()
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        order = sorted(range(len(chunks)), key=lambda i: _place(chunks[i]))
+        packed = [chunks[i] for i in order]
+        for chunk in packed:
+            self._key_values.write(chunk.slot, chunk.start + len(chunk.token_ids))
+        ends = [0] * len(chunks)
+        end = 0
+        for i in order:
+            end += len(chunks[i].token_ids)
+            ends[i] = end
+        wanted = [
+            row
+            for chunk, end in zip(chunks, ends, strict=True)
+            for row in range(end - chunk.logits, end)
+        ]
+        return self._forward(packed, torch.tensor(wanted, dtype=torch.long, device=self._device))
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        self._key_values.copy(source, target, tokens)
+
+    def cut(self, slot: int, tokens: int) -> None:
+        # What a few rejected tokens have left behind is overwritten by the next ones.
+        dropped = self._key_values.written(slot) - tokens
+        if tokens == 0 or dropped >= _FORGOTTEN_AT_LEAST:
+            self._key_values.forget(slot, tokens)
+
+    def clear(self) -> None:
+        for slot in range(self.memory.slots):
+            self._key_values.forget(slot, 0)
+
+    def _forward(self, chunks: Sequence[Chunk], wanted: Tensor) -> Tensor:
+        ids = [token for chunk in chunks for token in chunk.token_ids]
+        positions = [
+            position
+            for chunk in chunks
+            for position in range(chunk.start, chunk.start + len(chunk.token_ids))
+        ]
+        arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps else {}
+        attention = PackedAttention(self._key_values, list(_groups(chunks, self._in_vain)))
+
+        def call() -> Any:
+            return self._model(
+                input_ids=torch.tensor([ids], device=self._device),
+                position_ids=torch.tensor([positions], device=self._device),
+                use_cache=False,
+                **arguments,
+            )
+
+        if self._adapters is None:
+            output = forward(attention, call)
+        else:
+            adapters = [chunk.adapter for chunk in chunks for _ in chunk.token_ids]
+            with self._adapters.applied(adapters):
+                output = forward(attention, call)
+        logits: Tensor = output.logits[0]
+        return (logits if self._keeps else logits[wanted]).float()
+
+
+def _place(chunk: Chunk) -> tuple[int, int]:
+    """Where a chunk comes in the pass: those that can be run together side by side."""
+    return len(chunk.token_ids), chunk.slot
+
+
+def _groups(chunks: Sequence[Chunk], in_vain: int) -> Iterator[Group]:
+    """Neighbouring slots with chunks of the same, small length and similar starts."""
+    offset = 0
+    group: list[Chunk] = []
+    for chunk in chunks:
+        if group and not _joins(group, chunk, in_vain):
+            yield _group(group, offset)
+            offset += sum(len(c.token_ids) for c in group)
+            group = []
+        group.append(chunk)
+    if group:
+        yield _group(group, offset)
+
+
+def _joins(group: Sequence[Chunk], chunk: Chunk, in_vain: int) -> bool:
+    last = group[-1]
+    tokens = len(chunk.token_ids)
+    if tokens > SHORT or len(last.token_ids) != tokens or last.slot + 1 != chunk.slot:
+        return False
+    starts = [c.start for c in (*group, chunk)]
+    return max(starts) * len(starts) - sum(starts) <= in_vain
+
+
+def _group(chunks: Sequence[Chunk], offset: int) -> Group:
+    first = chunks[0]
+    return Group(first.slot, len(first.token_ids), offset, [chunk.start for chunk in chunks])

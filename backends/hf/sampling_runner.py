@@ -1,0 +1,52 @@
+"""The half of a runner that has nothing to do with how the model runs: sampling."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backends.batching.runner import Runner, Sampled
+from backends.hf.sampler_state import SamplerState
+from backends.hf.sampling import logprobs, sample
+from enginebay import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What sampling asks of a tokenizer: the text of a token, and which tokens end a completion."""
+
+    token_text: Callable[[int], str]
+    eos_token_ids: frozenset[int] = frozenset()
+
+
+class SamplingRunner(Runner[Tensor, SamplerState]):
+    """A runner whose logits are a float32 tensor `[rows, vocabulary]` on any device."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def sampler(self, request: GenerationRequest, index: int) -> SamplerState:
+        params = request.sampling
+        ends = frozenset() if params.ignore_eos else self._vocabulary.eos_token_ids
+        return SamplerState(
+            params,
+            request.prompt_token_ids,
+            index,
+            end_token_ids=ends.union(params.stop_token_ids),
+        )
+
+    @torch.inference_mode()
+    def sample(
+        self, logits: Tensor, rows: Sequence[int], samplers: Sequence[SamplerState]
+    ) -> list[Sampled]:
+        if not samplers:
+            return []
+        if list(rows) != list(range(len(logits))):
+            logits = logits[torch.tensor(rows, device=logits.device)]
+        tokens = sample(logits, samplers)
+        entries = logprobs(logits, tokens, samplers, self._vocabulary.token_text)
+        token_ids = tokens.tolist()
+        for sampler, token_id in zip(samplers, token_ids, strict=True):
+            sampler.append(token_id)
+        return [Sampled(*pair) for pair in zip(token_ids, entries, strict=True)]
