@@ -3,6 +3,8 @@
 Importing this package imports no engine library: that happens when a model is started.
 """
 
+from functools import partial
+
 from backends.hf.options import HFOptions
 from enginebay import (
     Backend,
@@ -22,8 +24,8 @@ def register_backends(register: BackendRegister) -> None:
 
 
 def create_hf(settings: BackendSettings) -> Backend:
-    """A backend on torch and transformers; both are imported on its own thread, by `start()`."""
-    return EngineBackend(lambda: _start_hf(settings))
+    """A backend on torch and transformers; imported by `start()`, where the engine runs."""
+    return EngineBackend(partial(_start_hf, settings), isolation=settings.isolation or "thread")
 
 
 def _start_hf(settings: BackendSettings) -> Engine:

@@ -11,6 +11,7 @@ from core.backend import Backend
 from core.chat.template import ChatTemplate, template_path
 from core.config.check import validated_options
 from core.config.schema import Config, ModelConfig, resolved_path
+from core.engine import EngineBackend
 from core.errors import BackendUnavailableError, InvalidRequestError, ModelNotFoundError
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
@@ -33,10 +34,10 @@ class LoadedModel:
         self.config = config
         self.name = config.name
         self.created = int(time.time())
-        self.state: State = "loading"
+        self._state: State = "loading"
         self.stage = "waiting"
         self.progress = 0.0
-        self.error: str | None = None
+        self._error: str | None = None
         self.reasoning_name: str | None = None
         self.tools_name: str | None = None
         self.reasoning: ReasoningFormat | None = None
@@ -44,6 +45,23 @@ class LoadedModel:
         self._backend: Backend | None = None
         self._info: ModelInfo | None = None
         self._template: ChatTemplate | None = None
+
+    @property
+    def restarting(self) -> str | None:
+        """Why the engine of a model that was ready is being started again; None if it is not."""
+        if self._state != "ready" or not isinstance(self._backend, EngineBackend):
+            return None
+        return self._backend.restarting
+
+    @property
+    def state(self) -> State:
+        """`ready` when it can answer; a model whose engine is started again is `loading` again."""
+        return "loading" if self.restarting else self._state
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with a model that failed, or is restarting."""
+        return f"restarting: {self.restarting}" if self.restarting else self._error
 
     @property
     def backend(self) -> Backend:
@@ -78,6 +96,10 @@ class LoadedModel:
 
     def require_ready(self) -> None:
         """Raise `BackendUnavailableError` unless the model can answer."""
+        if self.restarting:
+            raise BackendUnavailableError(
+                f"model {self.name!r} is restarting, try again soon; {self.restarting}"
+            )
         if self.state == "loading":
             percent = f"{self.progress:.0%}"
             raise BackendUnavailableError(
@@ -87,8 +109,12 @@ class LoadedModel:
             raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
 
     def fail(self, error: str) -> None:
-        """Take the model out of service."""
-        self.state, self.error = "failed", error
+        """Take note of a dead engine: the model is out of service, unless it is started again."""
+        if not isinstance(self._backend, EngineBackend):
+            self._fail(error)
+
+    def _fail(self, error: str) -> None:
+        self._state, self._error = "failed", error
 
     async def load(
         self, plugins: Plugins, base: Path, report_progress: ReportModelProgress
@@ -97,10 +123,10 @@ class LoadedModel:
         try:
             await self._load(plugins, base, report_progress)
         except BackendUnavailableError as error:
-            self.fail(error.message)
+            self._fail(error.message)
             logger.error("model %s: %s", self.name, error.message)
         except Exception as error:
-            self.fail(f"{type(error).__name__}: {error}")
+            self._fail(f"{type(error).__name__}: {error}")
             logger.exception("model %s could not be loaded", self.name)
         finally:
             report_progress(self.name, self.state, 1.0)
@@ -123,9 +149,11 @@ class LoadedModel:
             path=resolved_path(self.config.path, base),
             options=validated_options(self.config, entry),
             report_progress=report,
+            isolation=self.config.isolation,
         )
         report("starting", 0.0)
         self._backend = entry.create(settings)
+        self._require_isolation(self._backend)
         info = await self._backend.start()
         self._template = self._load_template(info, base)
         source = self._template.source if self._template else ""
@@ -136,7 +164,7 @@ class LoadedModel:
             self.config.tools, plugins.tools.items(), source
         )
         self._info = info
-        self.state, self.stage = "ready", "ready"
+        self._state, self.stage = "ready", "ready"
         logger.info("model %s is ready", self.name)
 
     def _load_template(self, info: ModelInfo, base: Path) -> ChatTemplate | None:
@@ -148,9 +176,18 @@ class LoadedModel:
             source = path.read_text(encoding="utf-8")
         return ChatTemplate(source, info.special_tokens) if source is not None else None
 
+    def _require_isolation(self, backend: Backend) -> None:
+        wanted = self.config.isolation
+        runs = backend.isolation if isinstance(backend, EngineBackend) else None
+        if wanted not in (None, runs):
+            raise BackendUnavailableError(
+                f"the backend {self.config.backend!r} cannot run with `isolation: {wanted}`; "
+                "delete that line from the config"
+            )
+
     async def close(self) -> None:
         """Unload the model."""
-        self.fail("the model was unloaded")
+        self._fail("the model was unloaded")
         if self._backend:
             await self._backend.close()
             self._backend = None

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from core.config.origins import Origins
+from core.types import Isolation
 
 Text = Annotated[str, Field(min_length=1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -184,6 +185,10 @@ class ModelConfig(_Section):
     )
     path: Text = Field(
         description="The model's file or folder; relative paths start at this config file."
+    )
+    isolation: Isolation | None = Field(
+        None,
+        description="Run its engine on a thread or in a process; not set, the backend's choice.",
     )
     chat_template: Text | None = Field(
         None,

@@ -10,6 +10,7 @@ import pytest
 
 from core.app import create_app
 from core.config.schema import Config
+from core.engine import Backoff
 from core.plugins import Plugins
 from core.testing import ScriptedEngine
 from core.types import BackendSettings
@@ -193,8 +194,10 @@ def test_an_engine_that_dies() -> None:
                 raise RuntimeError("out of memory")
             return super().step()
 
-    backend = engine_backend(lambda: Dying(endless))
-    with serve(scripted_config(), plugins_with(scripted=backend)) as server:
+    def create(settings: BackendSettings) -> Backend:
+        return EngineBackend(lambda: Dying(endless), backoff=Backoff(first=60))
+
+    with serve(scripted_config(), plugins_with(scripted=create)) as server:
         response = server.http.post(CHAT, json={**BODY, "stream": True})
         events = [line[6:] for line in response.text.splitlines() if line]
         assert response.status_code == 200
@@ -205,8 +208,12 @@ def test_an_engine_that_dies() -> None:
         for stream in (False, True):  # the first event is awaited before the status is sent
             response = server.http.post(CHAT, json={**BODY, "stream": stream})
             assert response.status_code == 503
+            assert "restarting" in response.json()["error"]["message"]
         health = server.http.get("/health")
-        assert (health.status_code, health.json()["status"]) == (503, "failed")
+        assert (health.status_code, health.json()["status"]) == (503, "loading")
+        [model] = health.json()["models"].values()
+        assert model["state"] == "loading"
+        assert model["error"] == "restarting: the engine died: RuntimeError: out of memory"
 
 
 def test_pings_while_nothing_comes() -> None:
