@@ -12,6 +12,12 @@ _DEFAULTS = {
     "top_p": (llama.LLAMA_MODEL_META_KEY_SAMPLING_TOP_P, float),
     "top_k": (llama.LLAMA_MODEL_META_KEY_SAMPLING_TOP_K, int),
     "min_p": (llama.LLAMA_MODEL_META_KEY_SAMPLING_MIN_P, float),
+    "xtc_probability": (llama.LLAMA_MODEL_META_KEY_SAMPLING_XTC_PROBABILITY, float),
+    "xtc_threshold": (llama.LLAMA_MODEL_META_KEY_SAMPLING_XTC_THRESHOLD, float),
+    "mirostat": (llama.LLAMA_MODEL_META_KEY_SAMPLING_MIROSTAT, int),
+    "mirostat_tau": (llama.LLAMA_MODEL_META_KEY_SAMPLING_MIROSTAT_TAU, float),
+    "mirostat_eta": (llama.LLAMA_MODEL_META_KEY_SAMPLING_MIROSTAT_ETA, float),
+    "penalty_last_n": (llama.LLAMA_MODEL_META_KEY_SAMPLING_PENALTY_LAST_N, int),
     "repetition_penalty": (llama.LLAMA_MODEL_META_KEY_SAMPLING_PENALTY_REPEAT, float),
 }
 

@@ -14,6 +14,7 @@ from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
 from backends.llamacpp.samplers import NativeSampler
 from backends.llamacpp.tokenizer import Tokenizer
+from backends.llamacpp.vocabulary import Vocabulary
 from enginebay import GenerationRequest
 
 
@@ -47,8 +48,8 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         keeps_all: bool,
     ) -> None:
         """`keeps_all`: sliding-window layers, if any, remember what has left their window."""
-        self._model = model
         self._context = context
+        self._vocabulary = Vocabulary(model.vocab, context.tokens_per_sequence)
         self._tokenizer = tokenizer
         self._unified = size.unified
         self._adapters = adapters
@@ -91,7 +92,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
 
     def sampler(self, request: GenerationRequest, index: int) -> LlamaSampler:
         native = NativeSampler(
-            self._model.vocab,
+            self._vocabulary,
             request.sampling,
             request.prompt_token_ids,
             index,

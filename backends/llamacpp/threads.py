@@ -4,7 +4,10 @@ import os
 from pathlib import Path
 
 
-def physical_cores(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
+def physical_cores(
+    cpus: Path = Path("/sys/devices/system/cpu"),
+    limit: Path = Path("/sys/fs/cgroup/cpu.max"),
+) -> int:
     """Cores that this process may run on, hardware threads of one core counted once.
 
     A second thread on a core only slows llama.cpp down, and so does one without a core.
@@ -13,7 +16,7 @@ def physical_cores(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
         return os.cpu_count() or 1
     allowed = os.sched_getaffinity(0)
     cores = {_siblings(cpus / f"cpu{cpu}") for cpu in allowed}
-    return max(1, min(len(cores), _quota() or len(cores)))
+    return max(1, min(len(cores), _quota(limit) or len(cores)))
 
 
 def _siblings(cpu: Path) -> str:
@@ -23,7 +26,7 @@ def _siblings(cpu: Path) -> str:
         return cpu.name
 
 
-def _quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int | None:
+def _quota(path: Path) -> int | None:
     """CPUs that the container may use, None if it has no limit."""
     try:
         quota, period = path.read_text().split()

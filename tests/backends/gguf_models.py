@@ -1,0 +1,169 @@
+"""Tiny random GGUF models of several architectures, and an adapter."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf import TokenType
+
+SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<|user|>"]
+VOCAB_SIZE = 264
+CONTEXT = 512
+WIDTH, FEED_FORWARD, HEADS, LAYERS = 64, 64, 2, 2
+_STATE, _KERNEL, _RANK = 8, 4, 4
+
+
+class _Writer:
+    """A GGUF file in the making, its weights drawn from a seed."""
+
+    def __init__(self, path: Path, kind: str, seed: int, **settings: Any) -> None:
+        self._path = path
+        self.kind = kind
+        self._random = np.random.default_rng(seed)
+        self.file = gguf.GGUFWriter(path, kind, **settings)
+
+    def normal(self, name: str, *shape: int, scale: float = 0.3) -> None:
+        weight = self._random.standard_normal(shape) * scale
+        self.file.add_tensor(name, weight.astype(np.float32))
+
+    def ones(self, name: str, *shape: int) -> None:
+        self.file.add_tensor(name, np.ones(shape, np.float32))
+
+    def finish(self) -> Path:
+        self.file.write_header_to_file()
+        self.file.write_kv_data_to_file()
+        self.file.write_tensors_to_file()
+        self.file.close()
+        return self._path
+
+
+def _byte_characters() -> list[str]:
+    """How GPT-2 spells each byte."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [value for value in range(256) if value not in printable]
+    return [chr(v) if v in printable else chr(256 + hidden.index(v)) for v in range(256)]
+
+
+def _start(
+    path: Path,
+    kind: str,
+    seed: int,
+    template: str | None = None,
+    without_byte: int | None = None,
+    **settings: Any,
+) -> _Writer:
+    writer = _Writer(path, kind, seed, **settings)
+    file = writer.file
+    file.add_context_length(CONTEXT)
+    file.add_embedding_length(WIDTH)
+    file.add_block_count(LAYERS)
+    file.add_layer_norm_rms_eps(1e-5)
+    merges = ["t h", "th e"]
+    tokens = [*SPECIAL_TOKENS, *_byte_characters(), "th", "the"]
+    if without_byte is not None:
+        tokens[len(SPECIAL_TOKENS) + without_byte] = "[PAD]"
+    tokens += [f"[PAD{i}]" for i in range(VOCAB_SIZE - len(tokens))]
+    types = [TokenType.NORMAL] * VOCAB_SIZE
+    types[: len(SPECIAL_TOKENS)] = [TokenType.CONTROL] * len(SPECIAL_TOKENS)
+    file.add_tokenizer_model("gpt2")
+    file.add_tokenizer_pre("gpt-2")
+    file.add_token_list(tokens)
+    file.add_token_types(types)
+    file.add_token_merges(merges)
+    file.add_bos_token_id(0)
+    file.add_eos_token_id(1)
+    file.add_pad_token_id(2)
+    file.add_add_bos_token(True)
+    if template:
+        file.add_chat_template(template)
+    writer.normal("token_embd.weight", VOCAB_SIZE, WIDTH, scale=0.5)
+    writer.ones("output_norm.weight", WIDTH)
+    return writer
+
+
+def _attention(file: gguf.GGUFWriter) -> None:
+    file.add_feed_forward_length(FEED_FORWARD)
+    file.add_head_count(HEADS)
+    file.add_head_count_kv(1)
+    file.add_key_length(WIDTH // HEADS)
+    file.add_value_length(WIDTH // HEADS)
+
+
+def _layer(writer: _Writer, prefix: str) -> None:
+    size = WIDTH // HEADS
+    writer.ones(f"{prefix}.attn_norm.weight", WIDTH)
+    writer.normal(f"{prefix}.attn_q.weight", WIDTH, WIDTH)
+    writer.normal(f"{prefix}.attn_k.weight", size, WIDTH)
+    writer.normal(f"{prefix}.attn_v.weight", size, WIDTH)
+    writer.normal(f"{prefix}.attn_output.weight", WIDTH, WIDTH)
+    writer.ones(f"{prefix}.ffn_norm.weight", WIDTH)
+    writer.normal(f"{prefix}.ffn_gate.weight", FEED_FORWARD, WIDTH)
+    writer.normal(f"{prefix}.ffn_up.weight", FEED_FORWARD, WIDTH)
+    writer.normal(f"{prefix}.ffn_down.weight", WIDTH, FEED_FORWARD)
+
+
+def write_llama(
+    path: Path, template: str | None = None, sampling: dict[str, float] | None = None, **more: Any
+) -> Path:
+    writer = _start(path, "llama", 0, template, **more)
+    _attention(writer.file)
+    writer.file.add_rope_dimension_count(WIDTH // HEADS)
+    for name, value in (sampling or {}).items():
+        writer.file.add_float32(f"general.sampling.{name}", value)
+    for layer in range(LAYERS):
+        _layer(writer, f"blk.{layer}")
+    return writer.finish()
+
+
+def write_sliding(path: Path) -> Path:
+    """Gemma 2: every other layer sees 8 tokens only."""
+    writer = _start(path, "gemma2", 1)
+    _attention(writer.file)
+    writer.file.add_sliding_window(8)
+    for layer in range(LAYERS):
+        _layer(writer, f"blk.{layer}")
+        writer.ones(f"blk.{layer}.post_attention_norm.weight", WIDTH)
+        writer.ones(f"blk.{layer}.post_ffw_norm.weight", WIDTH)
+    return writer.finish()
+
+
+def write_recurrent(path: Path) -> Path:
+    """Mamba: no attention."""
+    inner = 2 * WIDTH
+    writer = _start(path, "mamba", 2)
+    file = writer.file
+    file.add_feed_forward_length(0)
+    file.add_head_count(0)
+    file.add_ssm_conv_kernel(_KERNEL)
+    file.add_ssm_inner_size(inner)
+    file.add_ssm_state_size(_STATE)
+    file.add_ssm_time_step_rank(_RANK)
+    writer.normal("output.weight", VOCAB_SIZE, WIDTH)
+    for layer in range(LAYERS):
+        prefix = f"blk.{layer}"
+        writer.ones(f"{prefix}.attn_norm.weight", WIDTH)
+        writer.normal(f"{prefix}.ssm_in.weight", 2 * inner, WIDTH)
+        writer.normal(f"{prefix}.ssm_conv1d.weight", inner, _KERNEL)
+        writer.normal(f"{prefix}.ssm_conv1d.bias", inner)
+        writer.normal(f"{prefix}.ssm_x.weight", _RANK + 2 * _STATE, inner)
+        writer.normal(f"{prefix}.ssm_dt.weight", inner, _RANK)
+        writer.normal(f"{prefix}.ssm_dt.bias", inner)
+        decay = np.tile(np.arange(1, _STATE + 1, dtype=np.float32), (inner, 1))
+        file.add_tensor(f"{prefix}.ssm_a", -decay)
+        writer.ones(f"{prefix}.ssm_d", inner)
+        writer.normal(f"{prefix}.ssm_out.weight", WIDTH, inner)
+    return writer.finish()
+
+
+def write_adapter(path: Path, width: int = WIDTH) -> Path:
+    """A LoRA adapter for the model of `write_llama`."""
+    writer = _Writer(path, "llama", 3)
+    writer.file.add_type("adapter")
+    writer.file.add_string("adapter.type", "lora")
+    writer.file.add_float32("adapter.lora.alpha", 8.0)
+    for layer in range(LAYERS):
+        name = f"blk.{layer}.attn_q.weight"
+        writer.normal(f"{name}.lora_a", 4, width)
+        writer.normal(f"{name}.lora_b", width, 4)
+    return writer.finish()

@@ -1,0 +1,46 @@
+"""Loading GGUF models in tests, and requests to them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.llamacpp.engine import LlamaCppEngine
+from backends.llamacpp.loading import load_engine
+from backends.llamacpp.options import LlamaCppOptions
+from enginebay import (
+    BackendSettings,
+    BackendUnavailableError,
+    GenerationRequest,
+    SamplingParams,
+)
+
+
+def load(path: Path, **options: Any) -> LlamaCppEngine:
+    chosen = LlamaCppOptions(**{"threads": 1, **options})
+    return load_engine(BackendSettings(name="tiny", path=str(path), options=chosen))
+
+
+def refusal(path: Path, **options: Any) -> str:
+    with pytest.raises(BackendUnavailableError) as caught:
+        load(path, **options)
+    assert str(path) in caught.value.message
+    return caught.value.message
+
+
+def request(
+    prompt: list[int] | tuple[int, ...],
+    *,
+    id: str = "r",
+    n: int = 1,
+    adapter: str | None = None,
+    **sampling: Any,
+) -> GenerationRequest:
+    sampling = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **sampling}
+    return GenerationRequest(
+        request_id=id,
+        prompt_token_ids=tuple(prompt),
+        n=n,
+        adapter=adapter,
+        sampling=SamplingParams(**sampling),
+    )
