@@ -46,7 +46,7 @@ class PackedRunner(SamplingRunner):
         self._device = torch.device("cpu") if model.device.type == "meta" else model.device
         self._in_vain = _TOKENS_IN_VAIN if self._device.type == "cpu" else slots * capacity
         self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)
-        self._adapters = adapters
+        self._adapters = adapters or Adapters(model)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @torch.inference_mode()
@@ -98,12 +98,8 @@ class PackedRunner(SamplingRunner):
                 **arguments,
             )
 
-        if self._adapters is None:
+        with self._adapters.applied([chunk.adapter for chunk in chunks for _ in chunk.token_ids]):
             output = forward(attention, call)
-        else:
-            adapters = [chunk.adapter for chunk in chunks for _ in chunk.token_ids]
-            with self._adapters.applied(adapters):
-                output = forward(attention, call)
         logits: Tensor = output.logits[0]
         return (logits if self._keeps else logits[wanted]).float()
 

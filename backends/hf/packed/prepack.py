@@ -1,0 +1,103 @@
+"""Linear layers whose weights lie the way oneDNN's matrix multiplication reads them (CPU).
+
+torch reorders a weight anew in every call, which for the few rows of a decoding step costs as much
+as the multiplication. Reordered once, a step of a 100M-parameter model takes (one core with AMX, 1
+/ 4 / 16 / 64 / 256 rows): bfloat16 0.70 / 0.70 / 0.67 / 0.73 / 0.82 of the time, float32 1.09 /
+0.71 / 0.80 / 0.88 / 0.96. So float32 keeps the plain weights, too, and uses them for 1 or 2 rows.
+"""
+
+import logging
+import platform
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+logger = logging.getLogger(__name__)
+
+_FEW_ROWS = 2
+_TYPICAL_ROWS = 16
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+
+
+class PrepackedLinear(nn.Module):
+    """Stands for an `nn.Linear` in inference.
+
+    Without the plain weight, `weight` still has its shape, dtype and device, but no numbers.
+    """
+
+    def __init__(self, linear: nn.Linear, *, keep: bool) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.bias = linear.bias
+        weight = linear.weight.detach()
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
+        self._few_rows = _FEW_ROWS if keep and weight.dtype == torch.float32 else 0
+        # Whoever computes with it after all gets no numbers, rather than wrong ones.
+        missing = torch.full((), torch.nan, dtype=weight.dtype)
+        self.weight = linear.weight if keep else missing.expand(weight.shape)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """As `nn.Linear`."""
+        rows = hidden.numel() // self.in_features
+        if rows <= self._few_rows:
+            return F.linear(hidden, self.weight, self.bias)
+        if not rows:
+            return hidden.new_empty(*hidden.shape[:-1], self.out_features)
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(
+            hidden, self._packed, self.bias, "none", [], ""
+        )
+        return output
+
+
+@torch.inference_mode()
+def prepack(model: PreTrainedModel) -> int:
+    """Replace the plain linear layers on the CPU; how many it were.
+
+    None where torch or the processor lack what is needed. In bfloat16 the plain weights are freed,
+    except those that other layers use as well; in float32 the layers' memory doubles.
+    """
+    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
+    working = {dtype: _works(dtype) for dtype in _TOLERANCE}
+    replaced = 0
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is not nn.Linear or not _is_plain(layer):
+                continue
+            if working.get(layer.weight.dtype):
+                keep = layer.weight.dtype == torch.float32 or uses[id(layer.weight)] > 1
+                setattr(parent, name, PrepackedLinear(layer, keep=keep))
+                replaced += 1
+    return replaced
+
+
+def _is_plain(layer: nn.Linear) -> bool:
+    """Whether all that happens in a layer is its product, on the CPU."""
+    hooked: Any = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
+    return layer.weight.device.type == "cpu" and not hooked
+
+
+def _works(dtype: torch.dtype) -> bool:
+    """Whether torch's private operations are there and agree with the public one."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    linear = nn.Linear(96, 80)
+    for parameter in linear.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator)
+    linear = linear.to(dtype)
+    try:
+        packed = PrepackedLinear(linear, keep=False)
+        for rows in (1, 5, 40):
+            hidden = torch.randn(1, rows, 96, generator=generator).to(dtype)
+            expected = linear(hidden)
+            if not (packed(hidden) - expected).abs().max() < _TOLERANCE[dtype] * expected.std():
+                return False
+    except Exception:
+        logger.debug("weights cannot be prepacked", exc_info=True)
+        return False
+    return True
