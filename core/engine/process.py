@@ -13,9 +13,20 @@ from contextlib import contextmanager
 from core.engine import wire, worker
 from core.engine.contract import Engine
 from core.engine.home import Home, Receive
-from core.engine.messages import Close, Command, Died, Event, Gone, NotStarted, Started
-from core.errors import BackendUnavailableError
-from core.types import ReportProgress
+from core.engine.messages import (
+    Answer,
+    Close,
+    Command,
+    Detokenize,
+    Died,
+    Event,
+    Gone,
+    NotStarted,
+    Started,
+    Tokenize,
+)
+from core.errors import BackendUnavailableError, ServingError
+from core.types import GenerationRequest, ReportProgress
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +184,17 @@ class _Child:
                 wire.send(self._connection, command)
             except OSError:
                 return
+            except Exception as error:
+                self._refuse(command, error)
+
+    def _refuse(self, command: Command, error: Exception) -> None:
+        """Fail what cannot be pickled, alone."""
+        failure = ServingError(f"the request cannot be sent to the engine: {error}")
+        match command:
+            case GenerationRequest(request_id=request_id):
+                self._emit([(request_id, failure)])
+            case Tokenize(number=number) | Detokenize(number=number):
+                self._emit(Answer(number, failure))
 
 
 def _log(record: logging.LogRecord) -> None:

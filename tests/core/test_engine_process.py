@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import MappingProxyType
 
 import pytest
 
@@ -14,6 +15,9 @@ from enginebay import (
     Engine,
     EngineBackend,
     EngineDeadError,
+    GenerationRequest,
+    SamplingParams,
+    ServingError,
 )
 from tests.core.test_engine import (
     AT_ONCE,
@@ -119,6 +123,17 @@ async def test_deltas_that_cannot_cross_are_the_engines_death() -> None:
 
 def partial_unpicklable() -> Engine:
     return UnpicklableDelta(["a"])
+
+
+async def test_a_request_that_cannot_cross_fails_alone() -> None:
+    async with running(Obedient, isolation="process") as backend:
+        sampling = SamplingParams(logit_bias=MappingProxyType({1: 1.0}))
+        odd = GenerationRequest(request_id="odd", prompt_token_ids=(65,), sampling=sampling)
+        with pytest.raises(ServingError, match="cannot be sent to the engine"):
+            await text(backend, odd)
+        with pytest.raises(ServingError, match="cannot be sent to the engine"):
+            await backend.detokenize([lambda: None])  # type: ignore[list-item]
+        assert await say(backend, "count 2") == "01"
 
 
 async def test_an_engine_that_cannot_be_sent_to_a_process() -> None:
