@@ -6,6 +6,7 @@ Importing this package imports no engine library: that happens when a model is s
 from functools import partial
 
 from backends.hf.options import HFOptions
+from backends.llamacpp.options import LlamaCppOptions
 from enginebay import (
     Backend,
     BackendRegister,
@@ -19,8 +20,9 @@ from enginebay import (
 
 @hookimpl
 def register_backends(register: BackendRegister) -> None:
-    """`backend: hf` runs any causal language model of transformers."""
+    """`hf` runs causal language models of transformers, `llamacpp` GGUF files."""
     register("hf", create_hf, HFOptions)
+    register("llamacpp", create_llamacpp, LlamaCppOptions)
 
 
 def create_hf(settings: BackendSettings) -> Backend:
@@ -28,12 +30,30 @@ def create_hf(settings: BackendSettings) -> Backend:
     return EngineBackend(partial(_start_hf, settings), isolation=settings.isolation or "thread")
 
 
+def create_llamacpp(settings: BackendSettings) -> Backend:
+    """A backend on llama.cpp, in a process of its own: its assertions end the process."""
+    home = settings.isolation or "process"
+    return EngineBackend(partial(_start_llamacpp, settings), isolation=home)
+
+
 def _start_hf(settings: BackendSettings) -> Engine:
     try:
         from backends.hf.loading import load_engine
     except ImportError as error:
-        raise BackendUnavailableError(
-            f"the hf backend needs torch and transformers ({error}); "
-            "install it with: pip install 'enginebay[hf]'"
-        ) from error
+        raise _missing("hf", "torch and transformers", error) from error
     return load_engine(settings)
+
+
+def _start_llamacpp(settings: BackendSettings) -> Engine:
+    try:
+        from backends.llamacpp.loading import load_engine
+    except ImportError as error:
+        raise _missing("llamacpp", "llama-cpp-python", error) from error
+    return load_engine(settings)
+
+
+def _missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        f"the {name} backend needs {libraries} ({error}); "
+        f"install it with: pip install 'enginebay[{name}]'"
+    )

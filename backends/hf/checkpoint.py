@@ -84,6 +84,11 @@ class Checkpoint:
         return [tensor for file in files for tensor in self._read_header(file)]
 
     @property
+    def architecture(self) -> str:
+        """What the model calls itself."""
+        return ", ".join(self.config.get("architectures") or ["this architecture"])
+
+    @property
     def stored_bytes(self) -> int:
         """Size of the weights on disk."""
         return sum(file.stat().st_size for file in self.weight_files)

@@ -47,6 +47,7 @@ def model_info(
         chat_template=tokenizer.chat_template,
         special_tokens=tokenizer.special_tokens,
         defaults=sampling_defaults(checkpoint.generation_config),
+        adapters=tuple(options.adapters),
         unsupported=_UNSUPPORTED,
     )
 

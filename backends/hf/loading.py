@@ -16,14 +16,17 @@ from transformers import (
     PreTrainedModel,
 )
 
+from backends.batching.drafts import PromptLookup
+from backends.batching.scheduler import BatchLimits
 from backends.hf.checkpoint import Checkpoint
+from backends.hf.choose import choose_runner
 from backends.hf.engine import HFEngine
 from backends.hf.info import eos_token_ids, model_info
+from backends.hf.lora import Adapters
 from backends.hf.options import HFOptions
 from backends.hf.placement import check_memory, choose_device, choose_dtype
-from backends.hf.probe import TOKENS, Ability, probe
 from backends.hf.progress import weights_progress
-from backends.hf.runner import ModelRunner
+from backends.hf.sampling_runner import Vocabulary
 from backends.hf.tokenizer import Tokenizer
 from enginebay import BackendSettings, ReportProgress
 
@@ -48,17 +51,33 @@ def load_engine(settings: BackendSettings) -> HFEngine:
     model = _load_model(checkpoint, options, settings.report_progress)
     settings.report_progress("checking the model", 0.95)
     text_config = model.config.get_text_config(decoder=True)
+    ends = eos_token_ids(
+        (getattr(model, "generation_config", None), model.config, text_config), tokenizer
+    )
+    adapters = _load_adapters(model, options, checkpoint.path)
     info = model_info(checkpoint, options, text_config, tokenizer)
-    runner = ModelRunner(model)
+    token_ids = tokenizer.encode(_PROBE_TEXT * 8, add_special_tokens=True)
+    runner = choose_runner(
+        model,
+        checkpoint,
+        options,
+        Vocabulary(tokenizer.token_text, ends),
+        token_ids,
+        context_length=info.context_length,
+        adapters=adapters,
+    )
     engine = HFEngine(
         runner,
         tokenizer,
         info,
-        eos_token_ids=eos_token_ids(
-            (getattr(model, "generation_config", None), model.config, text_config), tokenizer
+        BatchLimits(
+            max_batch_size=min(options.max_batch_size, runner.memory.slots),
+            max_waiting=options.max_waiting,
+            batch_tokens=options.batch_tokens,
+            prefill_tokens=options.prefill_tokens,
         ),
-        max_batch_size=_batch_size(checkpoint, options, runner, tokenizer),
-        max_waiting=options.max_waiting,
+        eos_token_ids=ends,
+        drafter=PromptLookup(options.prompt_lookup) if options.prompt_lookup else None,
     )
     settings.report_progress("ready", 1.0)
     return engine
@@ -85,7 +104,7 @@ def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> None:
         known or "AutoModelForCausalLM" in own_code
     ):
         raise checkpoint.unavailable(
-            f"{_architecture(checkpoint)} is not a causal language model; choose a model made for "
+            f"{checkpoint.architecture} is not a causal language model; choose a model made for "
             "text generation"
         )
 
@@ -139,33 +158,14 @@ def _load_model(
     return model
 
 
-def _batch_size(
-    checkpoint: Checkpoint, options: HFOptions, runner: ModelRunner, tokenizer: Tokenizer
-) -> int:
-    token_ids = tokenizer.encode(_PROBE_TEXT * TOKENS, add_special_tokens=True)[:TOKENS]
-    try:
-        ability = probe(runner, token_ids)
-    except Exception as error:
-        raise checkpoint.unavailable(
-            f"the model fails to run: {type(error).__name__}: {error}"
-        ) from error
-    if ability == Ability.NONE:
-        raise checkpoint.unavailable(
-            f"{_architecture(checkpoint)} in {runner.dtype} does not continue a text from its "
-            "cache as it should: it is not a causal language model, or needs another dtype"
-        )
-    if ability == Ability.ONE_ROW and options.max_batch_size > 1:
-        logger.warning(
-            "%s: rows of different lengths disturb each other in this architecture, "
-            "so it answers one request at a time",
-            checkpoint.path,
-        )
-        return 1
-    return options.max_batch_size
-
-
-def _architecture(checkpoint: Checkpoint) -> str:
-    return ", ".join(checkpoint.config.get("architectures") or ["this architecture"])
+def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> Adapters | None:
+    """The adapters of the options; their paths are relative to the model's folder."""
+    if not options.adapters:
+        return None
+    adapters = Adapters(model)
+    for name, path in options.adapters.items():
+        adapters.load(name, folder / Path(path).expanduser())
+    return adapters
 
 
 def _trust(options: HFOptions) -> dict[str, Any]:

@@ -25,7 +25,31 @@ class HFOptions(BaseModel):
         default=None, gt=0, description="Tokens of prompt and answer together; none: the model's."
     )
     max_batch_size: int = Field(
-        default=16, gt=0, description="Rows decoded together; a request takes one row a choice."
+        default=16, gt=0, description="Choices decoded together; a request takes one a choice."
+    )
+    batching: Literal["auto", "packed", "padded", "single"] = Field(
+        default="auto",
+        description="How requests share a forward pass; auto: packed if the model's logits allow.",
+    )
+    cache_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Tokens whose keys and values are kept in memory; none: half of what is free.",
+    )
+    batch_tokens: int = Field(
+        default=2048, gt=0, description="Prompt tokens of one forward pass while nothing decodes."
+    )
+    prefill_tokens: int = Field(
+        default=256, gt=0, description="Prompt tokens of a pass beside running streams."
+    )
+    prompt_lookup: int = Field(
+        default=0, ge=0, le=64, description="Tokens to guess from the prompt each step; 0: off."
+    )
+    prepack: bool = Field(
+        default=True, description="Rearrange weights for the CPU's matrix units where that pays."
+    )
+    adapters: dict[str, str] = Field(
+        default={}, description="LoRA adapters (PEFT folders) by the names clients ask for."
     )
     max_waiting: int = Field(
         default=0, ge=0, description="Requests that may wait before new ones get 429; 0: any."

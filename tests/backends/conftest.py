@@ -42,7 +42,6 @@ def engine(shared_engine: HFEngine):
 
 
 def assert_empty(engine: HFEngine) -> None:
-    assert engine._rows == []
-    assert not engine._scheduler._waiting
-    assert engine._batch.lengths == []
-    assert engine._batch._cache is None
+    assert not engine._requests
+    assert not engine._scheduler.running
+    assert not engine._scheduler.waiting

@@ -7,10 +7,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from backends.hf.cache import is_empty
+from backends.batching.runner import Chunk
 from backends.hf.engine import HFEngine
+from backends.hf.native.runner import NativeRunner
+from backends.hf.packed.runner import PackedRunner
 from core.testing import check_backend
 from tests.backends.conftest import assert_empty
 from tests.backends.tiny import (
@@ -46,12 +48,18 @@ def run_mid_flight(engine: HFEngine) -> Run:
     return run.finish()
 
 
+NOT_PACKED = {"lfm2", "qwen3_next", "mamba2", "bloom"}
+
+
+@pytest.mark.parametrize("batching", ["auto", "padded"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_equals_generate_while_rows_join_and_leave(family: str, tmp_path: Path) -> None:
-    engine = load(make_model(tmp_path, family))
-    assert engine._limits.max_rows == 16, "the probe found no batch"
-    assert is_empty(DynamicCache(config=engine._runner._model.config))
-    assert not is_empty(engine._runner.prefill(PROMPTS[0])[1])
+def test_greedy_equals_generate_while_rows_join_and_leave(
+    family: str, batching: str, tmp_path: Path
+) -> None:
+    engine = load(make_model(tmp_path, family), batching=batching)
+    assert engine._runner.memory.slots >= 16, "the probe found no batch"
+    packed = batching == "auto" and family not in NOT_PACKED
+    assert isinstance(engine._runner, PackedRunner if packed else NativeRunner)
     run = run_mid_flight(engine)
     reference = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     for id, prompt, count in (("a", PROMPTS[0], 20), ("b", PROMPTS[1], 18), ("c", PROMPTS[2], 20)):
@@ -89,7 +97,7 @@ def test_company_never_changes_an_answer(
 @pytest.mark.skipif(not (DEMO / "config.json").exists(), reason="demo model not built")
 def test_greedy_equals_generate_on_the_demo_model() -> None:
     engine = load(DEMO)
-    reference = AutoModelForCausalLM.from_pretrained(DEMO).eval().to(engine._runner.dtype)
+    reference = AutoModelForCausalLM.from_pretrained(DEMO).eval().to(engine._runner._model.dtype)
     tokenizer = AutoTokenizer.from_pretrained(DEMO)
     texts = ["Hello", "What is the capital of France?", "Once upon a time there was a"]
     prompts = {text: tokenizer.encode(text) for text in texts}
@@ -127,29 +135,30 @@ class CountingRunner:
     def __init__(self, engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.prefills: list[int] = []
         self.decodes: list[int] = []
-        prefill, decode = engine._runner.prefill, engine._runner.decode
+        run = engine._runner.run
 
-        def count_prefill(token_ids: Any) -> Any:
-            self.prefills.append(len(token_ids))
-            return prefill(token_ids)
+        def count(chunks: list[Chunk]) -> Any:
+            decoded = [chunk for chunk in chunks if len(chunk.token_ids) == 1]
+            self.decodes += [len(decoded)] if decoded else []
+            self.prefills += [len(c.token_ids) for c in chunks if len(c.token_ids) > 1]
+            return run(chunks)
 
-        def count_decode(batch: Any, token_ids: Any) -> Any:
-            self.decodes.append(len(token_ids))
-            return decode(batch, token_ids)
-
-        monkeypatch.setattr(engine._runner, "prefill", count_prefill)
-        monkeypatch.setattr(engine._runner, "decode", count_decode)
+        monkeypatch.setattr(engine._runner, "run", count)
 
 
-def test_three_choices_from_one_prefill(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batching", ["packed", "padded"])
+def test_eight_choices_from_one_prefill(
+    tiny_llama: Path, batching: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load(tiny_llama, batching=batching)
     forwards = CountingRunner(engine, monkeypatch)
-    run = Run(engine, request(PROMPTS[1], n=3, temperature=1.0, seed=5, max_tokens=6)).finish()
+    run = Run(engine, request(PROMPTS[1], n=8, temperature=1.0, seed=5, max_tokens=6)).finish()
     assert forwards.prefills == [len(PROMPTS[1])]
-    assert forwards.decodes == [3] * 5
-    answers = [run.token_ids(index=index) for index in range(3)]
-    assert len({tuple(answer) for answer in answers}) == 3
+    assert forwards.decodes == [8] * 5
+    answers = [run.token_ids(index=index) for index in range(8)]
+    assert len({tuple(answer) for answer in answers}) == 8
     assert [delta.prefill_tokens for delta in run.deltas["r", 0]] == [len(PROMPTS[1])] + [0] * 5
-    assert all(d.prefill_tokens == 0 for index in (1, 2) for d in run.deltas["r", index])
+    assert all(d.prefill_tokens == 0 for index in range(1, 8) for d in run.deltas["r", index])
 
 
 def test_greedy_choices_equal_generate(engine: HFEngine, model: PreTrainedModel) -> None:
@@ -162,35 +171,59 @@ def test_choices_end_one_by_one(engine: HFEngine, monkeypatch: pytest.MonkeyPatc
     forwards = CountingRunner(engine, monkeypatch)
     stops = range(4, VOCAB_SIZE, 12)  # some choice meets one of them before another
     sampling: dict[str, Any] = {"temperature": 1.5, "seed": 3, "stop_token_ids": tuple(stops)}
-    run = Run(engine, request(PROMPTS[0], n=4, max_tokens=40, **sampling)).finish()
+    prompt = [77, 78, 79, 80]  # one that nobody has asked before
+    run = Run(engine, request(prompt, n=4, max_tokens=40, **sampling)).finish()
     lengths = sorted(len(run.token_ids(index=index)) for index in range(4))
     assert lengths[0] < lengths[-1]
     steps = range(1, lengths[-1])
     assert forwards.decodes == [sum(length > step for length in lengths) for step in steps]
 
 
-def test_a_request_waits_for_as_many_rows_as_it_has_choices(tiny_llama: Path) -> None:
-    engine = load(tiny_llama, max_batch_size=3)
-    run = Run(engine, request(PROMPTS[0], id="one", n=2), request(PROMPTS[1], id="two", n=2))
-    run.steps(5)
-    assert not run.deltas["two", 0]
-    run.finish()
-    assert run.token_ids("one") == Run(engine, request(PROMPTS[0], id="one")).finish().token_ids(
-        "one"
-    )
-    assert len(run.token_ids("two", 1)) == 12
+def test_more_choices_than_rows_come_one_after_another(
+    tiny_llama: Path, model: PreTrainedModel
+) -> None:
+    run = Run(load(tiny_llama, max_batch_size=3), request(PROMPTS[0], n=7)).finish()
+    expected = greedy_reference(model, PROMPTS[0], 12)
+    assert [run.token_ids(index=index) for index in range(7)] == [expected] * 7
 
 
 def test_newcomers_do_not_stop_running_rows(engine: HFEngine) -> None:
     run = Run(engine, request(PROMPTS[0], id="running", max_tokens=40)).steps(3)
     for number in range(6):
         run.add(request(PROMPTS[1], id=str(number), max_tokens=30))
-    for number in range(6):
-        before = len(run.token_ids("running"))
-        run.steps(2)
-        assert len(run.token_ids(str(number))) == 2
-        assert len(run.token_ids("running")) == before + 1
+    before = len(run.token_ids("running"))
+    run.steps(4)
+    assert len(run.token_ids("running")) == before + 4
+    assert all(run.token_ids(str(number)) for number in range(6))
     run.finish()
+
+
+def test_a_repeated_prompt_is_remembered(tiny_llama: Path, model: PreTrainedModel) -> None:
+    engine = load(tiny_llama)
+    prompt = list(range(4, 104))
+    first, second = (Run(engine, request(prompt)).finish() for _ in range(2))
+    assert first.deltas["r", 0][0].cached_tokens == 0
+    assert second.deltas["r", 0][0].cached_tokens == 99
+    assert first.token_ids() == second.token_ids() == greedy_reference(model, prompt, 12)
+
+
+def test_little_memory_is_shared_by_giving_way(tiny_llama: Path, model: PreTrainedModel) -> None:
+    engine = load(tiny_llama, cache_tokens=256)
+    items = [
+        request([*PROMPTS[1], number], id=str(number), max_tokens=100) for number in range(4, 10)
+    ]
+    run = Run(engine, *items).finish()
+    for item in items:
+        expected = greedy_reference(model, list(item.prompt_token_ids), 100)
+        assert run.token_ids(item.request_id) == expected
+
+
+def test_guessing_from_the_prompt_changes_nothing(tiny_llama: Path, model: PreTrainedModel) -> None:
+    engine = load(tiny_llama, prompt_lookup=4)
+    prompt = greedy_reference(model, PROMPTS[0], 40)
+    expected = greedy_reference(model, prompt, 60)
+    run = Run(engine, request(prompt, max_tokens=60)).finish()
+    assert run.token_ids() == expected
 
 
 # Seeds.

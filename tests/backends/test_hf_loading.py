@@ -206,7 +206,7 @@ def test_dtype_on_a_cpu(
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=stored)
     model.save_pretrained(folder)
     engine = load(folder, dtype=asked)
-    assert engine._runner.dtype == expected
+    assert engine._runner._model.dtype == expected
     assert len(Run(engine, request([5, 6, 7])).finish().token_ids()) == 12
 
 

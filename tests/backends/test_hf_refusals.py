@@ -18,7 +18,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from backends.hf import placement, probe
+from backends.hf import placement
+from backends.hf.native import probe
 from backends.hf.checkpoint import Checkpoint
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, refusal, request
 

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from backends.hf.engine import HFEngine
-from backends.hf.runner import ModelRunner
+from backends.hf.packed.runner import PackedRunner
 from enginebay import (
     ContextLengthExceededError,
     Delta,
@@ -40,8 +40,7 @@ def test_abort_in_mid_decode_frees_the_rows_at_once(
     run.add(request(PROMPTS[0], id="short"))
     run.steps(4)
     run.abort("long")
-    assert len(engine._rows) == len(engine._batch.lengths) == 1
-    assert engine._batch.cache.layers[0].keys.shape[-2] == engine._batch.width
+    assert [choice.request.request_id for choice in engine._scheduler.running] == ["short"]
     run.finish()
     assert run.token_ids("short") == greedy_reference(model, PROMPTS[0], 12)
 
@@ -58,19 +57,20 @@ def test_a_poison_prompt_fails_alone(
     engine: HFEngine, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(engine, request(PROMPTS[0], id="good")).steps(3)
-    prefill = ModelRunner.prefill
+    forward = PackedRunner.run
+    poison = [99, 98, 97]  # not remembered from another test
 
-    def fail(runner: ModelRunner, token_ids: Any) -> Any:
-        prefill(runner, token_ids)
-        raise torch.OutOfMemoryError("no memory left")
+    def fail(runner: PackedRunner, chunks: Any) -> Any:
+        logits = forward(runner, chunks)
+        if any(chunk.token_ids[:3] == poison[:3] for chunk in chunks):
+            raise torch.OutOfMemoryError("no memory left")
+        return logits
 
-    with monkeypatch.context() as patch:
-        patch.setattr(ModelRunner, "prefill", fail)
-        run.add(request(PROMPTS[1], id="poison", n=2))
-        run.steps(1)
+    monkeypatch.setattr(PackedRunner, "run", fail)
+    run.add(request(poison, id="poison", n=2))
+    run.finish()
     assert "no memory left" in run.errors["poison"].message
     assert not isinstance(run.errors["poison"], InvalidRequestError)
-    run.finish()
     assert run.token_ids("good") == greedy_reference(model, PROMPTS[0], 12)
 
 
@@ -95,7 +95,6 @@ def test_closing_frees_the_model(tiny_llama: Path) -> None:
         (request([VOCAB_SIZE]), "prompt", InvalidRequestError),
         (request([5, -1]), "prompt", InvalidRequestError),
         (request([5] * 256), "prompt", ContextLengthExceededError),
-        (request([5], n=17), "n", InvalidRequestError),
         (request([5], n=0), "n", InvalidRequestError),
         (request([5], max_tokens=0), "max_tokens", InvalidRequestError),
         (request([5], logit_bias={VOCAB_SIZE: 1.0}), "logit_bias", InvalidRequestError),
@@ -141,9 +140,9 @@ def test_half_a_surrogate_pair_is_refused(engine: HFEngine) -> None:
 def test_one_row_for_a_model_whose_rows_disturb_each_other(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("backends.hf.cache._stack", lambda upper, lower: 1 / 0)
-    engine = load(tiny_llama)
-    assert engine._limits.max_rows == 1
+    monkeypatch.setattr("backends.hf.native.cache._stack", lambda upper, lower: 1 / 0)
+    engine = load(tiny_llama, batching="padded")
+    assert engine._runner.memory.slots == 1
     assert "one request at a time" in caplog.text
     run = Run(engine, request(PROMPTS[0], id="a"), request(PROMPTS[1], id="b")).finish()
     assert len(run.token_ids("b")) == 12

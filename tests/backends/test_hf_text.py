@@ -16,25 +16,16 @@ def say(engine: HFEngine, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int
     """`say(token_ids)`: the model prefers these tokens, one after another, in every row."""
 
     def start(token_ids: list[int]) -> HFEngine:
-        def logits(step: int, rows: int) -> torch.Tensor:
-            scores = torch.zeros(rows, VOCAB_SIZE)
-            scores[:, token_ids[step % len(token_ids)]] = 10.0
-            return scores
+        run = engine._runner.run
 
-        runner = engine._runner
-        prefill, decode = runner.prefill, runner.decode
+        def say(chunks: Any) -> torch.Tensor:
+            logits = torch.zeros(len(run(chunks)), VOCAB_SIZE)
+            ends = [c.start + len(c.token_ids) for c in chunks if c.logits]
+            for row, end in enumerate(ends):
+                logits[row, token_ids[(end - len(PROMPTS[0])) % len(token_ids)]] = 10.0
+            return logits
 
-        def said_prefill(prompt: Any) -> Any:
-            return logits(0, 1), prefill(prompt)[1]
-
-        def said_decode(batch: Any, last: Any) -> Any:
-            said = batch.lengths[0] + 1 - len(PROMPTS[0])
-            rows = len(batch.lengths)
-            decode(batch, last)
-            return logits(said, rows)
-
-        monkeypatch.setattr(runner, "prefill", said_prefill)
-        monkeypatch.setattr(runner, "decode", said_decode)
+        monkeypatch.setattr(engine._runner, "run", say)
         return engine
 
     return start

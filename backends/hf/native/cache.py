@@ -6,6 +6,7 @@ hold the end of that only. Recurrent and convolution states are `[rows, ...]`, w
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from typing import Any
 
 import torch
@@ -22,10 +23,12 @@ def is_empty(cache: Cache) -> bool:
     )
 
 
-def repeat(cache: Cache, rows: int) -> None:
-    """Make a cache of one row hold it `rows` times."""
-    for layer in _layers(cache):
-        _replace(layer, lambda tensor: tensor.repeat_interleave(rows, dim=0))
+def pick(cache: Cache, row: int, crop: int) -> Cache:
+    """A cache of one row alone, without its first `crop` tokens, which are padding."""
+    picked = copy(cache)
+    picked.layers = [_copy(layer) for layer in _layers(cache)]
+    select(picked, torch.tensor([row]), crop)
+    return picked
 
 
 def append(cache: Cache, newcomers: Cache) -> None:
@@ -53,6 +56,15 @@ def select(cache: Cache, rows: Tensor, crop: int) -> None:
 def _layers(cache: Cache) -> list[Any]:
     # Any: what a layer holds depends on its class, and models bring classes of their own.
     return cache.layers
+
+
+def _copy(layer: Any) -> Any:
+    """A layer that can be changed without changing the one it is made of."""
+    copied = copy(layer)
+    for name in ("conv_states", "recurrent_states"):
+        if (states := getattr(layer, name, None)) is not None:
+            setattr(copied, name, dict(states))
+    return copied
 
 
 def _crop(layer: Any, tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""Runs the model: one prompt alone, or one token of every row of a batch."""
+"""Forward passes with transformers' caches: one prompt alone, or one token of every row."""
 
 import inspect
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 
-from backends.hf.cache import append, repeat, select
+from backends.hf.native.cache import append, pick, select
 
 
 class Batch:
@@ -29,15 +29,18 @@ class Batch:
         """Tokens of the longest row; the others are padded to it on the left."""
         return max(self.lengths, default=0)
 
-    def join(self, cache: Cache, length: int, rows: int) -> None:
-        """Add a prefilled prompt of `length` tokens, `rows` times."""
-        if rows > 1:
-            repeat(cache, rows)
+    def join(self, cache: Cache, length: int) -> None:
+        """Add the cache of a row of `length` tokens."""
         if self._cache is None:
             self._cache = cache
         else:
             append(self._cache, cache)
-        self.lengths += [length] * rows
+        self.lengths.append(length)
+
+    def copy(self, row: int) -> tuple[Cache, int]:
+        """A cache of this row alone, and its length."""
+        length = self.lengths[row]
+        return pick(self.cache, row, crop=self.width - length), length
 
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all rows but these, and with them the padding that nobody needs any more."""
@@ -51,7 +54,7 @@ class Batch:
             select(self._cache, torch.tensor(rows), crop=old_width - self.width)
 
 
-class ModelRunner:
+class Forward:
     """A loaded model. Logits come as float32 `[rows, vocabulary]`, on the model's device."""
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -67,12 +70,20 @@ class ModelRunner:
         self._recurrent = "cache_params" in parameters
 
     @torch.inference_mode()
-    def prefill(self, token_ids: Sequence[int]) -> tuple[Tensor, Cache]:
-        """Logits after a prompt, and the cache of its one row."""
-        cache = DynamicCache(config=self._model.config)
+    def prefill(
+        self, token_ids: Sequence[int], cache: Cache | None = None, start: int = 0
+    ) -> tuple[Tensor, Cache]:
+        """Logits after a prompt or its next chunk, and the cache of its one row.
+
+        `cache` holds the `start` tokens before the chunk; it is changed.
+        """
+        if cache is None:
+            cache = DynamicCache(config=self._model.config)
         ids = torch.tensor([token_ids], device=self._device)
-        positions = torch.arange(len(token_ids), device=self._device)[None]
-        return self._forward(ids, torch.ones_like(ids), positions, cache), cache
+        end = start + len(token_ids)
+        positions = torch.arange(start, end, device=self._device)[None]
+        mask = torch.ones((1, end), dtype=torch.long, device=self._device)
+        return self._forward(ids, mask, positions, cache), cache
 
     @torch.inference_mode()
     def decode(self, batch: Batch, token_ids: Sequence[int]) -> Tensor:

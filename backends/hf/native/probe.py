@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from backends.hf.cache import is_empty
-from backends.hf.runner import Batch, ModelRunner
+from backends.hf.native.cache import is_empty
+from backends.hf.native.forward import Batch, Forward
 
 logger = logging.getLogger(__name__)
 
@@ -40,29 +40,29 @@ class Ability(IntEnum):
 
 
 @torch.inference_mode()
-def probe(runner: ModelRunner, token_ids: Sequence[int]) -> Ability:
+def probe(forward: Forward, token_ids: Sequence[int]) -> Ability:
     """Run `TOKENS` tokens of ordinary text through the model in ways that should agree."""
 
     def distance(logits: Tensor, length: int) -> float:
-        expected = runner.prefill(token_ids[:length])[0][0]
+        expected = forward.prefill(token_ids[:length])[0][0]
         return ((logits - expected).abs().max() / expected.std()).item()
 
     batch = Batch()
-    batch.join(_prefilled(runner, token_ids[:_SHORT]), _SHORT, rows=1)
+    batch.join(_prefilled(forward, token_ids[:_SHORT]), _SHORT)
     if is_empty(batch.cache):  # the model keeps its memory elsewhere
         return Ability.NONE
     alone = [
-        distance(runner.decode(batch, [token_ids[length]])[0], length + 1)
+        distance(forward.decode(batch, [token_ids[length]])[0], length + 1)
         for length in (_SHORT, _SHORT + 1)
     ]
-    tolerance = _TOLERANCE.get(runner.dtype, _TOLERANCE_OF_HALF)
+    tolerance = _TOLERANCE.get(forward.dtype, _TOLERANCE_OF_HALF)
     if not all(d < tolerance for d in alone):  # not `any(d >= ...)`: a NaN is no agreement
         return Ability.NONE
     try:
-        batch.join(_prefilled(runner, token_ids[:_LONG]), _LONG, rows=1)
-        short, long = runner.decode(batch, [token_ids[_SHORT + 2], token_ids[_LONG]])
+        batch.join(_prefilled(forward, token_ids[:_LONG]), _LONG)
+        short, long = forward.decode(batch, [token_ids[_SHORT + 2], token_ids[_LONG]])
         batch.keep([0])
-        left = runner.decode(batch, [token_ids[_SHORT + 3]])[0]
+        left = forward.decode(batch, [token_ids[_SHORT + 3]])[0]
     except Exception:
         logger.debug("the model cannot run a batch", exc_info=True)
         return Ability.ONE_ROW
@@ -71,5 +71,5 @@ def probe(runner: ModelRunner, token_ids: Sequence[int]) -> Ability:
     return Ability.BATCH if all(d < tolerance for d in together) else Ability.ONE_ROW
 
 
-def _prefilled(runner: ModelRunner, token_ids: Sequence[int]) -> Cache:
-    return runner.prefill(token_ids)[1]
+def _prefilled(forward: Forward, token_ids: Sequence[int]) -> Cache:
+    return forward.prefill(token_ids)[1]

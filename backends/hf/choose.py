@@ -1,0 +1,113 @@
+"""How a model can share forward passes between requests, found by trying it."""
+
+import logging
+import sys
+from collections.abc import Sequence
+
+from transformers import PreTrainedModel
+
+from backends.hf.checkpoint import Checkpoint
+from backends.hf.lora import Adapters
+from backends.hf.native import probe as native
+from backends.hf.native.forward import Forward
+from backends.hf.native.runner import NativeRunner
+from backends.hf.options import HFOptions
+from backends.hf.packed import probe as packed
+from backends.hf.packed.memory import bytes_per_token
+from backends.hf.packed.runner import PackedRunner
+from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from backends.hf.sizing import memory_sizes
+
+logger = logging.getLogger(__name__)
+
+
+def choose_runner(
+    model: PreTrainedModel,
+    checkpoint: Checkpoint,
+    options: HFOptions,
+    vocabulary: Vocabulary,
+    token_ids: Sequence[int],
+    *,
+    context_length: int,
+    adapters: Adapters | None,
+) -> SamplingRunner:
+    """The best runner whose logits are those of the model: packed, padded rows, or one row.
+
+    `token_ids` is ordinary text to try it with. A `BackendUnavailableError` when none is right, or
+    when the one that the options name is not.
+    """
+    model.train(False)
+    verdict = _probe_packed(model, options, token_ids)
+    if verdict.layers:
+        per_token = bytes_per_token(verdict.layers.values())
+        device = next(iter(verdict.layers.values())).device
+        sizes = memory_sizes(
+            checkpoint,
+            options,
+            context_length=context_length,
+            bytes_per_token=per_token,
+            device=device,
+            lazy=sys.platform == "linux" and device.type == "cpu",
+        )
+        logger.info(
+            "%s: packed forward passes (logits agree within %.1g standard deviations); keys and "
+            "values of %d tokens, %.2f GiB",
+            checkpoint.path,
+            verdict.distance,
+            sizes.tokens,
+            sizes.tokens * per_token / 2**30,
+        )
+        return PackedRunner(
+            model,
+            verdict.layers,
+            vocabulary,
+            slots=sizes.slots,
+            capacity=sizes.capacity,
+            tokens=sizes.tokens,
+            adapters=adapters,
+        )
+    if options.batching == "packed":
+        raise checkpoint.unavailable(f"batching: packed does not work for it: {verdict.reason}")
+    rows = _rows(model, checkpoint, options, token_ids)
+    how = f"padded batches of {rows} choices" if rows > 1 else "one choice at a time"
+    logger.info("%s: %s, not packed, because %s", checkpoint.path, how, verdict.reason)
+    return NativeRunner(
+        Forward(model), vocabulary, slots=rows, tokens=rows * context_length, adapters=adapters
+    )
+
+
+def _probe_packed(
+    model: PreTrainedModel, options: HFOptions, token_ids: Sequence[int]
+) -> packed.Verdict:
+    if options.batching not in ("auto", "packed"):
+        return packed.Verdict(reason=f"the options say batching: {options.batching}")
+    if options.attn_implementation:
+        return packed.Verdict(
+            reason=f"the options say attn_implementation: {options.attn_implementation}"
+        )
+    return packed.probe(model, token_ids[: packed.TOKENS])
+
+
+def _rows(
+    model: PreTrainedModel, checkpoint: Checkpoint, options: HFOptions, token_ids: Sequence[int]
+) -> int:
+    forward = Forward(model)
+    try:
+        ability = native.probe(forward, token_ids[: native.TOKENS])
+    except Exception as error:
+        raise checkpoint.unavailable(
+            f"the model fails to run: {type(error).__name__}: {error}"
+        ) from error
+    if ability == native.Ability.NONE:
+        raise checkpoint.unavailable(
+            f"{checkpoint.architecture} in {forward.dtype} does not continue a text from its "
+            "cache as it should: it is not a causal language model, or needs another dtype"
+        )
+    single = options.batching == "single" or options.max_batch_size == 1
+    if ability == native.Ability.ONE_ROW and not single:
+        logger.warning(
+            "%s: rows of different lengths disturb each other in this architecture, "
+            "so it answers one request at a time",
+            checkpoint.path,
+        )
+    return 1 if single or ability == native.Ability.ONE_ROW else options.max_batch_size
