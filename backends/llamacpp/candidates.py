@@ -1,0 +1,58 @@
+"""Tokens and logits in the form native samplers work on."""
+
+import ctypes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.llamacpp import sampler_calls as calls
+from backends.llamacpp.library import llama
+
+Row = NDArray[np.float32]
+
+_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+
+
+class Candidates:
+    """Room for up to `size` tokens. Tokens whose logit is minus infinity are none of them."""
+
+    def __init__(self, size: int) -> None:
+        self._data = np.zeros(size, _TOKEN_DATA)
+        pointer = ctypes.POINTER(llama.llama_token_data)
+        self._start = ctypes.cast(self._data.ctypes.data, pointer)
+        self._array = llama.llama_token_data_array()
+        self._address = ctypes.addressof(self._array)
+
+    def choose(self, sampler: int, logits: Row) -> int:
+        """The token that the native sampler at this address selects; one logit must be finite."""
+        self._fill(np.flatnonzero(logits > -np.inf), logits)
+        calls.apply(sampler, self._address)
+        # The sampler may have reordered the candidates, or moved their beginning.
+        token: int = self._array.data[self._array.selected].id
+        return token
+
+    def mask(self, sampler: int, logits: Row) -> Row:
+        """`logits` with minus infinity for what the native sampler at this address forbids."""
+        token_ids = np.flatnonzero(logits > -np.inf)
+        self._fill(token_ids, logits)
+        calls.apply(sampler, self._address)
+        masked = np.full_like(logits, -np.inf)
+        masked[token_ids] = self._data["logit"][: len(token_ids)]
+        return masked
+
+    def allows(self, sampler: int, token_id: int) -> bool:
+        """Whether the native sampler at this address leaves a token its logit."""
+        self._data["id"][0], self._data["logit"][0] = token_id, 0
+        self._begin(1)
+        calls.apply(sampler, self._address)
+        return bool(self._data["logit"][0] == 0)
+
+    def _fill(self, token_ids: NDArray[np.intp], logits: Row) -> None:
+        count = len(token_ids)
+        self._data["id"][:count] = token_ids
+        self._data["logit"][:count] = logits[token_ids]
+        self._begin(count)
+
+    def _begin(self, count: int) -> None:
+        array = self._array
+        array.data, array.size, array.selected, array.sorted = self._start, count, -1, False
