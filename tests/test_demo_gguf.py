@@ -3,7 +3,6 @@
 `python -m demo.verify_gguf` compares tokens, logits and texts through llama.cpp itself.
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -64,7 +63,6 @@ def test_tokenizer_and_template_come_along(converted: Path) -> None:
     assert fields["llama.context_length"].contents() == CONFIG["max_position_embeddings"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is None, reason="needs llama-cpp-python")
 def test_llama_cpp_agrees_with_transformers(converted: Path) -> None:
     command = [sys.executable, "-m", "demo.verify_gguf", str(DEMO_MODEL), str(converted)]
     subprocess.run(command, check=True, cwd=REPOSITORY)

@@ -15,6 +15,7 @@ from enginebay import BackendSettings, BackendUnavailableError
 from tests.backends.gguf_models import CONTEXT, VOCAB_SIZE, write_adapter, write_llama
 from tests.backends.llamacpp import load, refusal, request
 from tests.run import Run
+from tests.support import REPOSITORY
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
@@ -117,7 +118,10 @@ def test_options_that_make_no_sense() -> None:
 
 
 def test_every_option_is_described() -> None:
-    assert all(field.description for field in LlamaCppOptions.model_fields.values())
+    page = (REPOSITORY / "docs" / "llamacpp.md").read_text(encoding="utf-8")
+    for name, field in LlamaCppOptions.model_fields.items():
+        assert field.description
+        assert f"`{name}" in page or f"  {name}:" in page, name
 
 
 def test_gpu_layers_need_a_build_for_a_gpu(shared: Path) -> None:
