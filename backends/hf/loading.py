@@ -18,12 +18,14 @@ from transformers import (
 
 from backends.batching.drafts import PromptLookup
 from backends.batching.scheduler import BatchLimits
+from backends.hf import placement
 from backends.hf.checkpoint import Checkpoint
 from backends.hf.choose import choose_runner
 from backends.hf.engine import HFEngine
 from backends.hf.info import eos_token_ids, model_info
 from backends.hf.lora import Adapters
 from backends.hf.options import HFOptions
+from backends.hf.packed.prepack import prepack
 from backends.hf.placement import check_memory, choose_device, choose_dtype
 from backends.hf.progress import weights_progress
 from backends.hf.sampling_runner import Vocabulary
@@ -54,6 +56,8 @@ def load_engine(settings: BackendSettings) -> HFEngine:
     ends = eos_token_ids(
         (getattr(model, "generation_config", None), model.config, text_config), tokenizer
     )
+    if options.prepack:
+        _prepack(model)
     adapters = _load_adapters(model, options, checkpoint.path)
     info = model_info(checkpoint, options, text_config, tokenizer)
     token_ids = tokenizer.encode(_PROBE_TEXT * 8, add_special_tokens=True)
@@ -156,6 +160,17 @@ def _load_model(
             "download it again, or choose a model made for text generation"
         )
     return model
+
+
+def _prepack(model: PreTrainedModel) -> None:
+    """Where it pays; in float32 the weights are kept twice, for which there must be room."""
+    free = placement.free_memory(torch.device("cpu"))
+    doubled = model.dtype == torch.float32 and model.device.type == "cpu"
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    if doubled and free is not None and 2 * weights > free:
+        return
+    if layers := prepack(model):
+        logger.info("%d layers are prepacked for this processor", layers)
 
 
 def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> Adapters | None:
