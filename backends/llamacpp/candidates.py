@@ -23,9 +23,17 @@ class Candidates:
         self._array = llama.llama_token_data_array()
         self._address = ctypes.addressof(self._array)
 
-    def choose(self, sampler: int, logits: Row) -> int:
-        """The token that the native sampler at this address selects; one logit must be finite."""
-        self._fill(np.flatnonzero(logits > -np.inf), logits)
+    def choose(self, sampler: int, logits: Row, *, best_first: bool) -> int:
+        """The token that the native sampler at this address selects; one logit must be finite.
+
+        `best_first` for samplers that want all tokens in this order: numpy sorts much faster.
+        """
+        if best_first:
+            token_ids = np.argsort(-logits)[: np.count_nonzero(logits > -np.inf)]
+        else:
+            token_ids = np.flatnonzero(logits > -np.inf)
+        self._fill(token_ids, logits)
+        self._array.sorted = best_first
         calls.apply(sampler, self._address)
         # The sampler may have reordered the candidates, or moved their beginning.
         token: int = self._array.data[self._array.selected].id

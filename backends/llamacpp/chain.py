@@ -32,6 +32,7 @@ class Chain:
         random: Random,
     ) -> None:
         self._vocabulary = vocabulary
+        self._wants_order = _wants_order(params)
         samplers = list(_samplers(vocabulary, params, prompt_token_ids, random))
         settings = llama.llama_sampler_chain_default_params()
         settings.no_perf = True
@@ -46,7 +47,8 @@ class Chain:
 
     def choose(self, logits: Row) -> int:
         """A token. The highest logit must be 0."""
-        return self._vocabulary.candidates.choose(self._chain, logits)
+        candidates = self._vocabulary.candidates
+        return candidates.choose(self._chain, logits, best_first=self._wants_order)
 
     def accept(self, token_id: int) -> None:
         """Note a token of the completion."""
@@ -74,6 +76,16 @@ def needs_chain(params: SamplingParams) -> bool:
         or params.adaptive_target >= 0
         or (params.temperature_last and params.temperature != 1)
     )
+
+
+def _wants_order(params: SamplingParams) -> bool:
+    """Whether a sampler will sort all tokens, not just those that others have left."""
+    if params.dry_multiplier or params.temperature <= 0:
+        return False
+    if params.mirostat or (params.dynatemp_range and not params.temperature_last):
+        return True
+    xtc_of_all = params.xtc_probability and not params.min_p
+    return bool(not params.top_k and (params.typical_p < 1 or params.top_p < 1 or xtc_of_all))
 
 
 def _samplers(

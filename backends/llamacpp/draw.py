@@ -11,8 +11,8 @@ from backends.llamacpp.candidates import Row
 from enginebay import SamplingParams
 
 LOWEST_TEMPERATURE = 1e-6
-_TINY = np.finfo(np.float32).tiny
 _FLOORS = (1e-2, 1e-4, 0.0)
+_BLOCK = 1024
 
 
 def draw(logits: Row, params: SamplingParams, uniform: float) -> int:
@@ -21,20 +21,34 @@ def draw(logits: Row, params: SamplingParams, uniform: float) -> int:
     By the inverse of the distribution function over tokens in the order of their ids.
     """
     weights = np.exp(logits / np.float32(max(params.temperature, LOWEST_TEMPERATURE)))
-    token_ids = np.flatnonzero(weights >= _lowest_weight(weights, params))
-    cumulative = np.cumsum(weights[token_ids], dtype=np.float64)
-    place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-    return int(token_ids[min(place, len(token_ids) - 1)])
+    lowest = _lowest_weight(weights, params)
+    if not lowest:
+        return _place(weights, uniform)
+    token_ids = np.flatnonzero(weights >= lowest)
+    return int(token_ids[_place(weights[token_ids], uniform)])
+
+
+def _place(weights: Row, uniform: float) -> int:
+    """Where the sum of weights first exceeds this part of the whole; in blocks, for speed."""
+    blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK), dtype=np.float64)
+    sums = np.cumsum(blocks)
+    target = uniform * sums[-1]
+    block = min(int(np.searchsorted(sums, target, side="right")), np.flatnonzero(blocks)[-1])
+    inside = weights[block * _BLOCK : (block + 1) * _BLOCK]
+    before = sums[block] - blocks[block]
+    place = np.searchsorted(np.cumsum(inside, dtype=np.float64), target - before, side="right")
+    return int(block * _BLOCK + min(place, np.flatnonzero(inside)[-1]))
 
 
 def _lowest_weight(weights: Row, params: SamplingParams) -> float:
-    """The weight of the least likely token that can be drawn; the likeliest one has 1."""
-    lowest = float(_TINY)
+    """The weight of the least likely token that can be drawn, 0 for any; the likeliest has 1."""
+    lowest = 0.0
     if 0 < params.top_k < len(weights):
         kth = len(weights) - params.top_k
-        lowest = max(lowest, float(np.partition(weights, kth)[kth]))
+        lowest = float(np.partition(weights, kth)[kth])
     if params.top_p < 1:
-        lowest = max(lowest, _last_of_top_p(weights[weights >= lowest], params.top_p))
+        kept = weights[weights >= lowest] if lowest else weights
+        lowest = max(lowest, _last_of_top_p(kept, params.top_p))
     return max(lowest, params.min_p)
 
 

@@ -42,7 +42,8 @@ class Vocabulary:
 
         Preparing one goes through the whole vocabulary, so the last few are kept to be cloned.
         """
-        return calls.clone(self._dry(multiplier, base, allowed_length, last_n, *breakers).address)
+        prepared = self._dry(multiplier, base, allowed_length, last_n, *breakers)
+        return int(calls.clone(prepared.address))
 
     def _prepare_dry(
         self, multiplier: float, base: float, allowed_length: int, last_n: int, *breakers: str

@@ -12,6 +12,7 @@ import pytest
 
 from backends.llamacpp.candidates import Row
 from backends.llamacpp.chain import Chain, needs_chain
+from backends.llamacpp.draw import draw
 from backends.llamacpp.library import llama
 from backends.llamacpp.samplers import NativeSampler
 from backends.llamacpp.vocabulary import Vocabulary
@@ -515,6 +516,15 @@ EVERYTHING: list[dict[str, Any]] = [
     {"temperature_last": True, "temperature": 50.0, "top_k": 2**40, "min_p": 1.0},
     {"repetition_penalty": 10.0, "penalty_last_n": 2**40, "dry_penalty_last_n": 2**40},
 ]
+
+
+def test_a_token_without_weight_is_never_drawn() -> None:
+    """Not at the ends of the scale, nor between the blocks that weights are summed in."""
+    logits = np.full(5000, -np.inf, np.float32)
+    logits[[1024, 4095]] = 0.0
+    numbers = (0.0, 0.4999, 0.5, 1 - 2**-53)
+    drawn = [draw(logits, SamplingParams(), number) for number in numbers]
+    assert drawn == [1024, 1024, 4095, 4095]
 
 
 @pytest.mark.parametrize("params", EVERYTHING, ids=str)
