@@ -1,0 +1,238 @@
+"""Enginebay and its peers under the same load: installs all of them, measures, prints tables.
+
+    python3 start.py run benchmarks/peers.py
+    python3 start.py run benchmarks/peers.py --engines llamacpp --model demo --streams 1,16
+
+Servers of one engine run side by side, all but the measured one stopped by a signal, and take turns
+in every round, so that what else the machine does concerns all alike. benchmarks/README.md explains
+each number.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import environments, models, report, scenarios
+from benchmarks.load import burst
+from benchmarks.prompts import Prompts
+from benchmarks.servers import PEERS, Peer, Server, Settings, running
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asks for."""
+
+    model: models.Model
+    peers: list[Peer]
+    streams: list[int]
+    rounds: int
+    requests: int
+    prompt_tokens: int
+    tokens: int
+    threads: int
+    limits: bool
+    scenarios: bool
+
+    @property
+    def settings(self) -> Settings:
+        """What the servers are started with to be put under load."""
+        context = -(-(self.prompt_tokens + self.tokens + 16) // 256) * 256
+        return Settings(self.model, self.threads, max(self.streams), context)
+
+
+@dataclass(slots=True)
+class Measured:
+    """The results of one engine; lists have a value for each round."""
+
+    bursts: dict[str, list[report.Json]] = field(default_factory=dict)
+    limits: dict[str, list[report.Json]] = field(default_factory=dict)
+    scenarios: dict[str, dict[str, list[report.Json]]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def failing(self, name: str) -> Iterator[None]:
+        """Note what a server fails with and go on without it."""
+        try:
+            yield
+        except (OSError, RuntimeError, TimeoutError, EOFError, ExceptionGroup) as error:
+            group = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+            self.errors[name] = "; ".join(str(e) or type(e).__name__ for e in group)[:2000]
+            print(f"{name} failed: {self.errors[name]}", flush=True)
+
+
+async def measure_load(plan: Plan, peers: list[Peer], measured: Measured) -> None:
+    """Bursts of all servers in turn, then the limit, in every round."""
+    prompts = Prompts(plan.model.folder)
+    with contextlib.ExitStack() as stack:
+        servers: list[Server] = []
+        for peer in peers:
+            with measured.failing(peer.name):
+                server = stack.enter_context(running(peer, plan.settings))
+                servers.append(server)
+                await burst(server, 2, prompts.make(2, plan.prompt_tokens, "warm-up"), 8)
+                server.pause()
+        for number in range(plan.rounds):
+            for streams in plan.streams:
+                amount = max(streams, plan.requests)
+                seed = f"round {number} streams {streams}"
+                texts = prompts.make(amount, plan.prompt_tokens, seed)
+                turn = number % len(servers)
+                for server in [*servers[turn:], *servers[:turn]]:
+                    name = server.peer.name
+                    if name in measured.errors:
+                        continue
+                    server.resume()
+                    with measured.failing(name):
+                        seen = (await burst(server, streams, texts, plan.tokens)).summary()
+                        measured.bursts.setdefault(name, []).append(seen)
+                        show(number, name, seen)
+                    server.pause()
+                if plan.limits:
+                    with measured.failing("the limit"):
+                        name, speed = limit(plan, peers[0].engine, streams)
+                        measured.limits.setdefault(name, []).append(speed)
+                        show(number, name, speed)
+
+
+def limit(plan: Plan, engine: str, streams: int) -> tuple[str, report.Json]:
+    """What the hardware could do, measured in a process of its own."""
+    script = str(Path(__file__).with_name("limits.py"))
+    if engine == "hf":
+        name = "limit: Linear layers alone"
+        python, arguments = environments.enginebay("hf"), ["gemm", str(plan.model.folder)]
+    else:
+        name = "limit: bare llama_decode"
+        python, arguments = environments.llama_cpp_python(), ["decode", str(plan.model.gguf)]
+    amounts = {
+        "--streams": streams,
+        "--prompt-tokens": plan.prompt_tokens,
+        "--tokens": plan.tokens,
+        "--threads": plan.threads,
+        "--dtype": plan.model.dtype,
+    }
+    flags = [str(part) for pair in amounts.items() for part in pair]
+    command = [str(python), script, *arguments, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    speed: report.Json = json.loads(done.stdout.splitlines()[-1])
+    return name, {"streams": streams, **speed}
+
+
+async def measure_scenarios(plan: Plan, peers: list[Peer], measured: Measured) -> None:
+    """The scenarios, one server after the other."""
+    settings = scenarios.settings(plan.settings)
+    prompts = Prompts(plan.model.folder)
+    for peer in peers:
+        seen: dict[str, list[report.Json]] = {"repeated_prompt": [], "long_prompt": []}
+        with measured.failing(peer.name), running(peer, settings) as server:
+            await burst(server, 2, prompts.make(2, 64, "warm-up"), 8)
+            for number in range(plan.rounds):
+                seed = f"round {number}"
+                again = await scenarios.repeated_prompt(server, prompts, seed)
+                seen["repeated_prompt"].append(again)
+                print(peer.name, again, flush=True)
+                if peer.batches:
+                    context = settings.context
+                    stalled = await scenarios.long_prompt(server, prompts, seed, context)
+                    seen["long_prompt"].append(stalled)
+                    print(peer.name, stalled, flush=True)
+            measured.scenarios[peer.name] = seen
+
+
+def show(number: int, name: str, seen: report.Json) -> None:
+    """One line about a measurement that has just been made."""
+    speed = f"{seen['tokens_per_second']:9.1f} tokens/s"
+    cpu = f"{seen['tokens_per_cpu_second']:9.1f} tokens/CPU-s"
+    note = "" if seen.get("exact", True) else "  (answers ended early, counted by their pieces)"
+    print(
+        f"round {number + 1} {seen['streams']:3} streams {name:>26} {speed} {cpu}{note}", flush=True
+    )
+
+
+def read_plan() -> tuple[Plan, Path]:
+    """The command line, and the file to write to."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--engines", default="hf,llamacpp", help="which groups of servers")
+    parser.add_argument("--peers", help=f"only these of: {', '.join(PEERS)}")
+    parser.add_argument("--model", default="100m", help="demo, 100m or a folder")
+    parser.add_argument("--gguf", type=Path, help="the folder's model as GGUF; else converted")
+    parser.add_argument("--dtype", help="of hf; default bfloat16 if the CPU has it, else float32")
+    parser.add_argument("--streams", default="1,4,16,64", help="requests at a time")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=4, help="at least so many a burst")
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64, help="of each answer")
+    parser.add_argument("--threads", type=int, default=report.usable_cores())
+    parser.add_argument("--no-limits", action="store_true", help="leave out the raw limits")
+    parser.add_argument("--no-scenarios", action="store_true", help="leave out the scenarios")
+    parser.add_argument("--output", type=Path, help="default benchmarks/results/MODEL.json")
+    args = parser.parse_args()
+    dtype = args.dtype or ("bfloat16" if report.has_bfloat16() else "float32")
+    engines = args.engines.split(",")
+    names = (
+        args.peers.split(",")
+        if args.peers
+        else [n for n, p in PEERS.items() if p.engine in engines]
+    )
+    if unknown := set(names).difference(PEERS):
+        parser.error(f"unknown peers {', '.join(unknown)}; there are {', '.join(PEERS)}")
+    plan = Plan(
+        models.find(args.model, dtype, args.gguf),
+        [PEERS[name] for name in names],
+        [int(number) for number in args.streams.split(",")],
+        args.rounds,
+        args.requests,
+        args.prompt_tokens,
+        args.tokens,
+        args.threads,
+        not args.no_limits,
+        not args.no_scenarios,
+    )
+    results = environments.ROOT / "benchmarks" / "results"
+    return plan, args.output or results / f"{plan.model.name}.json"
+
+
+async def main() -> None:
+    """Command line entry."""
+    plan, file = read_plan()
+    versions = {peer.name: peer.versions() for peer in plan.peers}
+    if any(peer.engine == "llamacpp" for peer in plan.peers):
+        models.ensure_gguf(plan.model)
+    results: report.Json = {
+        **report.machine(),
+        "model": plan.model.name,
+        "dtype": plan.model.dtype,
+        "threads": plan.threads,
+        "prompt_tokens": plan.prompt_tokens,
+        "tokens": plan.tokens,
+        "rounds": plan.rounds,
+        "versions": versions,
+        "engines": {},
+    }
+    for engine in dict.fromkeys(peer.engine for peer in plan.peers):
+        peers = [peer for peer in plan.peers if peer.engine == engine]
+        measured = Measured()
+        await measure_load(plan, peers, measured)
+        if plan.scenarios:
+            await measure_scenarios(plan, peers, measured)
+        results["engines"][engine] = {
+            "bursts": measured.bursts,
+            "limits": measured.limits,
+            "scenarios": measured.scenarios,
+            "errors": measured.errors,
+        }
+        report.write(results, file)
+    print(report.tables(results))
+    print(f"\nWritten to {file}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
