@@ -120,12 +120,17 @@ class Adapters:
         if unknown := [name for name in chosen if name not in self._names]:
             raise KeyError(unknown[0])
         self._plan.length = len(adapters)
-        self._plan.tokens = {
-            name: torch.tensor([i for i, other in enumerate(adapters) if other == name])
-            for name in chosen
-        }
         if len(set(adapters)) == 1:
             self._plan.tokens = dict.fromkeys(chosen)
+        else:
+            # Weights offloaded to disk are on "meta"; nothing can be computed there.
+            device = self._model.device if self._model.device.type != "meta" else None
+            self._plan.tokens = {
+                name: torch.tensor(
+                    [i for i, other in enumerate(adapters) if other == name], device=device
+                )
+                for name in chosen
+            }
         try:
             yield
         finally:
