@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from copy import copy
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -33,6 +34,7 @@ class LoadedModel:
     def __init__(self, config: ModelConfig) -> None:
         self.config = config
         self.name = config.name
+        self.adapter: str | None = None
         self.created = int(time.time())
         self._state: State = "loading"
         self.stage = "waiting"
@@ -93,6 +95,17 @@ class LoadedModel:
                 param="model",
             )
         return self._template
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """LoRA adapters, which clients may send as `model`; none until the model is loaded."""
+        return self._info.adapters if self._info else ()
+
+    def adapted(self, adapter: str) -> "LoadedModel":
+        """The same model as one of its adapters makes it, as it is now."""
+        model = copy(self)
+        model.name = model.adapter = adapter
+        return model
 
     def require_ready(self) -> None:
         """Raise `BackendUnavailableError` unless the model can answer."""
@@ -220,9 +233,12 @@ class Models:
         return model
 
     def find(self, name: str) -> LoadedModel:
-        """The model of that name, in whatever state. Raises `ModelNotFoundError`."""
+        """The model, or adapter of a model, of that name, in whatever state. Raises `ModelNotFoundError`."""
         model = self._models.get(name)
         if model is None:
+            for base in self.all():
+                if name in base.adapters:
+                    return base.adapted(name)
             raise ModelNotFoundError(
                 f"the model {name!r} does not exist; available: {', '.join(self._models)}",
                 param="model",

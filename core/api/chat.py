@@ -30,7 +30,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests([token_ids], body, sampling, id),
+        generation_requests([token_ids], body, model, sampling, id),
         _new_collector(model, prompt, parse_tools=bool(body.offered_tools)),
     )
     composer = ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs)

@@ -33,7 +33,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests(prompts, body, sampling, id),
+        generation_requests(prompts, body, model, sampling, id),
         Collector,
     )
     composer = TextComposer(id, model.name, generation.choices, logprobs=body.logprobs)

@@ -11,8 +11,10 @@ router = APIRouter(tags=["models"])
 @router.head("/models", include_in_schema=False)
 @router.get("/models")
 async def list_models(http: Request) -> ModelList:
-    """Every configured model, loaded or not."""
-    return ModelList(data=[_card(model) for model in http.app.state.models.all()])
+    """Every configured model, loaded or not, and the adapters of those that are."""
+    models: list[LoadedModel] = http.app.state.models.all()
+    adapted = [model.adapted(name) for model in models for name in model.adapters]
+    return ModelList(data=[_card(model) for model in (*models, *adapted)])
 
 
 @router.get("/models/{model_id:path}")  # ids may hold slashes
@@ -28,4 +30,5 @@ def _card(model: LoadedModel) -> ModelCard:
         backend=model.config.backend,
         state=model.state,
         context_length=model.context_length,
+        parent=model.config.name if model.adapter else None,
     )

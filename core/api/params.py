@@ -29,7 +29,11 @@ def request_id(http: Request) -> str:
 
 
 def generation_requests(
-    prompts: Sequence[Sequence[int]], body: GenerationBody, sampling: SamplingParams, id: str
+    prompts: Sequence[Sequence[int]],
+    body: GenerationBody,
+    model: LoadedModel,
+    sampling: SamplingParams,
+    id: str,
 ) -> list[GenerationRequest]:
     """One engine request a prompt. Its id is unique even when clients reuse theirs."""
     return [
@@ -38,6 +42,9 @@ def generation_requests(
             prompt_token_ids=tuple(prompt),
             sampling=sampling,
             n=body.n,
+            adapter=model.adapter,
+            priority=body.priority,
+            cache_salt=body.cache_salt,
         )
         for position, prompt in enumerate(prompts)
     ]

@@ -88,6 +88,8 @@ class GenerationBody(BaseModel):
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1
     user: str | None = None
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
+    cache_salt: Annotated[str, Field(max_length=1000)] | None = None
 
     max_tokens: Annotated[
         Annotated[int, Field(ge=1)] | None, BeforeValidator(_minus_one_is_none)

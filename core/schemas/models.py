@@ -6,7 +6,10 @@ from pydantic import BaseModel
 
 
 class ModelCard(BaseModel):
-    """One served model. `context_length` is None until the model is loaded."""
+    """One served model, or adapter of the model `parent`.
+
+    `context_length` is None until the model is loaded.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -15,6 +18,7 @@ class ModelCard(BaseModel):
     backend: str
     state: Literal["loading", "ready", "failed"]
     context_length: int | None = None
+    parent: str | None = None
 
 
 class ModelList(BaseModel):
