@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from backends.llamacpp.adapters import Adapter
 from backends.llamacpp.batch import Batch
+from backends.llamacpp.cpu import physical_cores
 from backends.llamacpp.files import unavailable
 from backends.llamacpp.library import (
     address,
@@ -24,7 +25,6 @@ from backends.llamacpp.library import (
 from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.threads import physical_cores
 
 Rows = NDArray[np.float32]
 

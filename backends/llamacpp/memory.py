@@ -14,6 +14,8 @@ _SHARE_OF_FREE_MEMORY = 0.5
 _TOKENS_A_SEQUENCE = 4096
 _PADDING = 256
 _UNTOLD_CONTEXT = 4096
+_NO_LIMIT = 2**31
+_GPU_TYPES = (1, 2)  # GGML_BACKEND_DEVICE_TYPE_GPU, _IGPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,7 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
     """
     wanted = _context_length(model, options)
     token_bytes = model.cache_bytes_per_token(options.cache_type_k, options.cache_type_v)
-    free = free_memory(gpu=gpu)
-    affordable = int(free * _SHARE_OF_FREE_MEMORY / token_bytes) if free and token_bytes else 2**31
+    affordable = _affordable_tokens(model, options, token_bytes, gpu=gpu)
     rows = options.max_batch_size
     unified = options.kv_unified
     if unified is None:
@@ -68,6 +69,17 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
         context_length=length,
         bytes=int(_padded(tokens) * token_bytes),
     )
+
+
+def _affordable_tokens(
+    model: Model, options: LlamaCppOptions, token_bytes: float, *, gpu: bool
+) -> int:
+    free = free_memory(gpu=gpu)
+    if free is None or not token_bytes:
+        return _NO_LIMIT
+    if options.mmap and not gpu:
+        free -= model.bytes  # pages of a mapped file count as free, and are needed all the same
+    return max(0, int(free * _SHARE_OF_FREE_MEMORY / token_bytes))
 
 
 def _context_length(model: Model, options: LlamaCppOptions) -> int:
@@ -125,10 +137,7 @@ def _gpu_memory() -> int | None:
     total = 0
     for index in range(count()):
         free, all_of_it = ctypes.c_size_t(), ctypes.c_size_t()
-        if kind(device(index)) == _GPU:
+        if kind(device(index)) in _GPU_TYPES:
             memory(device(index), ctypes.byref(free), ctypes.byref(all_of_it))
             total += free.value
     return total or None
-
-
-_GPU = 1

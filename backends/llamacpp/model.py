@@ -1,16 +1,20 @@
 """A model in memory: loading it, and what it says of itself."""
 
 import ctypes
+import logging
 import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from backends.llamacpp.cpu import has_amx
 from backends.llamacpp.files import unavailable
 from backends.llamacpp.library import address, llama, logged_errors, read_text
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import BackendUnavailableError, ReportProgress
+
+logger = logging.getLogger(__name__)
 
 _SPLIT_MODES = {
     "none": llama.LLAMA_SPLIT_MODE_NONE,
@@ -25,6 +29,11 @@ _LOAD_MODES = {
     (True, True): llama.LLAMA_LOAD_MODE_MMAP_MLOCK,
 }
 _ALL_LAYERS = -1
+_NOT_QUANTIZED = {
+    llama.LLAMA_FTYPE_ALL_F32,
+    llama.LLAMA_FTYPE_MOSTLY_F16,
+    llama.LLAMA_FTYPE_MOSTLY_BF16,
+}
 
 
 class Model:
@@ -39,6 +48,7 @@ class Model:
         self.path = path
         loading = _Progress(report_progress)
         params = _params(options)
+        params.use_extra_bufts = _may_repack(path) if options.repack is None else options.repack
         params.progress_callback = callback = llama.llama_progress_callback(loading)
         with logged_errors() as errors:
             pointer = llama.llama_model_load_from_file(str(path).encode(), params)
@@ -52,6 +62,7 @@ class Model:
         self.vocab: Any = llama.llama_model_get_vocab(pointer)
         self.vocab_address = address(self.vocab)
         self.vocab_size: int = llama.llama_vocab_n_tokens(self.vocab)
+        self.bytes: int = llama.llama_model_size(pointer)
         self.trained_context: int = llama.llama_model_n_ctx_train(pointer)
 
     def metadata(self, key: str) -> str | None:
@@ -133,11 +144,31 @@ def _params(options: LlamaCppOptions) -> Any:
         shares = (ctypes.c_float * llama.llama_max_devices())(*options.tensor_split)
         params.tensor_split = shares
     params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
-    params.use_extra_bufts = options.repack
     params.check_tensors = options.check_tensors
     if options.override_kv:
         params.kv_overrides = _overrides(options.override_kv)
     return params
+
+
+def _may_repack(path: Path) -> bool:
+    """Not quantized weights on a processor with AMX.
+
+    GCC before 12.4 and 13.3 leaves out most of llama.cpp's tile configuration, and the first
+    product of matrices is an illegal instruction (https://github.com/ggml-org/llama.cpp/pull/26954).
+    """
+    if not has_amx():
+        return True
+    params = llama.llama_model_default_params()
+    params.no_alloc = True
+    params.load_mode = llama.LLAMA_LOAD_MODE_NONE
+    pointer = llama.llama_model_load_from_file(str(path).encode(), params)
+    if not pointer:
+        return True  # loading it will say why
+    safe = llama.llama_model_ftype(pointer) & ~llama.LLAMA_FTYPE_GUESSED in _NOT_QUANTIZED
+    llama.llama_model_free(pointer)
+    if not safe:
+        logger.info("%s: weights are not repacked, as AMX may crash; see `repack`", path)
+    return safe
 
 
 def _overrides(values: Mapping[str, bool | int | float | str]) -> Any:

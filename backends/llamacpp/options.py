@@ -112,8 +112,9 @@ class LlamaCppOptions(BaseModel):
     )
     mmap: bool = Field(default=True, description="Map the file into memory instead of reading it.")
     mlock: bool = Field(default=False, description="Keep the model in RAM, never swapped out.")
-    repack: bool = Field(
-        default=True, description="Rearrange weights in memory for faster CPU kernels."
+    repack: bool | None = Field(
+        default=None,
+        description="Rearrange weights for faster CPU kernels; none: unless AMX may crash.",
     )
     check_tensors: bool = Field(
         default=False, description="Look for invalid numbers in the weights while loading."

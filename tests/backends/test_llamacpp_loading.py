@@ -5,17 +5,18 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from backends.llamacpp import memory
+from backends.llamacpp import memory, model
+from backends.llamacpp.cpu import has_amx, physical_cores
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.loading import load_engine
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.runner import LlamaRunner
-from backends.llamacpp.threads import physical_cores
+from demo.to_gguf import convert
 from enginebay import BackendSettings, BackendUnavailableError
 from tests.backends.gguf_models import CONTEXT, VOCAB_SIZE, write_adapter, write_llama
 from tests.backends.llamacpp import load, refusal, request
 from tests.run import Run
-from tests.support import REPOSITORY
+from tests.support import DEMO_MODEL, REPOSITORY
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
@@ -158,8 +159,11 @@ def test_little_memory_makes_the_context_shorter(
 ) -> None:
     token_bytes = 2 * 2 * 32 * 2  # layers, keys and values, one head of 32, f16
     monkeypatch.setattr(memory, "free_memory", lambda gpu: 2 * 300 * token_bytes)
-    engine = load(shared)
+    engine = load(shared, mmap=False)
     assert engine.info.context_length == 300
+    engine.close()
+    engine = load(shared)
+    assert engine.info.context_length == 256
     engine.close()
     engine = load(shared, context_length=CONTEXT)
     assert engine.info.context_length == CONTEXT
@@ -259,7 +263,32 @@ def test_the_log_says_how_large_the_cache_is(
     assert "contexts of 256 tokens" in line
 
 
-# Threads.
+# The processor.
+
+
+@pytest.mark.parametrize(("file_type", "repacks"), [("f16", True), ("q8_0", False)])
+def test_quantized_weights_are_not_repacked_for_amx(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    file_type: str,
+    repacks: bool,
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(model, "has_amx", lambda: True)
+    path = tmp_path / "model.gguf"
+    convert(DEMO_MODEL, path, file_type)
+    assert len(answer(load(path, context_length=256))) == 12
+    assert ("not repacked" in caplog.text) != repacks
+
+
+def test_amx_is_read_from_the_flags(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    assert not has_amx(info)
+    info.write_text("flags : fpu avx512f amx_tile amx_int8 flush_l1d\n")
+    assert has_amx(info)
+    info.write_text("flags : fpu avx512f flush_l1d\n")
+    assert not has_amx(info)
 
 
 def test_hardware_threads_of_one_core_count_once(

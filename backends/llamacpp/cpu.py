@@ -1,4 +1,4 @@
-"""How many CPU threads to compute with."""
+"""What llama.cpp should know of the processor."""
 
 import os
 from pathlib import Path
@@ -33,3 +33,11 @@ def _quota(path: Path) -> int | None:
         return int(quota) // int(period)
     except (OSError, ValueError):
         return None
+
+
+def has_amx(info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this is an Intel processor with matrix units for 8-bit integers, on Linux."""
+    try:
+        return "amx_int8" in info.read_text().split()
+    except OSError:
+        return False
