@@ -160,6 +160,7 @@ class LoadedModel:
         settings = BackendSettings(
             name=self.name,
             path=resolved_path(self.config.path, base),
+            base=str(base),
             options=validated_options(self.config, entry),
             report_progress=report,
             isolation=self.config.isolation,

@@ -182,12 +182,14 @@ Isolation = Literal["thread", "process"]
 class BackendSettings:
     """What a backend's `create` gets: one entry of `models` in the config.
 
-    `path` is absolute when it names something on disk. `options` has been validated by the option
+    `path` is absolute when it names something on disk. `base` is the config file's folder, where
+    relative paths in `options` start. `options` has been validated by the option
     class the backend registered with, if any. `isolation` is None for the backend's own default.
     """
 
     name: str
     path: str
+    base: str = "."
     options: Any = None
     report_progress: ReportProgress = no_progress
     isolation: Isolation | None = None

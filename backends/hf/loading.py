@@ -58,7 +58,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
     )
     if options.prepack:
         _prepack(model)
-    adapters = _load_adapters(model, options, checkpoint.path)
+    adapters = _load_adapters(model, options, Path(settings.base))
     info = model_info(checkpoint, options, text_config, tokenizer)
     token_ids = tokenizer.encode(_PROBE_TEXT * 8, add_special_tokens=True)
     runner = choose_runner(
@@ -174,7 +174,7 @@ def _prepack(model: PreTrainedModel) -> None:
 
 
 def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> Adapters | None:
-    """The adapters of the options; their paths are relative to the model's folder."""
+    """The adapters of the options, whose relative paths start at `folder`."""
     if not options.adapters:
         return None
     adapters = Adapters(model)

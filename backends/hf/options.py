@@ -49,7 +49,7 @@ class HFOptions(BaseModel):
         default=True, description="Rearrange weights for the CPU's matrix units where that pays."
     )
     adapters: dict[str, str] = Field(
-        default={}, description="LoRA adapters (PEFT folders) by the names clients ask for."
+        default={}, description="LoRA adapters: PEFT folders by the names that clients ask for."
     )
     max_waiting: int = Field(
         default=0, ge=0, description="Requests that may wait before new ones get 429; 0: any."

@@ -19,7 +19,7 @@ from backends.hf.packed.probe import TOKENS, probe
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import Vocabulary
 from enginebay import BackendUnavailableError
-from tests.backends.tiny import greedy_reference, make_model
+from tests.backends.tiny import Run, greedy_reference, load, make_model, request
 
 NEW_TOKENS = 10
 PROMPT = [5, 60, 7, 80, 9, 100, 11]
@@ -265,3 +265,25 @@ def refusal(model: PreTrainedModel, folder: Path) -> str:
     assert adapters.names == ()
     assert {name: type(module) for name, module in model.named_modules()} == layers
     return caught.value.message
+
+
+@pytest.mark.parametrize("batching", ["packed", "padded"])
+def test_requests_choose_adapters(tmp_path: Path, batching: str) -> None:
+    folder = make_model(tmp_path / "llama")
+    model = load_model(folder)
+    adapters = {
+        name: save_adapter(tmp_path / name, model, TARGETS["llama"], seed=seed)
+        for seed, name in enumerate(("one", "two"))
+    }
+    paths = {name: str(path) for name, path in adapters.items()}
+    engine = load(folder, batching=batching, adapters=paths)
+    assert engine.info.adapters == ("one", "two")
+    run = Run(
+        engine,
+        *(request(PROMPT, id=str(name), adapter=name) for name in (None, "one", "two")),
+    )
+    run.finish()
+    assert run.token_ids("None") == greedy_reference(model, PROMPT, 12)
+    for name, path in adapters.items():
+        reference = merged(model, path, {"": 6 / 4})
+        assert run.token_ids(name) == greedy_reference(reference, PROMPT, 12)

@@ -139,9 +139,18 @@ def refusal(folder: Path, **options: Any) -> str:
 
 
 def request(
-    prompt: list[int] | tuple[int, ...], *, id: str = "r", n: int = 1, **sampling: Any
+    prompt: list[int] | tuple[int, ...],
+    *,
+    id: str = "r",
+    n: int = 1,
+    adapter: str | None = None,
+    **sampling: Any,
 ) -> GenerationRequest:
     sampling = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **sampling}
     return GenerationRequest(
-        request_id=id, prompt_token_ids=tuple(prompt), n=n, sampling=SamplingParams(**sampling)
+        request_id=id,
+        prompt_token_ids=tuple(prompt),
+        n=n,
+        adapter=adapter,
+        sampling=SamplingParams(**sampling),
     )
