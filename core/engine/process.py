@@ -152,7 +152,7 @@ class _Child:
         atexit.register(self._process.kill)
         writer = threading.Thread(target=self._write, name="enginebay-commands", daemon=True)
         writer.start()
-        self._read()
+        unreadable = self._read()
         self._process.join(self._grace)
         self._process.kill()
         self._process.join()
@@ -160,9 +160,10 @@ class _Child:
         self._commands.put(None)
         writer.join()
         self._connection.close()
-        self._emit(Gone(_reason(self._process.exitcode)))
+        self._emit(Gone(unreadable or _reason(self._process.exitcode)))
 
-    def _read(self) -> None:
+    def _read(self) -> str | None:
+        """Pass on what the process says, until it ends; or why that cannot be read."""
         try:
             while True:
                 match wire.receive(self._connection):
@@ -173,10 +174,11 @@ class _Child:
                     case event:
                         self._emit(event)
         except (EOFError, OSError):
-            return
-        except Exception:
-            logger.exception("what the engine's process says cannot be understood")
+            return None
+        except Exception as error:
+            logger.exception("a message of the engine's process cannot be read")
             self._process.kill()
+            return f"a message of the engine's process cannot be read: {error}"
 
     def _write(self) -> None:
         while command := self._commands.get():

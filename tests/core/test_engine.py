@@ -271,6 +271,19 @@ async def test_the_wait_grows_until_the_engine_is_healthy(
     assert asked == ([1, 1] if settled == 0 else [1, 2])
 
 
+async def test_an_engine_that_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    class Clinging(Obedient):
+        def close(self) -> None:
+            raise RuntimeError("not now")
+
+    async with running(Clinging, backoff=AT_ONCE) as backend:
+        with pytest.raises(EngineDeadError):
+            await say(backend, "raise")
+        await until_restarted(backend)
+        assert await say(backend, "count 2") == "01"
+    assert caplog.text.count("the engine could not be closed") == 2
+
+
 def test_the_wait_doubles_up_to_a_minute() -> None:
     delays = [Backoff().delay(failures) for failures in range(1, 9)]
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]

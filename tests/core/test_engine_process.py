@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from core.testing import ScriptedEngine
 from enginebay import (
     BackendUnavailableError,
+    Delta,
     Engine,
     EngineBackend,
     EngineDeadError,
@@ -23,6 +25,7 @@ from tests.core.test_engine import (
     AT_ONCE,
     NEVER,
     Obedient,
+    Steps,
     request,
     running,
     say,
@@ -51,9 +54,13 @@ def unpicklable_error() -> Engine:
     raise Unpicklable("this", "that")
 
 
-class UnpicklableDelta(ScriptedEngine):
-    def step(self):  # type: ignore[no-untyped-def]
-        return [(choice.request.request_id, lambda: None) for choice in self._choices]
+class FailsWith(ScriptedEngine):
+    def __init__(self, item: Any) -> None:
+        super().__init__(["a"])
+        self._item = item
+
+    def step(self) -> Steps:
+        return [(choice.request.request_id, self._item) for choice in self._choices]
 
 
 def is_gone(pid: int) -> bool:
@@ -108,6 +115,10 @@ async def test_killed_while_loading() -> None:
     await backend.close()
 
 
+def unpicklable_delta() -> Engine:
+    return FailsWith(Delta(stop_reason=lambda: None))  # type: ignore[arg-type]
+
+
 async def test_an_error_that_cannot_cross_arrives_as_text() -> None:
     backend = EngineBackend(unpicklable_error, isolation="process")
     with pytest.raises(RuntimeError, match="Unpicklable: this and that"):
@@ -115,14 +126,33 @@ async def test_an_error_that_cannot_cross_arrives_as_text() -> None:
     await backend.close()
 
 
-async def test_deltas_that_cannot_cross_are_the_engines_death() -> None:
-    async with running(partial_unpicklable, isolation="process", backoff=NEVER) as backend:
-        with pytest.raises(EngineDeadError, match="the engine died"):
+class Unreadable(ServingError):
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("not a number",)
+
+
+def unreadable_error() -> Engine:
+    return FailsWith(Unreadable("x"))
+
+
+async def test_what_cannot_be_read_is_the_engines_death() -> None:
+    async with running(unreadable_error, isolation="process", backoff=NEVER) as backend:
+        with pytest.raises(EngineDeadError, match="cannot be read: invalid literal"):
             await text(backend, request("1"))
 
 
-def partial_unpicklable() -> Engine:
-    return UnpicklableDelta(["a"])
+async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.engine.worker.main", lambda *args: None)
+    backend = EngineBackend(Obedient, isolation="process")
+    with pytest.raises(BackendUnavailableError, match="process could not be started"):
+        await backend.start()
+    await backend.close()
+
+
+async def test_deltas_that_cannot_cross_are_the_engines_death() -> None:
+    async with running(unpicklable_delta, isolation="process", backoff=NEVER) as backend:
+        with pytest.raises(EngineDeadError, match="the engine died"):
+            await text(backend, request("1"))
 
 
 async def test_a_request_that_cannot_cross_fails_alone() -> None:
