@@ -30,7 +30,7 @@ Rows = NDArray[np.float32]
 
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 512, 2048
 _UBATCH_TOKENS = 512
-_OUTPUTS_A_SEQUENCE = 4
+_GUESSED_FOR = 4  # choices; with more together nothing is guessed
 _NO_ROOM = 1
 _FLASH_ATTENTION = {
     "auto": llama.LLAMA_FLASH_ATTN_TYPE_AUTO,
@@ -124,6 +124,13 @@ class Context:
             done.append(rows.copy() if len(pieces) > 1 else rows)
         return done[0] if len(done) == 1 else np.concatenate(done)
 
+    def can_cut(self) -> bool:
+        """Try, on an empty cache, which is left empty: recurrent models forget all or nothing."""
+        self.run([0, 0], [0, 1], [0, 0], [False, True])
+        cuts = self.remove(0, 1)
+        self.clear()
+        return cuts
+
     def clear(self) -> None:
         """Forget everything."""
         memory_clear(self._memory, True)
@@ -205,7 +212,8 @@ def _params(options: LlamaCppOptions, size: CacheSize, *, gpu: bool) -> Any:
     params.n_batch = max(wanted, size.slots)
     params.n_ubatch = min(options.ubatch_tokens or _UBATCH_TOKENS, params.n_batch)
     # Left to itself the library makes room for the logits of a whole batch.
-    params.n_outputs_max = min(_OUTPUTS_A_SEQUENCE * size.slots, params.n_batch)
+    guessed = _GUESSED_FOR * options.guessed_tokens
+    params.n_outputs_max = min(size.slots + guessed, params.n_batch)
     params.n_threads = options.threads or physical_cores()
     params.n_threads_batch = options.threads_batch or params.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attention]

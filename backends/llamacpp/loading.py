@@ -3,10 +3,11 @@
 import logging
 from pathlib import Path
 
-from backends.batching.drafts import PromptLookup
+from backends.batching.drafts import Drafter, PromptLookup
 from backends.batching.scheduler import BatchLimits
 from backends.llamacpp.adapters import load_adapters
 from backends.llamacpp.context import Context
+from backends.llamacpp.draft import load_drafter
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.files import find_gguf, unavailable
 from backends.llamacpp.info import model_info
@@ -66,10 +67,29 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine:
             prefill_tokens=options.prefill_tokens
             or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),
         ),
-        PromptLookup(options.prompt_lookup) if options.prompt_lookup else None,
+        _drafter(path, options, tokenizer, runner, length, gpu=gpu),
     )
     settings.report_progress("ready", 1.0)
     return engine
+
+
+def _drafter(
+    path: Path,
+    options: LlamaCppOptions,
+    tokenizer: Tokenizer,
+    runner: LlamaRunner,
+    context_length: int,
+    *,
+    gpu: bool,
+) -> Drafter | None:
+    if not options.guessed_tokens:
+        return None
+    if not runner.memory.cuts:
+        logger.warning("%s: nothing is guessed, as this model cannot take tokens back", path)
+        return None
+    if options.draft_model is None:
+        return PromptLookup(options.prompt_lookup)
+    return load_drafter(path, options, tokenizer, context_length, gpu=gpu)
 
 
 def _check_gpu(path: Path, options: LlamaCppOptions, *, gpu: bool) -> None:

@@ -28,6 +28,14 @@ class CacheSize:
     context_length: int
     bytes: int
 
+    @classmethod
+    def separate(cls, slots: int, context_length: int) -> "CacheSize":
+        """A part for each of `slots` sequences, however much that takes."""
+        tokens = slots * _padded(context_length)
+        return cls(
+            unified=False, slots=slots, tokens=tokens, context_length=context_length, bytes=0
+        )
+
 
 def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSize:
     """What the options ask for, and otherwise what serves well and fits into free memory.
@@ -52,7 +60,7 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
     else:
         slots = rows
         length = min(wanted, (options.cache_tokens or slots * wanted) // slots)
-        if not options.context_length:
+        if not (options.context_length or options.cache_tokens):
             length = min(length, max(affordable // slots, _PADDING))
         tokens = slots * _padded(length)
     if options.context_length and length < options.context_length:

@@ -129,11 +129,29 @@ class LlamaCppOptions(BaseModel):
         default=0, ge=0, le=64, description="Tokens to guess from the prompt each step; 0: off."
     )
 
+    draft_model: str | None = Field(
+        default=None, description="GGUF file of a small model that guesses tokens; none: off."
+    )
+    draft_tokens: int = Field(
+        default=4, gt=0, le=16, description="Tokens that the draft model guesses each step."
+    )
+
+    @model_validator(mode="after")
+    def _one_drafter(self) -> Self:
+        if self.draft_model and self.prompt_lookup:
+            raise ValueError("give draft_model or prompt_lookup, not both")
+        return self
+
     @model_validator(mode="after")
     def _sizes(self) -> Self:
         if self.cache_tokens and self.context_length and self.cache_tokens < self.context_length:
             raise ValueError("cache_tokens must be at least context_length")
         return self
+
+    @property
+    def guessed_tokens(self) -> int:
+        """Tokens a choice may have guessed for it each step."""
+        return self.draft_tokens if self.draft_model else self.prompt_lookup
 
     @property
     def extends_context(self) -> bool:

@@ -54,7 +54,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         self._unified = size.unified
         self._adapters = adapters
         self._adapter: str | None = None
-        cuts = keeps_all and self._can_cut()
+        cuts = keeps_all and context.can_cut()
         self._held = [0] * size.slots
         self.memory = Memory(
             slots=size.slots,
@@ -141,13 +141,6 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
 
     def close(self) -> None:
         self._context.close()
-
-    def _can_cut(self) -> bool:
-        """Recurrent models cannot forget the end of a sequence alone."""
-        self._context.run([0, 0], [0, 1], [0, 0], [False, True])
-        cuts = self._context.remove(0, 1)
-        self._context.clear()
-        return cuts
 
     def _remove(self, slot: int, start: int) -> None:
         if not self._context.remove(slot, start):

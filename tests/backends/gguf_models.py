@@ -104,9 +104,13 @@ def _layer(writer: _Writer, prefix: str) -> None:
 
 
 def write_llama(
-    path: Path, template: str | None = None, sampling: dict[str, float] | None = None, **more: Any
+    path: Path,
+    template: str | None = None,
+    sampling: dict[str, float] | None = None,
+    seed: int = 0,
+    **more: Any,
 ) -> Path:
-    writer = _start(path, "llama", 0, template, **more)
+    writer = _start(path, "llama", seed, template, **more)
     _attention(writer.file)
     writer.file.add_rope_dimension_count(WIDTH // HEADS)
     for name, value in (sampling or {}).items():

@@ -204,3 +204,36 @@ def test_adapters_serve_side_by_side(tmp_path: Path) -> None:
     assert run.token_ids("None") == run.token_ids("off") == expected
     assert run.token_ids("strong") != expected
     engine.close()
+
+
+def test_a_draft_model_changes_no_token_and_saves_steps(
+    gguf: Path, prompts: list[list[int]], reference: list[list[int]]
+) -> None:
+    engine = load(gguf, draft_model=str(gguf), draft_tokens=3)  # it guesses right, nearly always
+    run = Run(engine)
+    for number, prompt in enumerate(prompts[:3]):
+        run.add(asked(prompt, number))
+        run.steps(2)
+    steps = 0
+    while not all(run.is_finished(str(number)) for number in range(3)):
+        run.steps(1)
+        steps += 1
+    assert [run.token_ids(str(number)) for number in range(3)] == reference[:3]
+    assert steps < max(map(len, reference[:3])) / 2
+    again = Run(engine, asked(prompts[2], 0, n=2)).finish()
+    assert again.token_ids("0", 0) == again.token_ids("0", 1)
+    assert Run(engine, *(asked(prompts[i], i) for i in range(5))).finish().errors == {}
+    engine.close()
+
+
+def test_a_draft_model_that_guesses_wrong_costs_nothing_else(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "model.gguf")
+    other = write_llama(tmp_path / "other.gguf", seed=9)
+    prompts = [[5, 60, 7], list(range(40, 60)), [200, 9, 200, 9, 30]]
+    engine = load(path)
+    alone = [Run(engine, request(prompt)).finish().token_ids() for prompt in prompts]
+    engine.close()
+    engine = load(path, draft_model=str(other))
+    run = Run(engine, *(request(prompt, id=str(i)) for i, prompt in enumerate(prompts))).finish()
+    assert [run.token_ids(str(i)) for i in range(3)] == alone
+    engine.close()

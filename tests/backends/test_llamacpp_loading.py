@@ -13,7 +13,13 @@ from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.runner import LlamaRunner
 from demo.to_gguf import convert
 from enginebay import BackendSettings, BackendUnavailableError
-from tests.backends.gguf_models import CONTEXT, VOCAB_SIZE, write_adapter, write_llama
+from tests.backends.gguf_models import (
+    CONTEXT,
+    VOCAB_SIZE,
+    write_adapter,
+    write_llama,
+    write_recurrent,
+)
 from tests.backends.llamacpp import load, refusal, request
 from tests.run import Run
 from tests.support import DEMO_MODEL, REPOSITORY
@@ -103,6 +109,26 @@ def test_an_adapter_for_another_model(shared: Path, tmp_path: Path) -> None:
         load(shared, adapters={"missing": "missing.gguf"})
 
 
+def test_draft_models_that_do_not_go_with_the_model(shared: Path, tmp_path: Path) -> None:
+    for path, problem in (
+        (tmp_path / "missing.gguf", "no such file"),
+        (write_recurrent(tmp_path / "recurrent.gguf"), "recurrent"),
+        (tmp_path / "demo.gguf", "vocabulary"),
+    ):
+        if problem == "vocabulary":
+            convert(DEMO_MODEL, path, "f16")
+        with pytest.raises(BackendUnavailableError, match=problem) as caught:
+            load(shared, draft_model=str(path))
+        assert str(path) in caught.value.message
+
+
+def test_recurrent_models_guess_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_recurrent(tmp_path / "model.gguf")
+    expected = answer(load(path))
+    assert answer(load(path, prompt_lookup=4)) == expected
+    assert "nothing is guessed" in caplog.text
+
+
 # Options.
 
 
@@ -113,6 +139,7 @@ def test_options_that_make_no_sense() -> None:
         {"gpu_layers": -1},
         {"cache_type_k": "q2_k"},
         {"context_length": 512, "cache_tokens": 256},
+        {"prompt_lookup": 4, "draft_model": "draft.gguf"},
     ):
         with pytest.raises(ValidationError):
             LlamaCppOptions.model_validate(options)

@@ -1,0 +1,128 @@
+"""Guesses by a draft model: a small one of the same vocabulary, faster than the one it serves."""
+
+from collections.abc import Mapping, Sequence
+from operator import ne
+from pathlib import Path
+from typing import Any
+
+from backends.batching.choice import Choice
+from backends.batching.drafts import Drafter
+from backends.batching.slots import common_prefix
+from backends.llamacpp.context import Context, Rows
+from backends.llamacpp.files import find_gguf, unavailable
+from backends.llamacpp.memory import CacheSize
+from backends.llamacpp.model import Model
+from backends.llamacpp.options import LlamaCppOptions
+from backends.llamacpp.tokenizer import Tokenizer
+
+MAX_CHOICES = 4
+"""With more choices together, the large model's time goes into computing, not into loading."""
+
+_DIFFERENT_TOKENS = 16  # reserved ones may have other names
+_SHARED_OPTIONS = {
+    "threads",
+    "threads_batch",
+    "gpu_layers",
+    "flash_attention",
+    "mmap",
+    "repack",
+    "batch_tokens",
+}
+
+
+def load_drafter(
+    served: Path, options: LlamaCppOptions, tokenizer: Tokenizer, context_length: int, *, gpu: bool
+) -> "ModelDrafter":
+    """The draft model that the options of `served` name.
+
+    A `BackendUnavailableError` for one that does not go with it.
+    """
+    path = find_gguf(served.parent / Path(options.draft_model or "").expanduser())
+    own = LlamaCppOptions(**options.model_dump(include=_SHARED_OPTIONS))
+    model = Model(path, own, lambda stage, fraction: None)
+    model.check_generates_text()
+    pieces = Tokenizer(model).pieces
+    if sum(map(ne, pieces, tokenizer.pieces)) > _DIFFERENT_TOKENS:
+        raise unavailable(path, f"its vocabulary is not that of {served.name}; choose another")
+    length = min(context_length, model.trained_context or context_length)
+    context = Context(model, own, CacheSize.separate(MAX_CHOICES, length), gpu=gpu)
+    if not context.can_cut():
+        raise unavailable(path, "a recurrent model cannot be a draft model; choose another")
+    shared = min(len(pieces), len(tokenizer.pieces))
+    return ModelDrafter(context, shared, options.draft_tokens)
+
+
+class ModelDrafter(Drafter):
+    """Greedy guesses of a draft model for all choices at once, a token a round.
+
+    It remembers what it has read in a slot for each choice, and reads the rest when asked. On the
+    engine thread, as every context of a process: threads of two would wait for each other.
+    """
+
+    def __init__(self, context: Context, vocab_size: int, tokens: int) -> None:
+        """`context` has `MAX_CHOICES` slots, and forgets the end of a sequence when asked.
+
+        Both models have the first `vocab_size` tokens.
+        """
+        self._context = context
+        self._vocab_size = vocab_size
+        self._tokens = tokens
+        self._held: list[list[int]] = [[] for _ in range(MAX_CHOICES)]
+
+    def draft(
+        self, choices: Sequence[Choice[Any]], room: int
+    ) -> Mapping[Choice[Any], Sequence[int]]:
+        drafts: dict[Choice[Any], list[int]] = {}
+        if len(choices) > MAX_CHOICES:
+            return drafts
+        wanted = {}
+        for choice in choices:
+            left = self._context.tokens_per_sequence - len(choice.token_ids)
+            tokens = min(self._tokens, choice.completion.tokens_left - 1, left, room)
+            if tokens > 0:
+                wanted[choice] = tokens
+                room -= tokens
+        if not wanted:
+            return drafts
+        slots = self._slots(wanted)
+        missing = {
+            choice: choice.token_ids[len(self._held[slot]) :]
+            for choice, slot in sorted(slots.items(), key=lambda entry: entry[1])
+        }
+        missing = {c: new for c, new in missing.items() if max(new) < self._vocab_size}
+        while missing:
+            rows = self._run(slots, missing)[:, : self._vocab_size]
+            for choice, token in zip(missing, rows.argmax(axis=1).tolist(), strict=True):
+                drafts.setdefault(choice, []).append(token)
+            missing = {c: drafts[c][-1:] for c in missing if len(drafts[c]) < wanted[c]}
+        return drafts
+
+    def _slots(self, choices: Mapping[Choice[Any], int]) -> dict[Choice[Any], int]:
+        """For each choice the slot that holds most of its text, and no more than that."""
+        slots: dict[Choice[Any], int] = {}
+        free = set(range(MAX_CHOICES))
+        for choice in choices:
+            kept, slot = max((common_prefix(self._held[i], choice.token_ids), -i) for i in free)
+            kept = min(kept, len(choice.token_ids) - 1)
+            slots[choice] = -slot
+            free.remove(-slot)
+            self._context.remove(-slot, kept)
+            del self._held[-slot][kept:]
+        return slots
+
+    def _run(
+        self, slots: Mapping[Choice[Any], int], tokens: Mapping[Choice[Any], Sequence[int]]
+    ) -> Rows:
+        """Logits after the tokens of each choice."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        places: list[int] = []
+        outputs: list[bool] = []
+        for choice, new in tokens.items():
+            held = self._held[slots[choice]]
+            token_ids += new
+            positions += range(len(held), len(held) + len(new))
+            places += [slots[choice]] * len(new)
+            outputs += [False] * (len(new) - 1) + [True]
+            held += new
+        return self._context.run(token_ids, positions, places, outputs)
