@@ -9,6 +9,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from benchmarks.servers import Server
 
 
@@ -40,13 +42,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What requests that came at once got: speed, CPU time of the server, latencies in seconds."""
+    """What requests that came at once got: speed, CPU time of the server, latencies in seconds.
+
+    `other_cores` is how many cores programs used that are neither the server nor this one.
+    """
 
     streams: int
     seconds: float
     tokens: int
     exact: bool
     cpu_seconds: float
+    other_cores: float
     ttft: list[float]
     gaps: list[float]
 
@@ -66,6 +72,7 @@ class Burst:
             "streams": self.streams,
             "tokens": self.tokens,
             "exact": self.exact,
+            "other_cores": round(self.other_cores, 2),
             "tokens_per_second": round(self.tokens_per_second, 2),
             "tokens_per_cpu_second": round(self.tokens_per_cpu_second, 2),
             "ttft_ms": _percentiles(self.ttft),
@@ -77,22 +84,26 @@ async def burst(server: Server, streams: int, prompts: Sequence[str], tokens: in
     """Answer all prompts, `streams` of them at any time, each with `tokens` tokens."""
     waiting = list(reversed(prompts))
     answers: list[Answer] = []
+    own = time.process_time()
 
     async def stream() -> None:
         while waiting:
             answers.append(await answer(server, waiting.pop(), tokens))
 
-    cpu, start = server.cpu_seconds(), time.perf_counter()
+    cpu, others, start = server.cpu_seconds(), _cpu_seconds_of_all(), time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(streams):
             group.create_task(stream())
-    end = max(answer.arrivals[-1] for answer in answers)
+    seconds = max(answer.arrivals[-1] for answer in answers) - start
+    cpu = server.cpu_seconds() - cpu
+    others = _cpu_seconds_of_all() - others - cpu - (time.process_time() - own)
     return Burst(
         streams,
-        end - start,
+        seconds,
         sum(answer.tokens for answer in answers),
         all(answer.exact for answer in answers),
-        server.cpu_seconds() - cpu,
+        cpu,
+        max(others / seconds, 0.0),
         [answer.ttft for answer in answers],
         [gap for answer in answers for gap in answer.gaps],
     )
@@ -166,6 +177,12 @@ async def _post(port: int, body: bytes) -> AsyncGenerator[bytes, None]:
             yield (await reader.readexactly(size + 2))[:-2]
     finally:
         writer.close()
+
+
+def _cpu_seconds_of_all() -> float:
+    """CPU time that the whole machine has used so far."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
 
 
 def _percentiles(seconds: Sequence[float]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from benchmarks.prompts import Prompts
 from benchmarks.servers import PEERS, Peer, Server, Settings, running
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What the command line asks for."""
 
@@ -37,6 +37,8 @@ class Plan:
     threads: int
     limits: bool
     scenarios: bool
+    output: Path
+    plot: Path | None
 
     @property
     def settings(self) -> Settings:
@@ -155,8 +157,8 @@ def show(number: int, name: str, seen: report.Json) -> None:
     )
 
 
-def read_plan() -> tuple[Plan, Path]:
-    """The command line, and the file to write to."""
+def read_plan() -> Plan:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -174,35 +176,33 @@ def read_plan() -> tuple[Plan, Path]:
     parser.add_argument("--no-limits", action="store_true", help="leave out the raw limits")
     parser.add_argument("--no-scenarios", action="store_true", help="leave out the scenarios")
     parser.add_argument("--output", type=Path, help="default benchmarks/results/MODEL.json")
+    parser.add_argument("--plot", type=Path, help="SVG file to draw the speeds in")
     args = parser.parse_args()
-    dtype = args.dtype or ("bfloat16" if report.has_bfloat16() else "float32")
     engines = args.engines.split(",")
-    names = (
-        args.peers.split(",")
-        if args.peers
-        else [n for n, p in PEERS.items() if p.engine in engines]
-    )
+    names = args.peers.split(",") if args.peers else PEERS
     if unknown := set(names).difference(PEERS):
         parser.error(f"unknown peers {', '.join(unknown)}; there are {', '.join(PEERS)}")
-    plan = Plan(
-        models.find(args.model, dtype, args.gguf),
-        [PEERS[name] for name in names],
-        [int(number) for number in args.streams.split(",")],
-        args.rounds,
-        args.requests,
-        args.prompt_tokens,
-        args.tokens,
-        args.threads,
-        not args.no_limits,
-        not args.no_scenarios,
-    )
+    dtype = args.dtype or ("bfloat16" if report.has_bfloat16() else "float32")
+    model = models.find(args.model, dtype, args.gguf)
     results = environments.ROOT / "benchmarks" / "results"
-    return plan, args.output or results / f"{plan.model.name}.json"
+    return Plan(
+        model=model,
+        peers=[PEERS[name] for name in names if PEERS[name].engine in engines],
+        streams=[int(number) for number in args.streams.split(",")],
+        rounds=args.rounds,
+        requests=args.requests,
+        prompt_tokens=args.prompt_tokens,
+        tokens=args.tokens,
+        threads=args.threads,
+        limits=not args.no_limits,
+        scenarios=not args.no_scenarios,
+        output=args.output or results / f"{model.name}.json",
+        plot=args.plot,
+    )
 
 
-async def main() -> None:
-    """Command line entry."""
-    plan, file = read_plan()
+async def measure(plan: Plan) -> None:
+    """Measure everything, write the results, print their tables."""
     versions = {peer.name: peer.versions() for peer in plan.peers}
     if any(peer.engine == "llamacpp" for peer in plan.peers):
         models.ensure_gguf(plan.model)
@@ -229,10 +229,24 @@ async def main() -> None:
             "scenarios": measured.scenarios,
             "errors": measured.errors,
         }
-        report.write(results, file)
+        report.write(results, plan.output)
     print(report.tables(results))
-    print(f"\nWritten to {file}")
+    print(f"\nWritten to {plan.output}")
+
+
+def draw(results: Path, plot: Path) -> None:
+    """Draw the results with the Python that has matplotlib."""
+    script = str(Path(__file__).with_name("plot.py"))
+    subprocess.run([str(environments.tools()), script, str(results), str(plot)], check=True)
+
+
+def main() -> None:
+    """Command line entry."""
+    plan = read_plan()
+    asyncio.run(measure(plan))
+    if plan.plot:
+        draw(plan.output, plan.plot)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

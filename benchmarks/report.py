@@ -1,5 +1,6 @@
 """Results: the JSON file, and the tables that are printed of it."""
 
+import argparse
 import datetime
 import json
 import os
@@ -52,6 +53,10 @@ def tables(results: Json) -> str:
     for engine, measured in results["engines"].items():
         parts += [f"## {engine}: {results['model']}, {results['threads']} threads\n"]
         parts += [_load_table(engine, measured), _scenario_table(measured["scenarios"])]
+        busy = max(
+            (b["other_cores"] for bursts in measured["bursts"].values() for b in bursts), default=0
+        )
+        parts += [f"\nOther programs used up to {busy:.1f} cores meanwhile."] if busy > 0.2 else []
         errors = [f"{peer}: {text}" for peer, text in measured["errors"].items()]
         parts += [f"\n{len(errors)} failed:\n\n" + "\n\n".join(errors)] if errors else []
     return "\n".join(parts)
@@ -133,3 +138,14 @@ def _number(value: float) -> str:
 def _markdown(head: list[str], rows: Iterable[list[str]]) -> str:
     lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    """Print the tables of a results file."""
+    parser = argparse.ArgumentParser(description="Print the tables of a results file.")
+    parser.add_argument("results", type=Path)
+    print(tables(json.loads(parser.parse_args().results.read_text(encoding="utf-8"))))
+
+
+if __name__ == "__main__":
+    main()
