@@ -79,6 +79,7 @@ class Context:
         self._address = address(pointer)
         self._model = model
         self._free = weakref.finalize(self, llama.llama_free, pointer)
+        self._free.atexit = False
         memory = llama.llama_get_memory(pointer)
         self._memory = address(memory) if memory else None
         self._vocab_size = model.vocab_size

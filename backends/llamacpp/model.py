@@ -58,7 +58,8 @@ class Model:
         if not pointer:
             raise _explained(path, errors)
         self.pointer: Any = pointer
-        weakref.finalize(self, llama.llama_model_free, pointer)
+        # At exit the engine's thread may still be computing, and the system frees all the same.
+        weakref.finalize(self, llama.llama_model_free, pointer).atexit = False
         self.vocab: Any = llama.llama_model_get_vocab(pointer)
         self.vocab_address = address(self.vocab)
         self.vocab_size: int = llama.llama_vocab_n_tokens(self.vocab)
