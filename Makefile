@@ -1,7 +1,7 @@
 # Shortcuts for people who have make; everything works without it through start.py.
 PYTHON ?= python3
 
-.PHONY: serve test check gpu-check bench
+.PHONY: serve test check gpu-check bench bench-peers
 
 serve:
 	$(PYTHON) start.py
@@ -18,3 +18,7 @@ gpu-check:
 
 bench:
 	$(PYTHON) start.py run benchmarks/concurrency.py
+
+# Enginebay and its peers under the same load; installs the peers first.
+bench-peers:
+	$(PYTHON) start.py run benchmarks/peers.py

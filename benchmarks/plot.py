@@ -60,12 +60,12 @@ def main() -> None:
     results = json.loads(args.results.read_text(encoding="utf-8"))
     engines = results["engines"]
     figure, rows = plt.subplots(
-        len(engines), 2, figsize=(9, 3.2 * len(engines)), squeeze=False, layout="constrained"
+        len(engines), 2, figsize=(10, 3 * len(engines)), squeeze=False, layout="constrained"
     )
     for row, measured in zip(rows, engines.values(), strict=True):
         for axes, key in zip(row, _KEYS, strict=True):
             draw(axes, measured, key)
-        row[0].legend(frameon=False, fontsize=8)
+        row[1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     machine = f"{results['cpu']}, {results['threads']} threads, {results['date']}"
     figure.suptitle(f"Model {results['model']}; {machine}", x=0.01, ha="left", fontsize=9)
     figure.savefig(args.plot, metadata={"Date": None})

@@ -49,7 +49,8 @@ async def soak(server: Server, prompts: Prompts, requests: int, streams: int) ->
         nonlocal sent, done, aborted
         while sent < requests:
             sent += 1
-            aborted += await request(server, prompts, generator)
+            was_aborted = await request(server, prompts, generator)
+            aborted += was_aborted
             done += 1
             if done % every == 0:
                 megabytes.append(resident_megabytes(server, done))
