@@ -25,6 +25,7 @@ class Memory:
     copied; if not (recurrent states), a slot is continued where it ends, copied whole or cleared.
     `shares`: a copy takes no memory of its own.
     `one_adapter`: all chunks of a run must have the same adapter.
+    `neighbours`: a run is fastest when its slots are the lowest ones, without gaps.
     """
 
     slots: int
@@ -33,6 +34,7 @@ class Memory:
     cuts: bool = True
     shares: bool = False
     one_adapter: bool = False
+    neighbours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import bisect
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Generic
@@ -246,7 +246,7 @@ class Scheduler(Generic[Sampler]):
         decoding = [s for s in choices if s.pending == 1]
         prefilling = [s for s in choices if s.pending > 1]
         free = self._slots.free_tokens - len(decoding)
-        drafts = self._drafter.draft(decoding, free) if self._drafter and not prefilling else {}
+        drafts = {} if prefilling else self._draft(decoding, free)
         work = [self._decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.prefill_tokens if decoding else self._limits.batch_tokens
         for choice in prefilling:
@@ -259,6 +259,18 @@ class Scheduler(Generic[Sampler]):
             budget -= tokens
             free -= tokens
         return work
+
+    def _draft(
+        self, choices: list[Choice[Sampler]], room: int
+    ) -> Mapping[Choice[Sampler], Iterable[int]]:
+        if self._drafter is None:
+            return {}
+        try:
+            return self._drafter.draft(choices, room)
+        except Exception:
+            logger.exception("guessing tokens failed; going on without it")
+            self._drafter = None
+            return {}
 
     @staticmethod
     def _decode(choice: Choice[Sampler], draft: tuple[int, ...]) -> Work[Sampler]:

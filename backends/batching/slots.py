@@ -86,7 +86,7 @@ class Slots:
         """A slot that holds all that `source` does; None if there is no slot or no room."""
         held = len(self._slots[source].token_ids)
         needed = 0 if self._memory.shares else held
-        target = min(self.idle, key=lambda i: (self._slots[i].released_at, i), default=None)
+        target = min(self.idle, key=lambda i: (self._staleness(i), i), default=None)
         if target is None or not self._can_make_room(needed + 1):
             return None
         self._slots[target].used = True
@@ -146,7 +146,7 @@ class Slots:
         if not idle:
             return
         source, kept = self._longest_prefix(token_ids, key)
-        target = min(idle, key=lambda i: (i == source, self._slots[i].released_at, i))
+        target = min(idle, key=lambda i: (bool(kept) and i == source, self._staleness(i), i))
         if kept:
             # A slot that would lose most of what it remembers is copied from instead, if it can be.
             if source in idle and 2 * kept >= len(self._slots[source].token_ids):
@@ -155,6 +155,10 @@ class Slots:
             if source in idle:
                 yield source, source, kept
         yield target, target, 0
+
+    def _staleness(self, index: int) -> int:
+        """Idle slots with lower numbers are taken first: empty ones, then those idle longest."""
+        return 0 if self._memory.neighbours else self._slots[index].released_at
 
     def _longest_prefix(self, token_ids: Sequence[int], key: Hashable) -> tuple[int, int]:
         """The slot that begins most like `token_ids`, and how many tokens of it can be used."""

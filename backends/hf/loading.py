@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from backends.batching.drafts import PromptLookup
+from backends.batching.runner import Memory
 from backends.batching.scheduler import BatchLimits
 from backends.hf import placement
 from backends.hf.checkpoint import Checkpoint
@@ -81,7 +82,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
             prefill_tokens=options.prefill_tokens,
         ),
         eos_token_ids=ends,
-        drafter=PromptLookup(options.prompt_lookup) if options.prompt_lookup else None,
+        drafter=_drafter(options, runner.memory),
     )
     settings.report_progress("ready", 1.0)
     return engine
@@ -160,6 +161,12 @@ def _load_model(
             "download it again, or choose a model made for text generation"
         )
     return model
+
+
+def _drafter(options: HFOptions, memory: Memory) -> PromptLookup | None:
+    if options.prompt_lookup and not memory.cuts:
+        logger.warning("nothing is guessed, as this model cannot take tokens back")
+    return PromptLookup(options.prompt_lookup) if options.prompt_lookup and memory.cuts else None
 
 
 def _prepack(model: PreTrainedModel) -> None:

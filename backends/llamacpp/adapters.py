@@ -17,13 +17,18 @@ class Adapter(NamedTuple):
     scale: float
 
 
-def load_adapters(model: Model, options: Mapping[str, AdapterOptions | str]) -> dict[str, Adapter]:
-    """All adapters by name; a `BackendUnavailableError` for one that does not fit the model."""
+def load_adapters(
+    model: Model, options: Mapping[str, AdapterOptions | str], folder: Path
+) -> dict[str, Adapter]:
+    """All adapters by name; relative paths start at `folder`.
+
+    A `BackendUnavailableError` for one that does not fit the model.
+    """
     adapters = {}
     for name, wanted in options.items():
         if isinstance(wanted, str):
             wanted = AdapterOptions(path=wanted)
-        path = find_gguf(model.path.parent / Path(wanted.path).expanduser())
+        path = find_gguf(folder / Path(wanted.path).expanduser())
         with logged_errors() as errors:
             pointer = llama.llama_adapter_lora_init(model.pointer, str(path).encode())
         if not pointer:

@@ -31,13 +31,19 @@ _SHARED_OPTIONS = {
 
 
 def load_drafter(
-    served: Path, options: LlamaCppOptions, tokenizer: Tokenizer, context_length: int, *, gpu: bool
+    draft: Path,
+    served: Path,
+    options: LlamaCppOptions,
+    tokenizer: Tokenizer,
+    context_length: int,
+    *,
+    gpu: bool,
 ) -> "ModelDrafter":
-    """The draft model that the options of `served` name.
+    """The draft model at `draft` for the model at `served`, whose options and tokenizer these are.
 
     A `BackendUnavailableError` for one that does not go with it.
     """
-    path = find_gguf(served.parent / Path(options.draft_model or "").expanduser())
+    path = find_gguf(draft)
     own = LlamaCppOptions(**options.model_dump(include=_SHARED_OPTIONS))
     model = Model(path, own, lambda stage, fraction: None)
     model.check_generates_text()

@@ -46,7 +46,7 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine:
     model.check_generates_text()
     settings.report_progress("making the KV cache", 0.9)
     tokenizer = Tokenizer(model)
-    adapters = load_adapters(model, options.adapters)
+    adapters = load_adapters(model, options.adapters, Path(settings.base))
     size = cache_size(model, options, gpu=gpu)
     context = Context(model, options, size, gpu=gpu)
     if not context.has_memory:
@@ -67,13 +67,14 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine:
             prefill_tokens=options.prefill_tokens
             or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),
         ),
-        _drafter(path, options, tokenizer, runner, length, gpu=gpu),
+        _drafter(settings, path, options, tokenizer, runner, length, gpu=gpu),
     )
     settings.report_progress("ready", 1.0)
     return engine
 
 
 def _drafter(
+    settings: BackendSettings,
     path: Path,
     options: LlamaCppOptions,
     tokenizer: Tokenizer,
@@ -89,7 +90,8 @@ def _drafter(
         return None
     if options.draft_model is None:
         return PromptLookup(options.prompt_lookup)
-    return load_drafter(path, options, tokenizer, context_length, gpu=gpu)
+    draft = Path(settings.base) / Path(options.draft_model).expanduser()
+    return load_drafter(draft, path, options, tokenizer, context_length, gpu=gpu)
 
 
 def _check_gpu(path: Path, options: LlamaCppOptions, *, gpu: bool) -> None:

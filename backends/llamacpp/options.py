@@ -14,7 +14,7 @@ class AdapterOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    path: str = Field(description="GGUF file, relative to the model's folder or absolute.")
+    path: str = Field(description="GGUF file; a relative path starts at the config file's folder.")
     scale: float = Field(default=1.0, description="Strength; 0 has no effect.")
 
 

@@ -62,6 +62,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
             cuts=cuts,
             shares=size.unified,
             one_adapter=bool(adapters),
+            neighbours=not size.unified,
         )
 
     def run(self, chunks: Sequence[Chunk]) -> LlamaLogits:

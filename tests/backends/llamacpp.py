@@ -18,7 +18,9 @@ from enginebay import (
 
 def load(path: Path, **options: Any) -> LlamaCppEngine:
     chosen = LlamaCppOptions(**{"threads": 1, **options})
-    return load_engine(BackendSettings(name="tiny", path=str(path), options=chosen))
+    return load_engine(
+        BackendSettings(name="tiny", path=str(path), base=str(path.parent), options=chosen)
+    )
 
 
 def refusal(path: Path, **options: Any) -> str:

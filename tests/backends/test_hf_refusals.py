@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from backends.hf import placement
-from backends.hf.native import probe
 from backends.hf.checkpoint import Checkpoint
+from backends.hf.native import probe
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, refusal, request
 
 

@@ -21,6 +21,7 @@ MEMORIES = {
     "whole": Memory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False),
     "whole and tight": Memory(slots=4, tokens=CONTEXT, cuts=False, chunks=False),
     "one slot": Memory(slots=1, tokens=CONTEXT),
+    "neighbours": Memory(slots=4, tokens=4 * CONTEXT, neighbours=True),
     "one adapter": Memory(slots=4, tokens=CONTEXT, one_adapter=True),
 }
 
@@ -304,6 +305,27 @@ def test_drafts_need_fewer_steps_for_the_same_answer() -> None:
         check(run, quoted)
         steps[tokens] = len(engine._runner.runs)
     assert steps[4] <= steps[0]
+
+
+class BrokenDrafter(PromptLookup):
+    def draft(self, choices: Any, room: int) -> Any:
+        raise RuntimeError("no guess")
+
+
+def test_an_engine_whose_drafts_fail_goes_on_without() -> None:
+    item = request([3, 4], max_tokens=12)
+    run = Run(make_engine(drafter=BrokenDrafter(3)), item).finish()
+    check(run, item)
+
+
+def test_slots_are_taken_without_gaps_where_that_is_faster() -> None:
+    engine = make_engine(Memory(slots=4, tokens=4 * CONTEXT, neighbours=True))
+    run = Run(engine, *(request([number], id=str(number), max_tokens=30) for number in (5, 6, 7)))
+    run.steps(2)
+    run.abort("5")
+    run.add(request([9], id="9", max_tokens=30))
+    run.steps(2)
+    assert sorted(chunk.slot for chunk in engine._runner.runs[-1]) == [0, 1, 2]
 
 
 # What is refused.

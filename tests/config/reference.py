@@ -12,7 +12,6 @@ KINDS = {
     "number": "number",
     "boolean": "true or false",
     "object": "keys with values",
-    "array": "list of text",
 }
 
 
@@ -27,6 +26,8 @@ def rows(schema: Schema, *path: str | int) -> Iterator[str]:
 
 
 def _kind(field: Mapping[str, Any]) -> str:
+    if field.get("type") == "array":
+        return "list of numbers" if field["items"].get("type") == "number" else "list of text"
     return ", ".join(field["enum"]) if "enum" in field else KINDS[field.get("type", "string")]
 
 

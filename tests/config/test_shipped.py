@@ -7,8 +7,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from backends.hf.options import HFOptions
+from backends.llamacpp.options import LlamaCppOptions
 from core.config.check import check_config
 from core.config.load import load_config
 from core.config.schema import Config, SamplingDefaults
@@ -81,9 +83,10 @@ def test_the_reference_is_current(path: tuple[str | int, ...]) -> None:
     assert [row for row in rows(SCHEMA, *path) if row not in written] == []
 
 
-def test_the_reference_of_hf_is_current() -> None:
+@pytest.mark.parametrize("options", [HFOptions, LlamaCppOptions])
+def test_the_reference_of_options_is_current(options: type[BaseModel]) -> None:
     written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
-    assert [row for row in rows(HFOptions.model_json_schema()) if row not in written] == []
+    assert [row for row in rows(options.model_json_schema()) if row not in written] == []
 
 
 def test_every_key_has_a_description_of_one_line() -> None:
