@@ -50,16 +50,22 @@ async def long_prompt(server: Server, prompts: Prompts, seed: str, context: int)
     started = [asyncio.Event() for _ in seen]
 
     async def stream(number: int, prompt: str) -> None:
-        async with aclosing(follow(server, prompt, limit, seen[number])) as pieces:
-            async for answer in pieces:
-                if len(answer.arrivals) == _TOKENS_BEFORE:
-                    started[number].set()
+        try:
+            async with aclosing(follow(server, prompt, limit, seen[number])) as pieces:
+                async for answer in pieces:
+                    if len(answer.arrivals) == _TOKENS_BEFORE:
+                        started[number].set()
+        finally:
+            started[number].set()
 
     texts = prompts.make(STREAMS, 64, f"running {seed}")
     streams = [asyncio.create_task(stream(i, text)) for i, text in enumerate(texts)]
     async with asyncio.timeout(_START_TIMEOUT):
         for event in started:
             await event.wait()
+    if any(len(answer.arrivals) < _TOKENS_BEFORE for answer in seen):
+        await asyncio.gather(*streams)
+        raise RuntimeError("a stream ended before the long prompt could be sent")
     [prompt] = prompts.make(1, tokens, f"long {seed}")
     newcomer = await answer(server, prompt, 4)
     running = sum(not stream.done() for stream in streams)
