@@ -345,3 +345,17 @@ def test_sampling_is_by_row_and_takes_note(llama: PreTrainedModel) -> None:
         runner.sampler(request([5, 6, 7], temperature=3.0, seed=4), index) for index in range(3)
     ]
     assert runner.sample(logits[:1], [0, 0, 0], again) == sampled[1:]
+
+
+class QuantizedTensor(torch.Tensor):
+    """Stands for the weights of a quantizer that leaves the layers as they are (torchao)."""
+
+
+def test_quantized_weights_are_left_alone(tmp_path: Path) -> None:
+    model = build(tmp_path, "llama", {})
+    layer = model.get_submodule("model.layers.0.mlp.up_proj")
+    quantized = torch.nn.Parameter(layer.weight.data.as_subclass(QuantizedTensor))
+    assert type(quantized) is QuantizedTensor
+    layer.weight = quantized
+    prepack(model)
+    assert model.get_submodule("model.layers.0.mlp.up_proj") is layer

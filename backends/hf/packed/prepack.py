@@ -78,7 +78,8 @@ def prepack(model: PreTrainedModel) -> int:
 def _is_plain(layer: nn.Linear) -> bool:
     """Whether all that happens in a layer is its product, on the CPU."""
     hooked: Any = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-    return layer.weight.device.type == "cpu" and not hooked
+    plain = type(layer.weight) is nn.Parameter  # quantized weights are subclasses of a tensor
+    return plain and layer.weight.device.type == "cpu" and not hooked
 
 
 def _works(dtype: torch.dtype) -> bool:
