@@ -1,8 +1,10 @@
 """What requests have been given and not yet taken, on the event loop."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from core.errors import ServingError
 from core.types import Delta
@@ -33,25 +35,26 @@ def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingErr
 
     Deltas with logprobs stay apart: clients read one token an event there.
     """
-    held: dict[int, Delta] = {}
+    held: defaultdict[int, list[Delta]] = defaultdict(list)
     for item in items:
         if isinstance(item, ServingError):
-            yield from held.values()
+            yield from map(_joined, held.values())
             held.clear()
             yield item
         elif item.logprobs is not None:
             yield item
         else:
-            previous = held.get(item.index)
-            held[item.index] = _join(previous, item) if previous else item
-    yield from held.values()
+            held[item.index].append(item)
+    yield from map(_joined, held.values())
 
 
-def _join(first: Delta, second: Delta) -> Delta:
+def _joined(deltas: list[Delta]) -> Delta:
+    if len(deltas) == 1:
+        return deltas[0]
     return replace(
-        second,
-        text=first.text + second.text,
-        token_ids=first.token_ids + second.token_ids,
-        prefill_tokens=first.prefill_tokens + second.prefill_tokens,
-        cached_tokens=first.cached_tokens + second.cached_tokens,
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        token_ids=tuple(chain.from_iterable(delta.token_ids for delta in deltas)),
+        prefill_tokens=sum(delta.prefill_tokens for delta in deltas),
+        cached_tokens=sum(delta.cached_tokens for delta in deltas),
     )
