@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from benchmarks import environments, models, report, scenarios
 from benchmarks.load import burst
 from benchmarks.prompts import Prompts
@@ -61,7 +63,7 @@ class Measured:
         """Note what a server fails with and go on without it."""
         try:
             yield
-        except (OSError, RuntimeError, TimeoutError, EOFError, ExceptionGroup) as error:
+        except (OSError, RuntimeError, EOFError, psutil.Error, ExceptionGroup) as error:
             group = error.exceptions if isinstance(error, ExceptionGroup) else [error]
             self.errors[name] = "; ".join(str(e) or type(e).__name__ for e in group)[:2000]
             print(f"{name} failed: {self.errors[name]}", flush=True)
@@ -78,6 +80,8 @@ async def measure_load(plan: Plan, peers: list[Peer], measured: Measured) -> Non
                 servers.append(server)
                 await burst(server, 2, prompts.make(2, plan.prompt_tokens, "warm-up"), 8)
                 server.pause()
+        if not servers:
+            return
         for number in range(plan.rounds):
             for streams in plan.streams:
                 amount = max(streams, plan.requests)
@@ -88,12 +92,10 @@ async def measure_load(plan: Plan, peers: list[Peer], measured: Measured) -> Non
                     name = server.peer.name
                     if name in measured.errors:
                         continue
-                    server.resume()
-                    with measured.failing(name):
+                    with measured.failing(name), server.awake():
                         seen = (await burst(server, streams, texts, plan.tokens)).summary()
                         measured.bursts.setdefault(name, []).append(seen)
                         show(number, name, seen)
-                    server.pause()
                 if plan.limits:
                     with measured.failing("the limit"):
                         name, speed = limit(plan, peers[0].engine, streams)

@@ -87,10 +87,16 @@ class Server:
         for process in self._processes():
             process.suspend()
 
-    def resume(self) -> None:
-        """Let it run again."""
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let a paused server run until the block ends."""
         for process in self._processes():
             process.resume()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.pause()
 
     def _processes(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
