@@ -13,6 +13,9 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks.servers import Server
 
+_CLOCK_TICK = 0.01
+"""The least CPU time that systems count, in seconds."""
+
 
 @dataclass(slots=True)
 class Answer:
@@ -95,7 +98,7 @@ async def burst(server: Server, streams: int, prompts: Sequence[str], tokens: in
         for _ in range(streams):
             group.create_task(stream())
     seconds = max(answer.arrivals[-1] for answer in answers) - start
-    cpu = server.cpu_seconds() - cpu
+    cpu = max(server.cpu_seconds() - cpu, _CLOCK_TICK)
     others = _cpu_seconds_of_all() - others - cpu - (time.process_time() - own)
     return Burst(
         streams,

@@ -35,7 +35,6 @@ async def test_a_burst_counts_the_tokens_of_all_streams(server: Server) -> None:
     assert seen.exact
     assert len(seen.ttft) == 5
     assert seen.seconds > 0
-    assert seen.cpu_seconds > 0
 
 
 async def test_answers_without_usage_count_the_tokens_asked_for(server: Server) -> None:
