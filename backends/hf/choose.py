@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from transformers import PreTrainedModel
 
 from backends.hf.checkpoint import Checkpoint
+from backends.hf.choose_paged import paged_runner
 from backends.hf.lora import Adapters
 from backends.hf.native import probe as native
 from backends.hf.native.forward import Forward
 from backends.hf.native.runner import NativeRunner
 from backends.hf.options import HFOptions
 from backends.hf.packed import probe as packed
+from backends.hf.packed.graphs import CudaCapture
 from backends.hf.packed.memory import bytes_per_token
+from backends.hf.packed.paged_attention import NotPagedError, find_kernel
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
 from backends.hf.sizing import memory_sizes
@@ -37,6 +40,16 @@ def choose_runner(
     when the one that the options name is not.
     """
     model.train(False)
+    if paged := _paged_runner(
+        model,
+        checkpoint,
+        options,
+        vocabulary,
+        token_ids,
+        context_length=context_length,
+        adapters=adapters,
+    ):
+        return paged
     verdict = _probe_packed(model, options, token_ids)
     if verdict.layers:
         per_token = bytes_per_token(verdict.layers.values())
@@ -76,15 +89,51 @@ def choose_runner(
     )
 
 
+def _paged_runner(
+    model: PreTrainedModel,
+    checkpoint: Checkpoint,
+    options: HFOptions,
+    vocabulary: Vocabulary,
+    token_ids: Sequence[int],
+    *,
+    context_length: int,
+    adapters: Adapters | None,
+) -> SamplingRunner | None:
+    """Packed passes over pages, where there is a GPU and a kernel for it; None if not."""
+    if _not_packed(options):
+        return None
+    try:
+        return paged_runner(
+            model,
+            checkpoint,
+            options,
+            vocabulary,
+            token_ids,
+            find_kernel(model.device, model.dtype),
+            CudaCapture(model.device),
+            context_length=context_length,
+            adapters=adapters,
+        )
+    except NotPagedError as error:
+        level = logging.DEBUG if model.device.type == "cpu" else logging.INFO
+        logger.log(level, "%s: keys and values not in pages, because %s", checkpoint.path, error)
+        return None
+
+
+def _not_packed(options: HFOptions) -> str:
+    """What in the options keeps a model from packed passes."""
+    if options.batching not in ("auto", "packed"):
+        return f"the options say batching: {options.batching}"
+    if options.attn_implementation:
+        return f"the options say attn_implementation: {options.attn_implementation}"
+    return ""
+
+
 def _probe_packed(
     model: PreTrainedModel, options: HFOptions, token_ids: Sequence[int]
 ) -> packed.Verdict:
-    if options.batching not in ("auto", "packed"):
-        return packed.Verdict(reason=f"the options say batching: {options.batching}")
-    if options.attn_implementation:
-        return packed.Verdict(
-            reason=f"the options say attn_implementation: {options.attn_implementation}"
-        )
+    if reason := _not_packed(options):
+        return packed.Verdict(reason=reason)
     return packed.probe(model, token_ids[: packed.TOKENS])
 
 

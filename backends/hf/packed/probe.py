@@ -6,8 +6,10 @@ classes have attention code of their own, some drop arguments. Logits do.
 
 import inspect
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from backends.batching.runner import Chunk
 from backends.hf.packed.attention import NAME, layer_shapes
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.runner import PackedRunner
-from backends.hf.sampling_runner import Vocabulary
+from backends.hf.sampling_runner import SamplingRunner, Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ _TOLERANCE_OF_HALF = 0.5
 _FIRST, _SECOND, _APART = 44, 35, 7
 TOKENS = _FIRST + _APART
 """How many tokens `probe` needs."""
+
+RunnerOf = Callable[[PreTrainedModel, Mapping[int, LayerShape]], SamplingRunner]
+"""Makes a runner to probe: of four slots, each for `TOKENS` tokens and those before them."""
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
@@ -54,24 +59,41 @@ class Verdict:
         return self.layers is not None
 
 
+def tolerance(dtype: torch.dtype) -> float:
+    """How many standard deviations apart logits may be that are computed in two right ways."""
+    return _TOLERANCE.get(dtype, _TOLERANCE_OF_HALF)
+
+
+def rows(model: PreTrainedModel, layers: Mapping[int, LayerShape]) -> SamplingRunner:
+    """A runner with a region of memory for each slot."""
+    return PackedRunner(model, layers, Vocabulary(str), slots=4, capacity=64)
+
+
 @torch.inference_mode()
-def probe(model: PreTrainedModel, token_ids: Sequence[int]) -> Verdict:
+def probe(
+    model: PreTrainedModel,
+    token_ids: Sequence[int],
+    runner_of: RunnerOf = rows,
+    *,
+    before: int = 0,
+) -> Verdict:
     """Run `TOKENS` tokens of ordinary text in one plain pass a sequence, and packed.
 
-    A model that may be packed is left switched to packed attention, any other as it was.
+    In front of them come `before` tokens more, the same text over and over. A model that may be
+    packed is left switched to packed attention, any other as it was.
     """
     if reason := _known_to_fail(model):
         return Verdict(reason=reason)
-    before = _implementations(model.config)
+    unpacked = implementations(model.config)
     verdict = Verdict()
     try:
-        verdict = _compare(model, token_ids)
+        verdict = _compare(model, token_ids, runner_of, before)
     except Exception as error:
         logger.debug("packed forward passes fail", exc_info=True)
         verdict = Verdict(reason=f"{type(error).__name__}: {error}")
     finally:
         if not verdict.exact:
-            model.set_attn_implementation(before)
+            model.set_attn_implementation(unpacked)
     return verdict
 
 
@@ -88,25 +110,28 @@ def _known_to_fail(model: PreTrainedModel) -> str:
     return ""
 
 
-def _implementations(config: Any) -> dict[str, Any]:
+def implementations(config: Any) -> dict[str, Any]:
     """The attention of a model and of its parts, as `set_attn_implementation` takes it."""
     parts = {name: getattr(config, name, None) for name in config.sub_configs}
     return {
         "": config._attn_implementation,
-        **{name: _implementations(part) for name, part in parts.items() if part is not None},
+        **{name: implementations(part) for name, part in parts.items() if part is not None},
     }
 
 
-def _compare(model: PreTrainedModel, token_ids: Sequence[int]) -> Verdict:
-    texts = list(token_ids[:_FIRST]), list(token_ids[_APART : _APART + _SECOND])
+def _compare(
+    model: PreTrainedModel, token_ids: Sequence[int], runner_of: RunnerOf, before: int
+) -> Verdict:
+    text = list(islice(cycle(token_ids), before + TOKENS))
+    texts = text[: before + _FIRST], text[_APART : _APART + before + _SECOND]
     expected = [_plain(model, text) for text in texts]
     model.set_attn_implementation(NAME)
     layers = layer_shapes(model)
     if not layers:
         return Verdict(reason="it has attention code of its own")
-    runner = PackedRunner(model, layers, Vocabulary(str), slots=4, capacity=64)
+    runner = runner_of(model, layers)
     worst = 0.0
-    for step in _steps():
+    for number, step in enumerate(_steps(before)):
         chunks = [
             Chunk(slot, start, texts[text][start:end], logits=end - start)
             for slot, text, start, end in step
@@ -114,12 +139,12 @@ def _compare(model: PreTrainedModel, token_ids: Sequence[int]) -> Verdict:
         actual = runner.run(chunks)
         wanted = torch.cat([expected[text][start:end] for _, text, start, end in step])
         distance = ((actual - wanted).abs().max() / expected[0].std()).item()
-        if not distance <= worst:  # a NaN stays
+        if distance > worst or math.isnan(distance):  # and a NaN stays
             worst = distance
-        if step == _BEFORE_COPY:
-            runner.copy(0, 3, 20)
-            runner.cut(0, 25)
-    if not worst < _TOLERANCE.get(model.dtype, _TOLERANCE_OF_HALF):
+        if number == _COPY_AFTER:
+            runner.copy(0, 3, before + 20)
+            runner.cut(0, before + 25)
+    if not worst < tolerance(model.dtype):
         return Verdict(distance=worst, reason=f"its logits are {worst:.2g} standard deviations off")
     return Verdict(layers, worst)
 
@@ -133,17 +158,21 @@ def _plain(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:
 _Step = list[tuple[int, int, int, int]]
 """What runs in one pass: slot, text, first token, token behind the last."""
 
-_BEFORE_COPY: _Step = [(0, 0, 33, 34), (1, 1, 31, 32)]
+_COPY_AFTER = 3
 
 
-def _steps() -> list[_Step]:
+def _steps(before: int) -> list[_Step]:
     """Chunks, two sequences in turn, decoding beside chunks, a copied slot, a slot cut short."""
-    return [
+    steps = [
         [(0, 0, 0, 21)],
         [(0, 0, 21, 32), (1, 1, 0, 17)],
         [(1, 1, 17, 31), (0, 0, 32, 33)],
-        _BEFORE_COPY,
+        [(0, 0, 33, 34), (1, 1, 31, 32)],
         [(3, 0, 20, 24), (1, 1, 32, 33), (0, 0, 25, 26)],
         [(3, 0, 24, 44), (0, 0, 26, 27)],
         [(0, 0, 27, 30), (1, 1, 33, 35), (2, 1, 0, 3)],
+    ]
+    return [
+        [(slot, text, start and start + before, end + before) for slot, text, start, end in step]
+        for step in steps
     ]

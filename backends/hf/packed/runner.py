@@ -1,8 +1,6 @@
 """Runs chunks of many sequences in one forward pass without padding."""
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,8 +8,9 @@ from transformers import PreTrainedModel
 
 from backends.batching.runner import Chunk, Memory
 from backends.hf.lora import Adapters
-from backends.hf.packed.attention import NAME, SHORT, Group, PackedAttention, forward
+from backends.hf.packed.attention import SHORT, Group, PackedAttention
 from backends.hf.packed.memory import KeyValueMemory, LayerShape
+from backends.hf.packed.model import PackedModel
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
 
 # Slots of different lengths that are run together all read as far as the longest. On a CPU a group
@@ -39,15 +38,11 @@ class PackedRunner(SamplingRunner):
         adapters: Adapters | None = None,
     ) -> None:
         super().__init__(vocabulary)
-        model.train(False)
-        model.set_attn_implementation(NAME)
         self.memory = Memory(slots=slots, tokens=tokens or slots * capacity)
-        self._model = model
-        self._device = torch.device("cpu") if model.device.type == "meta" else model.device
-        self._in_vain = _TOKENS_IN_VAIN if self._device.type == "cpu" else slots * capacity
+        self._model = PackedModel(model, adapters)
+        on_cpu = self._model.device.type == "cpu"
+        self._in_vain = _TOKENS_IN_VAIN if on_cpu else slots * capacity
         self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)
-        self._adapters = adapters or Adapters(model)
-        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     @torch.inference_mode()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
@@ -65,7 +60,8 @@ class PackedRunner(SamplingRunner):
             for chunk, end in zip(chunks, ends, strict=True)
             for row in range(end - chunk.logits, end)
         ]
-        return self._forward(packed, torch.tensor(wanted, dtype=torch.long, device=self._device))
+        attention = PackedAttention(self._key_values, list(_groups(packed, self._in_vain)))
+        return self._model.run(attention, packed, wanted)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         self._key_values.copy(source, target, tokens)
@@ -79,29 +75,6 @@ class PackedRunner(SamplingRunner):
     def clear(self) -> None:
         for slot in range(self.memory.slots):
             self._key_values.forget(slot, 0)
-
-    def _forward(self, chunks: Sequence[Chunk], wanted: Tensor) -> Tensor:
-        ids = [token for chunk in chunks for token in chunk.token_ids]
-        positions = [
-            position
-            for chunk in chunks
-            for position in range(chunk.start, chunk.start + len(chunk.token_ids))
-        ]
-        arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps else {}
-        attention = PackedAttention(self._key_values, list(_groups(chunks, self._in_vain)))
-
-        def call() -> Any:
-            return self._model(
-                input_ids=torch.tensor([ids], device=self._device),
-                position_ids=torch.tensor([positions], device=self._device),
-                use_cache=False,
-                **arguments,
-            )
-
-        with self._adapters.applied([chunk.adapter for chunk in chunks for _ in chunk.token_ids]):
-            output = forward(attention, call)
-        logits: Tensor = output.logits[0]
-        return (logits if self._keeps else logits[wanted]).float()
 
 
 def _place(chunk: Chunk) -> tuple[int, int]:

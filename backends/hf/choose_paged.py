@@ -1,0 +1,85 @@
+"""A runner with keys and values in pages, if its logits are those of the model."""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from backends.hf.checkpoint import Checkpoint
+from backends.hf.lora import Adapters
+from backends.hf.options import HFOptions
+from backends.hf.packed.graphs import Capture
+from backends.hf.packed.memory import bytes_per_token
+from backends.hf.packed.paged_attention import Kernel, NotPagedError
+from backends.hf.packed.paged_probe import capture_decoding, probe_paged
+from backends.hf.packed.paged_runner import PagedRunner
+from backends.hf.packed.pages import PAGE_SIZE
+from backends.hf.packed.probe import implementations
+from backends.hf.sampling_runner import Vocabulary
+from backends.hf.sizing import paged_sizes
+
+logger = logging.getLogger(__name__)
+
+
+def paged_runner(
+    model: PreTrainedModel,
+    checkpoint: Checkpoint,
+    options: HFOptions,
+    vocabulary: Vocabulary,
+    token_ids: Sequence[int],
+    kernel: Kernel,
+    capture: Capture,
+    *,
+    context_length: int,
+    adapters: Adapters | None = None,
+    page_size: int = PAGE_SIZE,
+) -> PagedRunner:
+    """A runner that attends by `kernel`, with captured decoding if that works.
+
+    `token_ids` is ordinary text to try it with. A `NotPagedError` says why there is none; the model
+    is then as it was.
+    """
+    unpacked = implementations(model.config)
+    verdict = probe_paged(
+        model, token_ids, kernel, context_length=context_length, page_size=page_size
+    )
+    if not verdict.layers:
+        raise NotPagedError(verdict.reason)
+    sizes = paged_sizes(
+        checkpoint,
+        options,
+        context_length=context_length,
+        bytes_per_token=bytes_per_token(verdict.layers.values()),
+        device=model.device,
+        page_size=page_size,
+    )
+    try:
+        if not sizes:
+            raise NotPagedError("there is no room for them")
+        runner = PagedRunner(
+            model,
+            verdict.layers,
+            vocabulary,
+            kernel,
+            slots=sizes.slots,
+            capacity=sizes.capacity,
+            pages=sizes.pages,
+            page_size=page_size,
+            adapters=adapters,
+        )
+    except (NotPagedError, torch.OutOfMemoryError) as error:
+        model.set_attn_implementation(unpacked)
+        raise NotPagedError(str(error)) from error
+    rows = min(options.max_batch_size, sizes.slots)
+    reason = capture_decoding(runner, capture, token_ids, rows=rows, dtype=model.dtype)
+    decoding = f"without CUDA graphs, because {reason}" if reason else "by CUDA graphs"
+    logger.info(
+        "%s: packed forward passes over pages (logits agree within %.1g standard deviations), "
+        "decoding %s; keys and values of %d tokens",
+        checkpoint.path,
+        verdict.distance,
+        decoding,
+        sizes.tokens,
+    )
+    return runner

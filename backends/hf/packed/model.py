@@ -1,0 +1,57 @@
+"""A model of transformers, called with all tokens of a pass in one row."""
+
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from backends.batching.runner import Chunk
+from backends.hf.lora import Adapters
+from backends.hf.packed.attention import NAME, Attention, forward
+
+
+class PackedModel:
+    """A model switched to packed attention. `device` is where its inputs go."""
+
+    def __init__(self, model: PreTrainedModel, adapters: Adapters | None = None) -> None:
+        model.train(False)
+        model.set_attn_implementation(NAME)
+        self.device = torch.device("cpu") if model.device.type == "meta" else model.device
+        self._model = model
+        self._adapters = adapters or Adapters(model)
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def __call__(
+        self, attention: Attention, ids: Tensor, positions: Tensor, wanted: Tensor
+    ) -> Tensor:
+        """The logits of the tokens `wanted`, `[rows, vocabulary]` in float32."""
+        arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps else {}
+
+        def call() -> Any:
+            return self._model(
+                input_ids=ids[None], position_ids=positions[None], use_cache=False, **arguments
+            )
+
+        logits: Tensor = forward(attention, call).logits[0]
+        return (logits if self._keeps else logits[wanted]).float()
+
+    def run(self, attention: Attention, chunks: Sequence[Chunk], wanted: Sequence[int]) -> Tensor:
+        """The logits of the tokens `wanted` in a pass of `chunks`, one behind another."""
+        ids = [token for chunk in chunks for token in chunk.token_ids]
+        positions = [
+            position
+            for chunk in chunks
+            for position in range(chunk.start, chunk.start + len(chunk.token_ids))
+        ]
+        with self._applied(chunks):
+            return self(attention, self._tensor(ids), self._tensor(positions), self._tensor(wanted))
+
+    def _applied(self, chunks: Sequence[Chunk]) -> AbstractContextManager[None]:
+        return self._adapters.applied([c.adapter for c in chunks for _ in c.token_ids])
+
+    def _tensor(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.long, device=self.device)

@@ -1,0 +1,114 @@
+"""Attention over keys and values in pages, by one call of a kernel a layer."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backends.batching.runner import Chunk
+from backends.hf.packed.attention import Kind
+from backends.hf.packed.pages import PagedMemory
+
+Kernel = Callable[..., Any]
+"""A function with the signature and the meaning of `torch.nn.attention.varlen.varlen_attn`."""
+
+_DTYPES = (torch.float16, torch.bfloat16)
+
+
+class NotPagedError(Exception):
+    """The kernel, or the device, is not made for this model; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Where the tokens of a pass and of its sequences lie, in tensors on the memory's device.
+
+    `places`: for each token of the pass, where in the memory it is written, counted in tokens
+    (int64). `bounds`: where the sequences begin in the pass, and its end. `lengths`: how many
+    tokens each sequence has, those of the pass included. `table`: `[sequences, pages]`. The last
+    three are int32. `longest_chunk` and `longest` limit the tokens of a sequence in the pass, and
+    in all.
+    """
+
+    places: Tensor
+    bounds: Tensor
+    lengths: Tensor
+    table: Tensor
+    longest_chunk: int
+    longest: int
+
+
+def layout(memory: PagedMemory, chunks: Sequence[Chunk]) -> Layout:
+    """The layout of a pass that runs `chunks` one behind another."""
+    size = memory.page_size
+    counts = torch.tensor([len(chunk.token_ids) for chunk in chunks])
+    starts = torch.tensor([chunk.start for chunk in chunks])
+    lengths = starts + counts
+    bounds = torch.cat((torch.zeros(1, dtype=torch.long), counts.cumsum(0)))
+    longest = int(lengths.max())
+    table = memory.tables[[chunk.slot for chunk in chunks], : -(-longest // size)]
+    rows = torch.arange(len(chunks)).repeat_interleave(counts)
+    positions = torch.arange(len(rows)) - (bounds[:-1] - starts)[rows]
+    places = table[rows, positions // size].long() * size + positions % size
+    return Layout(
+        places.to(memory.device),
+        bounds.to(memory.device, torch.int32),
+        lengths.to(memory.device, torch.int32),
+        table.to(memory.device),
+        int(counts.max()),
+        longest,
+    )
+
+
+class PagedAttention:
+    """Attention of one forward pass."""
+
+    def __init__(self, memory: PagedMemory, layout: Layout, kernel: Kernel) -> None:
+        self._memory = memory
+        self._layout = layout
+        self._kernel = kernel
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
+        if kind.softcap is not None or kind.sinks is not None:
+            raise NotPagedError("its attention has soft caps or sinks")
+        keys, values = self._memory.keys[layer], self._memory.values[layer]
+        keys.flatten(0, 1).index_copy_(0, self._layout.places, key.transpose(0, 1))
+        values.flatten(0, 1).index_copy_(0, self._layout.places, value.transpose(0, 1))
+        result: Tensor = self._kernel(
+            query.transpose(0, 1),
+            keys,
+            values,
+            self._layout.bounds,
+            None,
+            self._layout.longest_chunk,
+            self._layout.longest,
+            scale=kind.scale,
+            window_size=(kind.window - 1 if kind.window else -1, 0),
+            enable_gqa=query.shape[0] != key.shape[0],
+            seqused_k=self._layout.lengths,
+            block_table=self._layout.table,
+        )
+        return result
+
+
+def find_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
+    """The kernel of this torch for `device`; a `NotPagedError` if it has none.
+
+    That it is there does not mean that it works: torch says so only when it is called.
+    """
+    if device.type != "cuda":
+        raise NotPagedError(f"there is no kernel for device {device}")
+    if dtype not in _DTYPES:
+        raise NotPagedError(f"there is no kernel for {str(dtype).removeprefix('torch.')}")
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError as error:
+        raise NotPagedError(f"torch {torch.__version__} has no varlen_attn") from error
+    needed = {"scale", "window_size", "enable_gqa", "seqused_k", "block_table"}
+    if missing := needed - set(inspect.signature(varlen_attn).parameters):
+        names = ", ".join(sorted(missing))
+        raise NotPagedError(f"varlen_attn of torch {torch.__version__} has no {names}")
+    return varlen_attn

@@ -1,0 +1,88 @@
+"""Packed forward passes over keys and values in pages, for GPUs with a kernel that reads them."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from backends.batching.runner import Chunk, Memory
+from backends.hf.lora import Adapters
+from backends.hf.packed.graphs import Capture, DecodeGraphs
+from backends.hf.packed.memory import LayerShape
+from backends.hf.packed.model import PackedModel
+from backends.hf.packed.paged_attention import Kernel, PagedAttention, layout
+from backends.hf.packed.pages import PAGE_SIZE, PagedMemory, usable_tokens
+from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+
+
+class PagedRunner(SamplingRunner):
+    """A model in packed forward passes whose slots share the pages of what they have in common.
+
+    `layers` is what `layer_shapes` says of the model. `capacity` is the most tokens of a slot.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        layers: Mapping[int, LayerShape],
+        vocabulary: Vocabulary,
+        kernel: Kernel,
+        *,
+        slots: int,
+        capacity: int,
+        pages: int,
+        page_size: int = PAGE_SIZE,
+        adapters: Adapters | None = None,
+    ) -> None:
+        super().__init__(vocabulary)
+        self.memory = Memory(
+            slots=slots, tokens=usable_tokens(slots, pages, page_size), shares=True
+        )
+        self._model = PackedModel(model, adapters)
+        self._kernel = kernel
+        self._pages = PagedMemory(
+            layers, slots=slots, capacity=capacity, pages=pages, page_size=page_size
+        )
+        self._graphs: DecodeGraphs | None = None
+
+    @torch.inference_mode()
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        self._pages.extend([(c.slot, c.start, c.start + len(c.token_ids)) for c in chunks])
+        if self._graphs:
+            logits = self._graphs.run(chunks)
+            if logits is not None:
+                wanted = [row for row, chunk in enumerate(chunks) if chunk.logits]
+                return logits if len(wanted) == len(chunks) else logits[wanted]
+        attention = PagedAttention(self._pages, layout(self._pages, chunks), self._kernel)
+        return self._model.run(attention, chunks, _wanted(chunks))
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        self._pages.share(source, target, tokens)
+
+    @torch.inference_mode()
+    def cut(self, slot: int, tokens: int) -> None:
+        self._pages.cut(slot, tokens)
+
+    def clear(self) -> None:
+        for slot in range(self.memory.slots):
+            self.cut(slot, 0)
+
+    def capture(self, capture: Capture, *, rows: int) -> list[int]:
+        """Decode up to `rows` sequences by captured passes from now on; the sizes there are."""
+        self._graphs = DecodeGraphs(self._model, self._pages, self._kernel, capture, rows=rows)
+        return self._graphs.sizes
+
+    def drop_captured(self) -> None:
+        """Decode as any other chunk is run."""
+        self._graphs = None
+
+
+def _wanted(chunks: Sequence[Chunk]) -> list[int]:
+    """The tokens of a pass of `chunks` whose logits are wanted."""
+    wanted: list[int] = []
+    end = 0
+    for chunk in chunks:
+        end += len(chunk.token_ids)
+        wanted += range(end - chunk.logits, end)
+    return wanted

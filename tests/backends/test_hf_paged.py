@@ -1,0 +1,396 @@
+"""Keys and values in pages: the code that runs on GPUs, with kernels in plain torch."""
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import varlen
+from transformers import PreTrainedModel
+
+from backends.batching.runner import Chunk, MemoryFullError
+from backends.hf import choose
+from backends.hf.choose_paged import paged_runner
+from backends.hf.engine import HFEngine
+from backends.hf.lora import Adapters
+from backends.hf.packed.attention import NAME, layer_shapes
+from backends.hf.packed.graphs import CudaCapture
+from backends.hf.packed.paged_attention import NotPagedError, find_kernel
+from backends.hf.packed.paged_probe import capture_decoding, probe_paged
+from backends.hf.packed.paged_runner import PagedRunner
+from backends.hf.packed.probe import TOKENS, Verdict
+from backends.hf.packed.runner import PackedRunner
+from backends.hf.sampling_runner import Vocabulary
+from tests.backends.paged import Captured, varlen_attn
+from tests.backends.test_hf_lora import save_adapter
+from tests.backends.test_hf_packed import (
+    GEMMA4,
+    GQA,
+    MLA,
+    MOE,
+    NEW_TOKENS,
+    WIDE,
+    Stream,
+    build,
+    drive,
+    probed,
+    prompts,
+)
+from tests.backends.tiny import PROMPTS, Run, greedy_reference, load, request
+
+TEXT = random.Random(4).choices(range(4, 320), k=TOKENS)
+PAGED: list[tuple[str, dict[str, Any]]] = [
+    ("llama", GQA),
+    ("llama", {"num_attention_heads": 4, "num_key_value_heads": 4, "attention_bias": True}),
+    ("mistral", GQA),
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
+    ("qwen3_moe", {**WIDE, **MOE}),
+    ("gemma3_text", WIDE),
+    ("gemma4_text", {**WIDE, **GEMMA4}),
+    ("gpt2", {}),
+    ("olmo3", {"sliding_window": 8, "num_hidden_layers": 4}),
+    ("cohere2", {"sliding_window": 8, "num_hidden_layers": 4}),
+    ("glm4", WIDE),
+]
+NOT_PAGED: list[tuple[str, dict[str, Any], str]] = [
+    ("gemma2", {**WIDE, "sliding_window": 8, "attn_logit_softcapping": 2.0}, "soft caps"),
+    ("gpt_oss", {**WIDE, **MOE, "sliding_window": 8}, "sinks"),
+    ("deepseek_v3", MLA, "differ in size"),
+]
+
+
+def probed_paged(model: PreTrainedModel, kernel: Any = varlen_attn, page_size: int = 32) -> Verdict:
+    return probe_paged(model, TEXT, kernel, context_length=256, page_size=page_size)
+
+
+def runner_of(
+    model: PreTrainedModel,
+    *,
+    captured: Captured | None = None,
+    slots: int = 5,
+    page_size: int = 4,
+    pages: int = 200,
+    adapters: Adapters | None = None,
+) -> PagedRunner:
+    if model.config._attn_implementation != NAME:
+        verdict = probed_paged(model)
+        assert verdict.exact, verdict.reason
+    runner = PagedRunner(
+        model,
+        layer_shapes(model),
+        Vocabulary(str),
+        varlen_attn,
+        slots=slots,
+        capacity=128,
+        pages=pages,
+        page_size=page_size,
+        adapters=adapters,
+    )
+    if captured:
+        assert not capture_decoding(runner, captured, TEXT, rows=slots, dtype=torch.float32)
+    return runner
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"), PAGED, ids=[f"{i}-{name}" for i, (name, _) in enumerate(PAGED)]
+)
+def test_tokens_are_those_of_generate(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    model = build(tmp_path, family, changes)
+    expected = [greedy_reference(model, prompt, NEW_TOKENS) for prompt in prompts(7)]
+    for captured in (None, Captured()):
+        streams = [Stream(*pair) for pair in zip(prompts(7), expected, strict=True)]
+        runner = runner_of(model, captured=captured)
+        whole = runner._pages._tables.free
+        drive(runner, streams, seed=7)
+        assert runner._pages._tables.free == whole
+        assert captured is None or captured.replays > 20
+
+
+@pytest.mark.parametrize("page_size", [16, 32, 256])
+@pytest.mark.parametrize("context_length", [64, 256])
+def test_models_are_probed_over_the_end_of_a_page(
+    llama: PreTrainedModel, page_size: int, context_length: int
+) -> None:
+    pages = set()
+
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        pages.add(kwargs["block_table"].shape[1])
+        return varlen_attn(*args, **kwargs)
+
+    llama.set_attn_implementation("sdpa")
+    verdict = probe_paged(llama, TEXT, noting, context_length=context_length, page_size=page_size)
+    assert verdict.exact, verdict.reason
+    assert (max(pages) > 1) == (page_size < context_length)
+    assert llama.config._attn_implementation == NAME
+
+
+@pytest.mark.parametrize(("family", "changes", "reason"), NOT_PAGED)
+def test_models_that_the_kernel_cannot_do_are_packed_in_rows(
+    family: str, changes: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    model = build(tmp_path, family, changes)
+    verdict = probed_paged(model)
+    assert not verdict.exact
+    assert reason in verdict.reason
+    assert probed(model).exact
+
+
+def wrong_window(*args: Any, window_size: tuple[int, int], **kwargs: Any) -> Any:
+    left, right = window_size
+    return varlen_attn(*args, window_size=(left + 1 if left >= 0 else left, right), **kwargs)
+
+
+def wrong_page(*args: Any, block_table: torch.Tensor, **kwargs: Any) -> Any:
+    return varlen_attn(
+        *args, block_table=block_table[:, :1].repeat(1, block_table.shape[1]), **kwargs
+    )
+
+
+def nothing(*args: Any, **kwargs: Any) -> Any:
+    return varlen_attn(*args, **kwargs) * torch.nan
+
+
+@pytest.mark.parametrize("kernel", [wrong_window, wrong_page, nothing])
+def test_kernels_that_are_wrong_are_found_out(kernel: Any, tmp_path: Path) -> None:
+    model = build(tmp_path, "gemma3_text", WIDE)
+    verdict = probed_paged(model, kernel)
+    assert not verdict.exact
+    assert "standard deviations" in verdict.reason
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_the_kernel_of_torch_is_refused_where_it_does_not_run(tmp_path: Path) -> None:
+    model = build(tmp_path, "llama", GQA)
+    verdict = probed_paged(model, varlen.varlen_attn)
+    assert not verdict.exact
+    assert "_flash_attention_forward" in verdict.reason
+    assert probed(model).exact
+
+
+def test_kernels_are_for_cuda_and_half_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda:0")
+    assert find_kernel(cuda, torch.bfloat16) is varlen.varlen_attn
+    with pytest.raises(NotPagedError, match="float32"):
+        find_kernel(cuda, torch.float32)
+    with pytest.raises(NotPagedError, match="device cpu"):
+        find_kernel(torch.device("cpu"), torch.bfloat16)
+
+    def older(query: Any, key: Any, value: Any, *, scale: Any = None, window_size: Any = None):
+        raise AssertionError
+
+    monkeypatch.setattr(varlen, "varlen_attn", older)
+    with pytest.raises(NotPagedError, match="has no block_table, enable_gqa, seqused_k"):
+        find_kernel(cuda, torch.bfloat16)
+
+
+def greedy_engine_is_right(engine: HFEngine, model: PreTrainedModel) -> None:
+    """Requests that join and leave, share prefixes and have several choices."""
+    long = random.Random(1).choices(range(4, 320), k=40)
+    asked = {
+        "a": request(PROMPTS[0], id="a", max_tokens=30),
+        "b": request(long, id="b", n=3),
+        "c": request([*long[:33], 7, 8], id="c"),
+        "d": request(PROMPTS[2], id="d", n=2, max_tokens=25),
+        "e": request(long[:21], id="e", max_tokens=40),
+    }
+    run = Run(engine, asked["a"], asked["b"]).steps(5)
+    run.add(asked["c"])
+    run.add(asked["d"])
+    run.steps(9)
+    run.add(asked["e"])
+    run.finish()
+    run.add(request([*long, 9], id="again"))
+    run.finish()
+    for name, item in asked.items():
+        expected = greedy_reference(
+            model, list(item.prompt_token_ids), item.sampling.max_tokens or 0
+        )
+        for index in range(item.n):
+            assert run.token_ids(name, index) == expected
+    assert run.token_ids("again") == greedy_reference(model, [*long, 9], 12)
+    assert sum(delta.cached_tokens for delta in run.deltas["c", 0]) >= 32
+
+
+@pytest.fixture
+def paged(monkeypatch: pytest.MonkeyPatch) -> Captured:
+    """Loading finds a kernel and something that captures, for pages of 8 tokens."""
+    captured = Captured()
+    monkeypatch.setattr(choose, "find_kernel", lambda device, dtype: varlen_attn)
+    monkeypatch.setattr(choose, "CudaCapture", lambda device: captured)
+    monkeypatch.setattr(choose, "paged_runner", partial(paged_runner, page_size=8))
+    return captured
+
+
+@pytest.mark.parametrize("cache_tokens", [None, 128])
+def test_an_engine_answers_as_generate_does(
+    tiny_llama: Path,
+    model: PreTrainedModel,
+    paged: Captured,
+    cache_tokens: int | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    engine = load(
+        tiny_llama,
+        max_batch_size=6,
+        context_length=128,
+        prefill_tokens=16,
+        cache_tokens=cache_tokens,
+    )
+    assert isinstance(engine._runner, PagedRunner)
+    assert "decoding by CUDA graphs" in caplog.text
+    paged.replays = 0
+    greedy_engine_is_right(engine, model)
+    assert paged.replays > 10
+
+
+@pytest.mark.parametrize("wrong", ["raises", "is another", "does not follow"])
+def test_decoding_is_not_captured_where_that_fails(
+    tiny_llama: Path,
+    model: PreTrainedModel,
+    paged: Captured,
+    wrong: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def capture(forward: Any) -> Any:
+        if wrong == "raises":
+            raise RuntimeError("operation not permitted when stream is capturing")
+        logits = forward()
+        return lambda: logits if wrong == "does not follow" else forward() + 1
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(choose, "CudaCapture", lambda device: capture)
+    engine = load(tiny_llama, max_batch_size=6)
+    reason = "not permitted when" if wrong == "raises" else "standard deviations off"
+    line = next(r.getMessage() for r in caplog.records if "without CUDA graphs" in r.msg % r.args)
+    assert reason in line
+    greedy_engine_is_right(engine, model)
+
+
+def test_an_engine_without_a_kernel_says_why_and_uses_rows(
+    tiny_llama: Path,
+    model: PreTrainedModel,
+    paged: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG")
+    monkeypatch.setattr(choose, "find_kernel", lambda device, dtype: nothing)
+    engine = load(tiny_llama)
+    assert isinstance(engine._runner, PackedRunner)
+    assert "not in pages, because its logits are nan standard deviations off" in caplog.text
+    greedy_engine_is_right(engine, model)
+
+
+def test_too_little_memory_for_pages_leaves_the_model_to_rows(
+    tiny_llama: Path,
+    model: PreTrainedModel,
+    paged: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    caplog.set_level("DEBUG")
+    monkeypatch.setattr("backends.hf.choose_paged.PagedRunner", full)
+    engine = load(tiny_llama)
+    assert isinstance(engine._runner, PackedRunner)
+    assert "not in pages, because CUDA out of memory" in caplog.text
+    greedy_engine_is_right(engine, model)
+
+
+def test_a_copy_takes_a_page_only_when_one_of_both_writes(llama: PreTrainedModel) -> None:
+    runner = runner_of(llama, page_size=4, pages=20)
+    tables, free = runner._pages._tables, 19
+    runner.run([Chunk(0, 0, [5, 6, 7, 8, 9, 10], logits=1)])
+    assert tables.free == free - 2
+    runner.copy(0, 1, 6)
+    runner.copy(0, 2, 4)
+    assert tables.free == free - 2
+    runner.run([Chunk(1, 6, [11], logits=1)])  # leaves the half-full page to slot 0
+    assert tables.free == free - 3
+    runner.run([Chunk(0, 6, [12], logits=1), Chunk(2, 4, [13], logits=1)])
+    assert tables.free == free - 4
+    runner.cut(0, 0)
+    assert tables.free == free - 3
+    runner.cut(1, 0)
+    runner.cut(2, 0)
+    assert tables.free == free
+
+
+def test_full_memory_is_said_before_anything_changes(llama: PreTrainedModel) -> None:
+    runner = runner_of(llama, page_size=4, pages=4, slots=2)
+    first = runner.run([Chunk(0, 0, [5, 6, 7, 8, 9], logits=1)])
+    runner.copy(0, 1, 5)
+    with pytest.raises(MemoryFullError):
+        runner.run([Chunk(0, 5, [10], logits=1), Chunk(1, 5, [11, 12, 13, 14], logits=1)])
+    with pytest.raises(ValueError, match="do not fit"):
+        runner.run([Chunk(0, 5, [5] * 128)])
+    runner.cut(0, 4)
+    torch.testing.assert_close(runner.run([Chunk(0, 4, [9], logits=1)]), first)
+    runner.cut(1, 4)
+    torch.testing.assert_close(runner.run([Chunk(1, 4, [9], logits=1)]), first)
+
+
+def test_what_went_wrong_in_a_page_is_gone_when_it_is_used_again(llama: PreTrainedModel) -> None:
+    runner = runner_of(llama, page_size=16, pages=8)
+    clean = runner.run([Chunk(1, 0, [5, 6], logits=1)])
+    runner.clear()
+    head = llama.get_input_embeddings().weight
+    good = head[9].clone()
+    with torch.no_grad():
+        head[9] = torch.nan
+        runner.run([Chunk(0, 0, [5])])
+        assert runner.run([Chunk(0, 1, [9] * 100, logits=1)]).isnan().all()
+        head[9] = good
+    runner.cut(0, 1)
+    torch.testing.assert_close(runner.run([Chunk(0, 1, [6], logits=1)]), clean)
+    torch.testing.assert_close(runner.run([Chunk(1, 0, [5, 6], logits=1)]), clean)
+
+
+def test_adapters_are_applied_though_decoding_is_captured(tmp_path: Path) -> None:
+    plain, adapted = (build(tmp_path / name, "llama", GQA) for name in ("plain", "adapted"))
+    folder = save_adapter(tmp_path / "one", adapted, ["q_proj", "down_proj"], seed=1)
+    adapters = Adapters(adapted)
+    adapters.load("one", folder)
+    captured = Captured()
+    runner = runner_of(adapted, captured=captured, adapters=adapters)
+    reference = PackedRunner(plain, layer_shapes_of(plain), Vocabulary(str), slots=5, capacity=64)
+    captured.replays = 0
+    chunks = [Chunk(0, 0, [5, 6, 7], 1, "one"), Chunk(1, 0, [5, 6, 7], 1)]
+    before = runner.run(chunks)
+    assert not torch.allclose(before[0], before[1], atol=0.1)
+    mixed = runner.run([Chunk(0, 3, [8], 1, "one"), Chunk(1, 3, [8], 1)])
+    assert captured.replays == 0
+    runner.cut(1, 3)
+    alone = runner.run([Chunk(1, 3, [8], 1)])
+    assert captured.replays == 1
+    torch.testing.assert_close(alone[0], mixed[1], atol=1e-4, rtol=1e-4)
+    reference.run([Chunk(0, 0, [5, 6, 7], 1)])
+    torch.testing.assert_close(
+        reference.run([Chunk(0, 3, [8], 1)])[0], alone[0], atol=1e-4, rtol=1e-4
+    )
+
+
+def layer_shapes_of(model: PreTrainedModel) -> Any:
+    assert probed(model).exact
+    return layer_shapes(model)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is for machines without one")
+def test_nothing_is_captured_without_a_device(llama: PreTrainedModel) -> None:
+    runner = runner_of(llama)
+    capture = CudaCapture.__new__(CudaCapture)
+    capture._device, capture._pool = torch.device("cuda"), None
+    reason = capture_decoding(runner, capture, TEXT, rows=4, dtype=torch.float32)
+    assert reason
+    assert runner.run([Chunk(0, 0, [5], logits=1)]).shape == (1, 320)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedModel:
+    return build(tmp_path_factory.mktemp("paged"), "llama", GQA)
