@@ -15,12 +15,16 @@ from backends.hf.packed.attention import NAME, Attention, forward
 
 
 class PackedModel:
-    """A model switched to packed attention. `device` is where its inputs go."""
+    """A model switched to packed attention.
+
+    `device` is where its inputs go, `dtype` what it computes in.
+    """
 
     def __init__(self, model: PreTrainedModel, adapters: Adapters | None = None) -> None:
         model.train(False)
         model.set_attn_implementation(NAME)
         self.device = torch.device("cpu") if model.device.type == "meta" else model.device
+        self.dtype: torch.dtype = model.dtype
         self._model = model
         self._adapters = adapters or Adapters(model)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
