@@ -78,7 +78,7 @@ def test_closing_frees_the_model(tiny_llama: Path) -> None:
     import weakref
 
     engine = load(tiny_llama)
-    weights = weakref.ref(engine._runner._model.get_input_embeddings().weight)
+    weights = weakref.ref(engine._runner._model.model.get_input_embeddings().weight)
     engine.add_request(request(PROMPTS[0]))
     engine.step()
     engine.close()

@@ -15,7 +15,7 @@ from backends.hf.packed.attention import NAME, Attention, forward
 
 
 class PackedModel:
-    """A model switched to packed attention.
+    """A `model` switched to packed attention.
 
     `device` is where its inputs go, `dtype` what it computes in.
     """
@@ -25,7 +25,7 @@ class PackedModel:
         model.set_attn_implementation(NAME)
         self.device = torch.device("cpu") if model.device.type == "meta" else model.device
         self.dtype: torch.dtype = model.dtype
-        self._model = model
+        self.model = model
         self._adapters = adapters or Adapters(model)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -36,7 +36,7 @@ class PackedModel:
         arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps else {}
 
         def call() -> Any:
-            return self._model(
+            return self.model(
                 input_ids=ids[None], position_ids=positions[None], use_cache=False, **arguments
             )
 
