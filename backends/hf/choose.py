@@ -16,7 +16,7 @@ from backends.hf.options import HFOptions
 from backends.hf.packed import probe as packed
 from backends.hf.packed.graphs import CudaCapture
 from backends.hf.packed.memory import bytes_per_token
-from backends.hf.packed.paged_attention import NotPagedError, find_kernel
+from backends.hf.packed.paged_attention import NotPagedError, find_kernels
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
 from backends.hf.sizing import memory_sizes
@@ -109,7 +109,7 @@ def _paged_runner(
             options,
             vocabulary,
             token_ids,
-            find_kernel(model.device, model.dtype),
+            find_kernels(model.device, model.dtype),
             CudaCapture(model.device),
             context_length=context_length,
             adapters=adapters,

@@ -28,24 +28,29 @@ def paged_runner(
     options: HFOptions,
     vocabulary: Vocabulary,
     token_ids: Sequence[int],
-    kernel: Kernel,
+    kernels: Sequence[Kernel],
     capture: Capture,
     *,
     context_length: int,
     adapters: Adapters | None = None,
     page_size: int = PAGE_SIZE,
 ) -> PagedRunner:
-    """A runner that attends by `kernel`, with captured decoding if that works.
+    """A runner that attends by the first of `kernels` that is right, decoding captured if it can.
 
     `token_ids` is ordinary text to try it with. A `NotPagedError` says why there is none; the model
     is then as it was.
     """
     unpacked = implementations(model.config)
-    verdict = probe_paged(
-        model, token_ids, kernel, context_length=context_length, page_size=page_size
-    )
-    if not verdict.layers:
-        raise NotPagedError(verdict.reason)
+    reasons = []
+    for kernel in kernels:
+        verdict = probe_paged(
+            model, token_ids, kernel, context_length=context_length, page_size=page_size
+        )
+        if verdict.layers:
+            break
+        reasons.append(verdict.reason)
+    else:
+        raise NotPagedError("; ".join(dict.fromkeys(reasons)))
     sizes = paged_sizes(
         checkpoint,
         options,

@@ -41,6 +41,9 @@ def varlen_attn(
         assert numbers.is_contiguous() or numbers is block_table
     assert block_table.stride(-1) == 1
     assert len(cu_seq_q) == len(seqused_k) + 1 == len(block_table) + 1
+    assert cu_seq_k is not None
+    assert cu_seq_k.dtype == torch.int32
+    assert cu_seq_k.tolist() == [0, *seqused_k.cumsum(0).tolist()]
     bounds = cu_seq_q.tolist()
     assert bounds[0] == 0
     assert bounds[-1] == total

@@ -17,7 +17,7 @@ from backends.hf.engine import HFEngine
 from backends.hf.lora import Adapters
 from backends.hf.packed.attention import NAME, layer_shapes
 from backends.hf.packed.graphs import CudaCapture
-from backends.hf.packed.paged_attention import NotPagedError, find_kernel
+from backends.hf.packed.paged_attention import NotPagedError, find_kernels
 from backends.hf.packed.paged_probe import capture_decoding, probe_paged
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.probe import TOKENS, Verdict
@@ -152,6 +152,10 @@ def nothing(*args: Any, **kwargs: Any) -> Any:
     return varlen_attn(*args, **kwargs) * torch.nan
 
 
+def refused(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("old GPU")
+
+
 @pytest.mark.parametrize("kernel", [wrong_window, wrong_page, nothing])
 def test_kernels_that_are_wrong_are_found_out(kernel: Any, tmp_path: Path) -> None:
     model = build(tmp_path, "gemma3_text", WIDE)
@@ -169,20 +173,61 @@ def test_the_kernel_of_torch_is_refused_where_it_does_not_run(tmp_path: Path) ->
     assert probed(model).exact
 
 
+def test_a_kernel_is_called_in_another_way_where_the_first_is_refused(
+    tiny_llama: Path, model: PreTrainedModel, paged: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flash_attention_3(
+        query: Any,
+        key: Any,
+        value: Any,
+        bounds: Any,
+        key_bounds: Any,
+        *args: Any,
+        scale: Any,
+        window_size: Any,
+        enable_gqa: Any,
+        seqused_k: Any,
+        block_table: Any,
+    ) -> Any:
+        if key_bounds is not None:
+            raise RuntimeError("If cu_seqlens_k is passed in, then page table is not supported")
+        key_bounds = torch.tensor([0, *seqused_k.cumsum(0).tolist()], dtype=torch.int32)
+        return varlen_attn(
+            query,
+            key,
+            value,
+            bounds,
+            key_bounds,
+            *args,
+            scale=scale,
+            window_size=window_size,
+            enable_gqa=enable_gqa,
+            seqused_k=seqused_k,
+            block_table=block_table,
+        )
+
+    monkeypatch.setattr(varlen, "varlen_attn", flash_attention_3)
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(choose, "find_kernels", lambda *_: find_kernels(cuda, torch.bfloat16))
+    engine = load(tiny_llama, max_batch_size=6)
+    assert isinstance(engine._runner, PagedRunner)
+    greedy_engine_is_right(engine, model)
+
+
 def test_kernels_are_for_cuda_and_half_formats(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda:0")
-    assert find_kernel(cuda, torch.bfloat16) is varlen.varlen_attn
+    assert find_kernels(cuda, torch.bfloat16)[0] is varlen.varlen_attn
     with pytest.raises(NotPagedError, match="float32"):
-        find_kernel(cuda, torch.float32)
+        find_kernels(cuda, torch.float32)
     with pytest.raises(NotPagedError, match="device cpu"):
-        find_kernel(torch.device("cpu"), torch.bfloat16)
+        find_kernels(torch.device("cpu"), torch.bfloat16)
 
     def older(query: Any, key: Any, value: Any, *, scale: Any = None, window_size: Any = None):
         raise AssertionError
 
     monkeypatch.setattr(varlen, "varlen_attn", older)
     with pytest.raises(NotPagedError, match="has no block_table, enable_gqa, seqused_k"):
-        find_kernel(cuda, torch.bfloat16)
+        find_kernels(cuda, torch.bfloat16)
 
 
 def greedy_engine_is_right(engine: HFEngine, model: PreTrainedModel) -> None:
@@ -217,7 +262,7 @@ def greedy_engine_is_right(engine: HFEngine, model: PreTrainedModel) -> None:
 def paged(monkeypatch: pytest.MonkeyPatch) -> Captured:
     """Loading finds a kernel and something that captures, for pages of 8 tokens."""
     captured = Captured()
-    monkeypatch.setattr(choose, "find_kernel", lambda device, dtype: varlen_attn)
+    monkeypatch.setattr(choose, "find_kernels", lambda device, dtype: [varlen_attn])
     monkeypatch.setattr(choose, "CudaCapture", lambda device: captured)
     monkeypatch.setattr(choose, "paged_runner", partial(paged_runner, page_size=8))
     return captured
@@ -278,10 +323,10 @@ def test_an_engine_without_a_kernel_says_why_and_uses_rows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG")
-    monkeypatch.setattr(choose, "find_kernel", lambda device, dtype: nothing)
+    monkeypatch.setattr(choose, "find_kernels", lambda device, dtype: [nothing, refused])
     engine = load(tiny_llama)
     assert isinstance(engine._runner, PackedRunner)
-    assert "not in pages, because its logits are nan standard deviations off" in caplog.text
+    assert "because its logits are nan standard deviations off; RuntimeError: old" in caplog.text
     greedy_engine_is_right(engine, model)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from backends.batching.runner import Chunk
 from backends.hf.packed.model import PackedModel
-from backends.hf.packed.paged_attention import Kernel, Layout, PagedAttention
+from backends.hf.packed.paged_attention import Kernel, Layout, PagedAttention, sums
 from backends.hf.packed.pages import PagedMemory
 
 Replay = Callable[[], Tensor]
@@ -60,6 +60,7 @@ class DecodeForward:
             places=pages * size + positions % size,
             bounds=self._bounds,
             lengths=lengths,
+            key_bounds=sums(lengths),
             table=table,
             longest_chunk=1,
             longest=self._memory.capacity,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from backends.batching.runner import Chunk
@@ -28,14 +29,15 @@ class Layout:
 
     `places`: for each token of the pass, where in the memory it is written, counted in tokens
     (int64). `bounds`: where the sequences begin in the pass, and its end. `lengths`: how many
-    tokens each sequence has, those of the pass included. `table`: `[sequences, pages]`. The last
-    three are int32. `longest_chunk` and `longest` limit the tokens of a sequence in the pass, and
-    in all.
+    tokens each sequence has, those of the pass included. `key_bounds`: their sums, from zero on.
+    `table`: `[sequences, pages]`. The last four are int32. `longest_chunk` and `longest` limit the
+    tokens of a sequence in the pass, and in all.
     """
 
     places: Tensor
     bounds: Tensor
     lengths: Tensor
+    key_bounds: Tensor
     table: Tensor
     longest_chunk: int
     longest: int
@@ -47,7 +49,7 @@ def layout(memory: PagedMemory, chunks: Sequence[Chunk]) -> Layout:
     counts = torch.tensor([len(chunk.token_ids) for chunk in chunks])
     starts = torch.tensor([chunk.start for chunk in chunks])
     lengths = starts + counts
-    bounds = torch.cat((torch.zeros(1, dtype=torch.long), counts.cumsum(0)))
+    bounds = sums(counts)
     longest = int(lengths.max())
     table = memory.tables[[chunk.slot for chunk in chunks], : -(-longest // size)]
     rows = torch.arange(len(chunks)).repeat_interleave(counts)
@@ -57,10 +59,16 @@ def layout(memory: PagedMemory, chunks: Sequence[Chunk]) -> Layout:
         places.to(memory.device),
         bounds.to(memory.device, torch.int32),
         lengths.to(memory.device, torch.int32),
+        sums(lengths).to(memory.device, torch.int32),
         table.to(memory.device),
         int(counts.max()),
         longest,
     )
+
+
+def sums(counts: Tensor) -> Tensor:
+    """Zero, and the sums of the first 1, 2, ... of `counts`, in their dtype."""
+    return F.pad(counts.cumsum(0, dtype=counts.dtype), (1, 0))
 
 
 class PagedAttention:
@@ -82,7 +90,7 @@ class PagedAttention:
             keys,
             values,
             self._layout.bounds,
-            None,
+            self._layout.key_bounds,
             self._layout.longest_chunk,
             self._layout.longest,
             scale=kind.scale,
@@ -94,10 +102,11 @@ class PagedAttention:
         return result
 
 
-def find_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
-    """The kernel of this torch for `device`; a `NotPagedError` if it has none.
+def find_kernels(device: torch.device, dtype: torch.dtype) -> list[Kernel]:
+    """The kernel of this torch for `device`, in the ways to call it; a `NotPagedError` if none.
 
-    That it is there does not mean that it works: torch says so only when it is called.
+    That it is there does not mean that it works: torch says so only when it is called. Of what it
+    may stand for, flash-attention 2 demands `cu_seq_k`, which 3 refuses where there are pages.
     """
     if device.type != "cuda":
         raise NotPagedError(f"there is no kernel for device {device}")
@@ -111,4 +120,16 @@ def find_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
     if missing := needed - set(inspect.signature(varlen_attn).parameters):
         names = ", ".join(sorted(missing))
         raise NotPagedError(f"varlen_attn of torch {torch.__version__} has no {names}")
-    return varlen_attn
+
+    def without_key_bounds(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bounds: Tensor,
+        _: Tensor,
+        *limits: int,
+        **rest: Any,
+    ) -> Any:
+        return varlen_attn(query, key, value, bounds, None, *limits, **rest)
+
+    return [varlen_attn, without_key_bounds]
