@@ -3,6 +3,7 @@
 Importing this package imports no engine library: that happens when a model is started.
 """
 
+import os
 from functools import partial
 
 from backends.hf.options import HFOptions
@@ -37,6 +38,7 @@ def create_llamacpp(settings: BackendSettings) -> Backend:
 
 
 def _start_hf(settings: BackendSettings) -> Engine:
+    _wait_politely()
     try:
         from backends.hf.loading import load_engine
     except ImportError as error:
@@ -45,11 +47,22 @@ def _start_hf(settings: BackendSettings) -> Engine:
 
 
 def _start_llamacpp(settings: BackendSettings) -> Engine:
+    _wait_politely()
     try:
         from backends.llamacpp.loading import load_engine
     except ImportError as error:
         raise _missing("llamacpp", "llama-cpp-python", error) from error
     return load_engine(settings)
+
+
+def _wait_politely() -> None:
+    """Let the threads of a matrix product soon sleep when they wait for each other.
+
+    libgomp, which torch and llama.cpp compute with, has them spin for milliseconds, with the effect
+    that one other busy program on the machine makes decoding several times slower. Read when the
+    library is loaded; whoever sets it in the environment has their way.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def _missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:
