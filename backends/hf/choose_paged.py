@@ -51,11 +51,12 @@ def paged_runner(
         reasons.append(verdict.reason)
     else:
         raise NotPagedError("; ".join(dict.fromkeys(reasons)))
+    per_token = bytes_per_token(verdict.layers.values())
     sizes = paged_sizes(
         checkpoint,
         options,
         context_length=context_length,
-        bytes_per_token=bytes_per_token(verdict.layers.values()),
+        bytes_per_token=per_token,
         device=model.device,
         page_size=page_size,
     )
@@ -81,10 +82,11 @@ def paged_runner(
     decoding = f"without CUDA graphs, because {reason}" if reason else "by CUDA graphs"
     logger.info(
         "%s: packed forward passes over pages (logits agree within %.1g standard deviations), "
-        "decoding %s; keys and values of %d tokens",
+        "decoding %s; keys and values of %d tokens, %.2f GiB",
         checkpoint.path,
         verdict.distance,
         decoding,
         sizes.tokens,
+        sizes.pages * page_size * per_token / 2**30,
     )
     return runner

@@ -397,6 +397,20 @@ def test_what_went_wrong_in_a_page_is_gone_when_it_is_used_again(llama: PreTrain
     torch.testing.assert_close(runner.run([Chunk(1, 0, [5, 6], logits=1)]), clean)
 
 
+def test_captured_logits_outlive_the_next_pass(llama: PreTrainedModel) -> None:
+    captured = Captured()
+    runner = runner_of(llama, captured=captured)
+    runner.run([Chunk(0, 0, [5, 6]), Chunk(1, 0, [7, 8, 9])])
+    captured.replays = 0
+    first = runner.run([Chunk(0, 2, [10], 1), Chunk(1, 3, [11], 1)])
+    kept = first.clone()
+    second = runner.run([Chunk(1, 4, [12]), Chunk(0, 3, [13], 1)])
+    assert captured.replays == 2
+    assert (first.shape, second.shape) == ((2, 320), (1, 320))
+    assert torch.equal(first, kept)
+    assert not torch.equal(first[0], second[0])
+
+
 def test_adapters_are_applied_though_decoding_is_captured(tmp_path: Path) -> None:
     plain, adapted = (build(tmp_path / name, "llama", GQA) for name in ("plain", "adapted"))
     folder = save_adapter(tmp_path / "one", adapted, ["q_proj", "down_proj"], seed=1)
