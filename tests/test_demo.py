@@ -1,7 +1,6 @@
 """The main job, end to end: the demo model behind a real server, through the `openai` SDK."""
 
 import asyncio
-import gc
 import itertools
 import json
 import logging
@@ -13,7 +12,15 @@ from openai import AsyncOpenAI
 from transformers import AutoTokenizer
 
 from backends.hf.engine import HFEngine
-from tests.support import DEMO_MODEL, Server
+from tests.backends.tiny import load
+from tests.support import (
+    DEMO_MODEL,
+    Server,
+    engine_backend,
+    plugins_with,
+    scripted_config,
+    serve,
+)
 
 NAME = "enginebay-demo"
 TOOLS: Any = [
@@ -141,9 +148,21 @@ async def test_eight_requests_are_answered_together(demo: Server) -> None:
     assert sum(a != b for a, b in itertools.pairwise(order)) > 40
 
 
-async def test_clients_that_leave_leave_nothing_behind(demo: Server) -> None:
+async def check_that_nothing_is_left(demo: Server, engine: HFEngine) -> None:
+    backend = demo.app.state.models.get(NAME).backend
+    async with demo.async_openai() as client:
+        for _ in range(100):
+            await client.completions.create(model=NAME, prompt="Hello", max_tokens=1)
+            if not backend._streams and not engine._requests:
+                return
+    pytest.fail("a request whose client has left is still there")
+
+
+async def test_clients_that_leave_leave_nothing_behind() -> None:
     """Streams closed after a random number of chunks; then streams, rows and queue are empty."""
     dice = random.Random(0)
+    engine = load(DEMO_MODEL, threads=1)
+    plugins = plugins_with(scripted=engine_backend(lambda: engine))
 
     async def leave_early(client: AsyncOpenAI, number: int) -> None:
         chunks = await client.chat.completions.create(
@@ -157,17 +176,10 @@ async def test_clients_that_leave_leave_nothing_behind(demo: Server) -> None:
             await anext(aiter(chunks))
         await chunks.close()
 
-    async with demo.async_openai() as client:
-        await asyncio.gather(*(leave_early(client, number) for number in range(40)))
-        backend = demo.app.state.models.get(NAME).backend
-        engines = [item for item in gc.get_objects() if type(item) is HFEngine]
-        assert engines
-        for _ in range(100):
-            await client.completions.create(model=NAME, prompt="Hello", max_tokens=1)
-            if not backend._streams and not any(engine._requests for engine in engines):
-                break
-        else:
-            pytest.fail("a request whose client has left is still there")
+    with serve(scripted_config(name=NAME), plugins) as demo:
+        async with demo.async_openai() as client:
+            await asyncio.gather(*(leave_early(client, number) for number in range(40)))
+            await check_that_nothing_is_left(demo, engine)
 
 
 def test_a_seed_gives_the_same_answer_alone_and_in_company(demo: Server) -> None:

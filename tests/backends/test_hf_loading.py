@@ -1,7 +1,5 @@
 """From a folder to a model: the plugin, what a model says of itself, devices, progress."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -55,24 +53,6 @@ async def test_a_registered_backend_starts_and_answers(tiny_llama: Path) -> None
     assert text == await backend.detokenize(sampled)
     assert deltas[-1].finish_reason == "length"
     await backend.close()
-
-
-def test_without_the_library_starting_says_what_to_install(tiny_llama: Path) -> None:
-    code = (
-        "import asyncio, sys\n"
-        "sys.modules['torch'] = None\n"
-        "import backends\n"
-        "from enginebay import BackendSettings, BackendUnavailableError\n"
-        f"backend = backends.create_hf(BackendSettings(name='x', path={str(tiny_llama)!r}))\n"
-        "try:\n"
-        "    asyncio.run(backend.start())\n"
-        "except BackendUnavailableError as error:\n"
-        "    print(error.message)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    assert "pip install 'enginebay[hf]'" in done.stdout
 
 
 # What a model says of itself.
