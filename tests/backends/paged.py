@@ -77,6 +77,16 @@ def varlen_attn(
     return output
 
 
+def nothing(*args: Any, **kwargs: Any) -> Any:
+    """A kernel that computes no numbers."""
+    return varlen_attn(*args, **kwargs) * torch.nan
+
+
+def refused(*args: Any, **kwargs: Any) -> Any:
+    """A kernel on a device that it is not made for."""
+    raise RuntimeError("old GPU")
+
+
 class Captured:
     """Stands for `CudaCapture`: keeps the passes and counts their replays."""
 

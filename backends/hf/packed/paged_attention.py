@@ -72,7 +72,7 @@ def sums(counts: Tensor) -> Tensor:
 
 
 class PagedAttention:
-    """Attention of one forward pass."""
+    """Attention of one forward pass; tokens behind those of the layout attend nothing."""
 
     def __init__(self, memory: PagedMemory, layout: Layout, kernel: Kernel) -> None:
         self._memory = memory
@@ -83,10 +83,12 @@ class PagedAttention:
         if kind.softcap is not None or kind.sinks is not None:
             raise NotPagedError("its attention has soft caps or sinks")
         keys, values = self._memory.keys[layer], self._memory.values[layer]
-        keys.flatten(0, 1).index_copy_(0, self._layout.places, key.transpose(0, 1))
-        values.flatten(0, 1).index_copy_(0, self._layout.places, value.transpose(0, 1))
+        places = self._layout.places
+        tokens = slice(len(places))
+        keys.flatten(0, 1).index_copy_(0, places, key[:, tokens].transpose(0, 1))
+        values.flatten(0, 1).index_copy_(0, places, value[:, tokens].transpose(0, 1))
         result: Tensor = self._kernel(
-            query.transpose(0, 1),
+            query[:, tokens].transpose(0, 1),
             keys,
             values,
             self._layout.bounds,
@@ -99,7 +101,8 @@ class PagedAttention:
             seqused_k=self._layout.lengths,
             block_table=self._layout.table,
         )
-        return result
+        padding = query.shape[1] - len(places)
+        return F.pad(result, (0, 0, 0, 0, 0, padding)) if padding else result
 
 
 def find_kernels(device: torch.device, dtype: torch.dtype) -> list[Kernel]:
