@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
+from core.errors import InvalidRequestError
 from core.types import Delta, GenerationRequest, ModelInfo
 
 
@@ -37,6 +38,14 @@ class Backend(ABC):
     @abstractmethod
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """Text of `token_ids`, special tokens written out."""
+
+    async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """An embedding of each prompt, in their order, `ModelInfo.embedding_size` numbers each.
+
+        Prompts are not empty and have at most `context_length` tokens. Without an
+        `embedding_size` nobody asks. A `ServingError` fails this call alone.
+        """
+        raise InvalidRequestError("this model makes no embeddings", param="model")
 
     @abstractmethod
     async def close(self) -> None:

@@ -154,6 +154,8 @@ class ModelInfo:
     `defaults`: sampling defaults that the model brings along (`generation_config.json`).
     `unsupported`: `SamplingParams` fields that this engine cannot honour.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
+    `embedding_size`: numbers of an embedding, None for a model that makes none.
+    `generates`: False for a model that makes embeddings only.
     """
 
     context_length: int
@@ -164,6 +166,8 @@ class ModelInfo:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()
     adapters: tuple[str, ...] = ()
+    embedding_size: int | None = None
+    generates: bool = True
 
 
 ReportProgress = Callable[[str, float], None]

@@ -4,7 +4,13 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Request, Response
 
-from core.api.params import choose_sampling, generation_requests, request_id, tokenize_prompt
+from core.api.params import (
+    choose_sampling,
+    generating_model,
+    generation_requests,
+    request_id,
+    tokenize_prompt,
+)
 from core.api.respond import respond
 from core.chat.collector import Collector
 from core.chat.compose import ChatComposer
@@ -20,7 +26,7 @@ router = APIRouter(tags=["chat"])
 @router.post("/chat/completions", response_model=ChatCompletion)
 async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
-    model = http.app.state.models.get(body.model)
+    model = generating_model(http, body.model)
     _refuse_what_cannot_be_enforced(body)
     sampling, headers = choose_sampling(http, body, model, logprobs=_top_logprobs(body))
     prompt = render_prompt(body, model.template)

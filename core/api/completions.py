@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from core.api.params import (
     check_prompt,
     choose_sampling,
+    generating_model,
     generation_requests,
     request_id,
     tokenize_prompt,
@@ -14,10 +15,10 @@ from core.api.params import (
 from core.api.respond import respond
 from core.chat.collector import Collector
 from core.chat.compose_text import TextComposer
-from core.errors import InvalidRequestError
 from core.generation import Generation
 from core.models import LoadedModel
 from core.schemas.completions import Completion, CompletionRequest
+from core.schemas.prompts import listed
 
 router = APIRouter(tags=["completions"])
 
@@ -25,9 +26,12 @@ router = APIRouter(tags=["completions"])
 @router.post("/completions", response_model=Completion)
 async def create_completion(body: CompletionRequest, http: Request) -> Response:
     """Continue one prompt or several, as text or token ids, whole or as server-sent events."""
-    model = http.app.state.models.get(body.model)
+    model = generating_model(http, body.model)
     sampling, headers = choose_sampling(http, body, model, logprobs=body.logprobs)
-    prompts = [await _token_ids(prompt, model, body.add_bos_token) for prompt in _prompts(body)]
+    prompts = [
+        await _token_ids(prompt, model, body.add_bos_token)
+        for prompt in listed(body.prompt, "prompt")
+    ]
     base = request_id(http)
     id = f"cmpl-{base}"
     generation = Generation(
@@ -38,17 +42,6 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     )
     composer = TextComposer(id, model.name, generation.choices, logprobs=body.logprobs)
     return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
-
-
-def _prompts(body: CompletionRequest) -> list[str] | list[list[int]]:
-    prompt = body.prompt
-    if isinstance(prompt, str):
-        return [prompt]
-    if not prompt:
-        raise InvalidRequestError("the prompt is empty", param="prompt")
-    if isinstance(prompt[0], int):
-        return [prompt]
-    return prompt
 
 
 async def _token_ids(prompt: str | list[int], model: LoadedModel, add_bos: bool) -> list[int]:

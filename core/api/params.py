@@ -28,6 +28,17 @@ def request_id(http: Request) -> str:
     return sent if sent.isascii() and sent.isprintable() and 0 < len(sent) <= 128 else uuid4().hex
 
 
+def generating_model(http: Request, name: str | None) -> LoadedModel:
+    """The model a request means, ready to answer; an error if it generates no text."""
+    model: LoadedModel = http.app.state.models.get(name)
+    if not model.info.generates:
+        raise InvalidRequestError(
+            f"model {model.name!r} makes embeddings and generates no text: use /v1/embeddings",
+            param="model",
+        )
+    return model
+
+
 def generation_requests(
     prompts: Sequence[Sequence[int]],
     body: GenerationBody,
@@ -58,22 +69,26 @@ def choose_sampling(
     With `strict_params` in the config that is an error instead.
     """
     params = sampling_params(body, model, logprobs=logprobs)
-    names = unsupported(body, params, model)
+    return params, unsupported_header(http, unsupported(body, params, model))
+
+
+def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
+    """The header that names what cannot be honoured, or an error if the config says so."""
     if not names:
-        return params, {}
+        return {}
     if http.app.state.config.server.strict_params:
         raise UnsupportedParameterError(
             f"unsupported parameters: {', '.join(names)}", param=names[0]
         )
     logger.info("unsupported parameters: %s", ", ".join(names))
     printable = [name for name in names if name.isascii() and name.isprintable()]
-    return params, {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}
+    return {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}
 
 
 async def tokenize_prompt(
-    model: LoadedModel, text: str, *, add_special_tokens: bool, param: str
+    model: LoadedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
 ) -> list[int]:
-    """Token ids of a prompt that leaves room for at least one token of completion."""
+    """Token ids of a prompt that leaves room for so many tokens of completion."""
     length = model.info.context_length
     if len(text) > length * model.info.longest_token:
         at_least = -(-len(text) // model.info.longest_token)
@@ -83,15 +98,17 @@ async def tokenize_prompt(
     except UnicodeEncodeError as error:
         raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
     token_ids = await model.backend.tokenize(text, add_special_tokens=add_special_tokens)
-    check_prompt(model, token_ids, param)
+    check_prompt(model, token_ids, param, room=room)
     return token_ids
 
 
-def check_prompt(model: LoadedModel, token_ids: Sequence[int], param: str) -> None:
+def check_prompt(
+    model: LoadedModel, token_ids: Sequence[int], param: str, *, room: int = 1
+) -> None:
     """Raise unless the engine can take these prompt tokens."""
     if not token_ids:
         raise InvalidRequestError("the prompt is empty", param=param)
-    if len(token_ids) >= model.info.context_length:
+    if len(token_ids) + room > model.info.context_length:
         raise too_long(model.info.context_length, str(len(token_ids)), param)
     worst = max(token_ids)
     if worst >= model.info.vocab_size:

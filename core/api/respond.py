@@ -36,10 +36,10 @@ async def respond(
     the first token has a status of its own. The generation is aborted when the client leaves.
     """
     if not body.stream:
-        answer = await _or_client_leaves(http, _whole(generation, composer))
+        answer = await or_client_leaves(http, _whole(generation, composer))
         return Response(answer, media_type="application/json", headers=headers)
     events = _events(generation, composer, include_usage=body.include_usage)
-    first = await _or_client_leaves(http, anext(events))
+    first = await or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
         _prepend(first, events),
         ping_interval=http.app.state.config.server.ping_interval,
@@ -88,7 +88,7 @@ async def _prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGene
             yield item
 
 
-async def _or_client_leaves(http: Request, work: Awaitable[T]) -> T:
+async def or_client_leaves(http: Request, work: Awaitable[T]) -> T:
     """The result of `work`, which is cancelled when the client closes the connection.
 
     Starlette notices that only while it sends a stream.

@@ -16,6 +16,7 @@ from core.engine.messages import (
     Call,
     Detokenize,
     Died,
+    Embed,
     Event,
     Gone,
     NotStarted,
@@ -122,6 +123,12 @@ class EngineBackend(Backend):
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         text: str = await self._call(Detokenize(next(self._numbers), tuple(token_ids)))
         return text
+
+    async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        embeddings: list[list[float]] = await self._call(
+            Embed(next(self._numbers), tuple(map(tuple, prompts)))
+        )
+        return embeddings
 
     async def close(self) -> None:
         self._closed = True

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from core.errors import ServingError
+from core.errors import InvalidRequestError, ServingError
 from core.types import Delta, GenerationRequest, ModelInfo
 
 
@@ -39,6 +39,13 @@ class Engine(ABC):
     @abstractmethod
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """As `Backend.detokenize`; from any thread."""
+
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Backend.embed`; on the engine thread, between steps.
+
+        Every exception fails this call alone.
+        """
+        raise InvalidRequestError("this model makes no embeddings", param="model")
 
     def close(self) -> None:  # noqa: B027  (most engines have nothing to free)
         """Free everything; called once, last, on the engine thread."""

@@ -10,16 +10,17 @@ from core.engine.contract import Engine
 from core.engine.messages import (
     Abort,
     Answer,
-    Call,
     Close,
     Command,
     Detokenize,
     Died,
+    Embed,
     Event,
     NotStarted,
     Output,
     Started,
     Tokenize,
+    TokenizerCall,
 )
 from core.errors import ServingError
 from core.types import GenerationRequest
@@ -27,6 +28,8 @@ from core.types import GenerationRequest
 logger = logging.getLogger(__name__)
 
 TOKENIZER_THREADS = 4
+
+EngineCommand = GenerationRequest | Abort | Embed | Close
 
 
 class Host:
@@ -39,13 +42,13 @@ class Host:
     def __init__(self, create_engine: Callable[[], Engine], emit: Callable[[Event], None]) -> None:
         self._create_engine = create_engine
         self._emit = emit
-        self._commands: queue.SimpleQueue[GenerationRequest | Abort | Close] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[EngineCommand] = queue.SimpleQueue()
         self._engine: Engine | None = None
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
 
     def send(self, command: Command) -> None:
         """Give the engine something to do; from any thread, never blocks."""
-        if isinstance(command, Call):
+        if isinstance(command, TokenizerCall):
             with suppress(RuntimeError):  # no answer after the engine's death
                 self._tokenizers.submit(self._answer, command)
         else:
@@ -87,12 +90,14 @@ class Host:
                             outputs.append((command.request_id, error))
                         else:
                             unfinished[command.request_id] = command.n
+                    case Embed(number, prompts):
+                        self._emit(Answer(number, _embed(engine, prompts)))
             if unfinished:
                 outputs += _step(engine, unfinished)
             if outputs:
                 self._emit(outputs)
 
-    def _take_commands(self, *, wait: bool) -> Iterable[GenerationRequest | Abort | Close]:
+    def _take_commands(self, *, wait: bool) -> Iterable[EngineCommand]:
         try:
             yield self._commands.get(block=wait)
             while True:
@@ -100,7 +105,7 @@ class Host:
         except queue.Empty:
             return
 
-    def _answer(self, call: Call) -> None:
+    def _answer(self, call: TokenizerCall) -> None:
         assert self._engine is not None
         result: list[int] | str | BaseException
         try:
@@ -139,3 +144,15 @@ def _add(engine: Engine, request: GenerationRequest) -> ServingError | None:
         engine.abort_request(request.request_id)
         return ServingError(f"the engine refused the request: {type(error).__name__}: {error}")
     return None
+
+
+def _embed(
+    engine: Engine, prompts: tuple[tuple[int, ...], ...]
+) -> list[list[float]] | ServingError:
+    try:
+        return engine.embed(prompts)
+    except ServingError as error:
+        return error
+    except Exception as error:
+        logger.exception("%d prompts could not be embedded", len(prompts))
+        return ServingError(f"the engine failed to embed: {type(error).__name__}: {error}")

@@ -30,11 +30,20 @@ class Detokenize:
     token_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Call `Engine.embed`; the `Answer` has the same number."""
+
+    number: int
+    prompts: tuple[tuple[int, ...], ...]
+
+
 class Close:
     """Close the engine; nothing is sent after it."""
 
 
-Call = Tokenize | Detokenize
+TokenizerCall = Tokenize | Detokenize
+Call = TokenizerCall | Embed
 Command = GenerationRequest | Abort | Call | Close
 
 
@@ -57,7 +66,7 @@ class Answer:
     """What a `Call` gave, or raised."""
 
     number: int
-    result: list[int] | str | BaseException
+    result: list[int] | str | list[list[float]] | BaseException
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from core.engine.messages import (
     Command,
     Detokenize,
     Died,
+    Embed,
     Event,
     Gone,
     NotStarted,
@@ -195,7 +196,7 @@ class _Child:
         match command:
             case GenerationRequest(request_id=request_id):
                 self._emit([(request_id, failure)])
-            case Tokenize(number=number) | Detokenize(number=number):
+            case Tokenize(number=number) | Detokenize(number=number) | Embed(number=number):
                 self._emit(Answer(number, failure))
 
 

@@ -1,37 +1,19 @@
 """Bodies of `/v1/completions`: https://platform.openai.com/docs/api-reference/completions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from core.schemas.common import FinishReason, GenerationBody, Usage
+from core.schemas.prompts import Prompts, prompts_shape
 
 MAX_PROMPTS = 256
-
-TokenIds = list[int]
-
-
-def _is_token_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
-
-
-def _prompt_shape(value: Any) -> Any:
-    """One error for a wrong prompt; a union would collect one for each item and branch."""
-    if isinstance(value, str) or _is_token_ids(value):
-        return value
-    if isinstance(value, list) and (
-        all(isinstance(item, str) for item in value) or all(map(_is_token_ids, value))
-    ):
-        if len(value) > MAX_PROMPTS:
-            raise ValueError(f"{len(value)} prompts in one request; {MAX_PROMPTS} is the most")
-        return value
-    raise ValueError("must be a text, a list of texts, token ids, or a list of token ids")
 
 
 class CompletionRequest(GenerationBody):
     """A text completion request; several prompts make `n` choices each."""
 
-    prompt: Annotated[str | TokenIds | list[str] | list[TokenIds], BeforeValidator(_prompt_shape)]
+    prompt: Annotated[Prompts, BeforeValidator(prompts_shape(MAX_PROMPTS))]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     add_bos_token: bool = True
 

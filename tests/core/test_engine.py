@@ -124,6 +124,18 @@ class Obedient(ScriptedEngine):
         super().abort_request(request_id)
         self.aborted.append(request_id)
 
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        match self.detokenize(prompts[0]):
+            case "thread":
+                return [[float(threading.get_ident())]]
+            case "wrong":
+                raise InvalidRequestError("not this one", param="input")
+            case "oops":
+                raise KeyError("oops")
+            case "exit":
+                raise SystemExit(3)
+        return [[float(token) for token in prompt] for prompt in prompts]
+
     def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if text == "fail":
             raise InvalidRequestError("no such text")
@@ -369,6 +381,51 @@ async def test_tokenizing_does_not_wait_for_a_step(isolation: Isolation) -> None
         assert await backend.detokenize([104, 105]) == "hi"
         with pytest.raises(InvalidRequestError, match="no such text"):
             await backend.tokenize("fail", add_special_tokens=True)
+
+
+@both
+async def test_embedding_happens_between_steps(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation) as backend:
+        stream = backend.generate(request("endless"))
+        await anext(stream)
+        thread = [list(map(ord, "thread"))]
+        assert (await backend.embed(thread))[0][0] == float(await say(backend, "thread"))
+        assert await backend.embed([[3, 4], (5,)]) == [[3, 4], [5]]
+        await anext(stream)
+        await stream.aclose()
+
+
+@both
+async def test_an_embedding_that_fails_fails_alone(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation, backoff=NEVER) as backend:
+        stream = backend.generate(request("endless"))
+        await anext(stream)
+        with pytest.raises(InvalidRequestError, match="not this one") as caught:
+            await backend.embed([list(map(ord, "wrong"))])
+        assert caught.value.param == "input"
+        with pytest.raises(ServingError, match="the engine failed to embed: KeyError: 'oops'"):
+            await backend.embed([list(map(ord, "oops"))])
+        await anext(stream)
+        await stream.aclose()
+
+
+@both
+async def test_a_dead_engine_fails_waiting_embeddings(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation, backoff=NEVER) as backend:
+        results = await asyncio.gather(
+            backend.embed([list(map(ord, "exit"))]), backend.embed([[1]]), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [EngineDeadError, EngineDeadError]
+        with pytest.raises(BackendUnavailableError, match="restarting"):
+            await backend.embed([[1]])
+
+
+@both
+async def test_engines_make_no_embeddings_unless_they_say_how(isolation: Isolation) -> None:
+    async with running(partial(ScriptedEngine, ["a"]), isolation=isolation) as backend:
+        with pytest.raises(InvalidRequestError, match="makes no embeddings"):
+            await backend.embed([[1]])
+        assert await text(backend, request("1")) == ["a"]
 
 
 @both

@@ -1,0 +1,92 @@
+"""`POST /v1/embeddings`."""
+
+import base64
+import struct
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request, Response
+
+from core.api.params import check_prompt, request_id, tokenize_prompt, unsupported_header
+from core.api.respond import or_client_leaves
+from core.errors import EngineDeadError, InvalidRequestError, UnsupportedParameterError
+from core.models import LoadedModel
+from core.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
+from core.schemas.prompts import TokenIds, listed
+
+router = APIRouter(tags=["embeddings"])
+
+_INPUTS_A_CALL = 64
+"""Between two calls the engine serves others, and a client that leaves is noticed."""
+
+
+@router.post("/embeddings", response_model=EmbeddingList)
+async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
+    """Embed one input or several, as text or token ids."""
+    model: LoadedModel = http.app.state.models.get(body.model)
+    _check(body, model)
+    headers = unsupported_header(http, sorted(body.model_extra or ()))
+    answer = await or_client_leaves(http, _answer(body, model))
+    return Response(
+        answer.model_dump_json(),
+        media_type="application/json",
+        headers={"X-Request-Id": request_id(http), **headers},
+    )
+
+
+def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
+    size = model.info.embedding_size
+    if size is None or model.adapter:
+        raise InvalidRequestError(
+            f"model {model.name!r} makes no embeddings; choose an embedding model", param="model"
+        )
+    if body.dimensions not in (None, size):
+        raise UnsupportedParameterError(
+            f"the embeddings of model {model.name!r} have {size} dimensions, not "
+            f"{body.dimensions}; leave `dimensions` out",
+            param="dimensions",
+        )
+
+
+async def _answer(body: EmbeddingRequest, model: LoadedModel) -> EmbeddingList:
+    inputs: Sequence[str | TokenIds] = listed(body.input, "input")
+    several = inputs is body.input
+    prompts = [
+        await _token_ids(model, item, f"input[{index}]" if several else "input")
+        for index, item in enumerate(inputs)
+    ]
+    embeddings: list[list[float]] = []
+    for start in range(0, len(prompts), _INPUTS_A_CALL):
+        embeddings += await _embed(model, prompts[start : start + _INPUTS_A_CALL])
+    tokens = sum(map(len, prompts))
+    return EmbeddingList(
+        data=[
+            Embedding(
+                index=index,
+                embedding=_base64(numbers) if body.encoding_format == "base64" else numbers,
+            )
+            for index, numbers in enumerate(embeddings)
+        ],
+        model=model.name,
+        usage=EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens),
+    )
+
+
+async def _embed(model: LoadedModel, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+    try:
+        return await model.backend.embed(prompts)
+    except EngineDeadError as error:
+        model.fail(error.message)
+        raise
+
+
+async def _token_ids(model: LoadedModel, prompt: str | TokenIds, param: str) -> list[int]:
+    if not prompt:
+        raise InvalidRequestError(f"{param} is empty", param=param)
+    if isinstance(prompt, str):
+        return await tokenize_prompt(model, prompt, add_special_tokens=True, param=param, room=0)
+    check_prompt(model, prompt, param, room=0)
+    return prompt
+
+
+def _base64(numbers: Sequence[float]) -> str:
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
