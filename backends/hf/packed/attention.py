@@ -119,7 +119,7 @@ class Group:
 
 
 class PackedAttention:
-    """Attention of one forward pass: `groups` are all its tokens, in order."""
+    """Attention of one forward pass: `groups` are its tokens, in order; others attend nothing."""
 
     def __init__(self, memory: KeyValueMemory, groups: Sequence[Group]) -> None:
         self._memory = memory
@@ -135,6 +135,8 @@ class PackedAttention:
             self._write(group, values, value[:, tokens])
             attend = self._attend_short if group.tokens <= SHORT else self._attend_long
             results.append(attend(group, query[:, tokens], keys, values, kind))
+        if padding := query.shape[1] - self._groups[-1].end:
+            results.append(query.new_zeros(padding, query.shape[0], values.shape[-1]))
         return results[0] if len(results) == 1 else torch.cat(results)
 
     def _write(self, group: Group, memory: Tensor, new: Tensor) -> None:

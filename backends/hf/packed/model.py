@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,6 +11,12 @@ from transformers import PreTrainedModel
 from backends.batching.runner import Chunk
 from backends.hf.lora import Adapters
 from backends.hf.packed.attention import NAME, Attention, forward
+
+
+def padded(tokens: int) -> int:
+    """`tokens` rounded up to four significant bits: at most an eighth is added, to 17 or more."""
+    step = 1 << max(0, tokens.bit_length() - 4)
+    return -(-tokens // step) * step
 
 
 class PackedModel:
@@ -44,18 +49,24 @@ class PackedModel:
         return (logits if self._keeps else logits[wanted]).float()
 
     def run(self, attention: Attention, chunks: Sequence[Chunk], wanted: Sequence[int]) -> Tensor:
-        """The logits of the tokens `wanted` in a pass of `chunks`, one behind another."""
+        """The logits of the tokens `wanted` in a pass of `chunks`, one behind another.
+
+        On a CPU the pass is padded to one of few sizes: for each new size that a matrix product is
+        asked for, oneDNN makes and keeps a program.
+        """
         ids = [token for chunk in chunks for token in chunk.token_ids]
         positions = [
             position
             for chunk in chunks
             for position in range(chunk.start, chunk.start + len(chunk.token_ids))
         ]
-        with self._applied(chunks):
+        adapters = [chunk.adapter for chunk in chunks for _ in chunk.token_ids]
+        padding = padded(len(ids)) - len(ids) if self.device.type == "cpu" else 0
+        ids += [0] * padding
+        positions += [0] * padding
+        adapters += adapters[-1:] * padding
+        with self._adapters.applied(adapters):
             return self(attention, self._tensor(ids), self._tensor(positions), self._tensor(wanted))
-
-    def _applied(self, chunks: Sequence[Chunk]) -> AbstractContextManager[None]:
-        return self._adapters.applied([c.adapter for c in chunks for _ in c.token_ids])
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.device)
