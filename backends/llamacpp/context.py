@@ -65,17 +65,7 @@ class Context:
         self, model: Model, options: LlamaCppOptions, size: CacheSize, *, gpu: bool
     ) -> None:
         params = _params(options, size, gpu=gpu)
-        with logged_errors() as errors:
-            pointer = llama.llama_init_from_model(model.pointer, params)
-        if not pointer:
-            raise unavailable(
-                model.path,
-                f"llama.cpp cannot make a context for {size.tokens} tokens: "
-                f"{'; '.join(errors) or 'no reason given'}. Where memory is short, lower "
-                "context_length, cache_tokens or max_batch_size, or set cache_type_k and "
-                "cache_type_v to q8_0",
-            )
-        self._pointer: Any = pointer
+        pointer = self._pointer = new_context(model, params)
         self._address = address(pointer)
         self._model = model
         self._free = weakref.finalize(self, llama.llama_free, pointer)
@@ -204,17 +194,42 @@ class Context:
         return rows
 
 
+def new_context(model: Model, params: Any) -> Any:
+    """A pointer to a new context, to be freed. `BackendUnavailableError` if there is none."""
+    with logged_errors() as errors:
+        pointer = llama.llama_init_from_model(model.pointer, params)
+    if not pointer:
+        raise unavailable(
+            model.path,
+            f"llama.cpp cannot make a context for {params.n_ctx} tokens: "
+            f"{'; '.join(errors) or 'no reason given'}. Where memory is short, lower "
+            "context_length, cache_tokens or max_batch_size, or set cache_type_k and "
+            "cache_type_v to q8_0",
+        )
+    return pointer
+
+
+def batch_tokens(options: LlamaCppOptions, *, gpu: bool) -> int:
+    """Tokens of one forward pass."""
+    return options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
+
+
 def _params(options: LlamaCppOptions, size: CacheSize, *, gpu: bool) -> Any:
-    params = llama.llama_context_default_params()
+    params = context_params(options)
     params.n_ctx = size.tokens
     params.n_seq_max = size.slots
     params.kv_unified = size.unified
-    wanted = options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
-    params.n_batch = max(wanted, size.slots)
+    params.n_batch = max(batch_tokens(options, gpu=gpu), size.slots)
     params.n_ubatch = min(options.ubatch_tokens or _UBATCH_TOKENS, params.n_batch)
     # Left to itself the library makes room for the logits of a whole batch.
     guessed = _GUESSED_FOR * options.guessed_tokens
     params.n_outputs_max = min(size.slots + guessed, params.n_batch)
+    return params
+
+
+def context_params(options: LlamaCppOptions) -> Any:
+    """What the options say about any context; sizes are the caller's."""
+    params = llama.llama_context_default_params()
     params.n_threads = options.threads or physical_cores()
     params.n_threads_batch = options.threads_batch or params.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attention]

@@ -8,6 +8,8 @@ from backends.batching.scheduler import BatchLimits
 from backends.llamacpp.adapters import load_adapters
 from backends.llamacpp.context import Context
 from backends.llamacpp.draft import load_drafter
+from backends.llamacpp.embedding import EmbeddingContext
+from backends.llamacpp.embedding_engine import EmbeddingEngine
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.files import find_gguf, unavailable
 from backends.llamacpp.info import model_info
@@ -22,6 +24,7 @@ from enginebay import BackendSettings
 logger = logging.getLogger(__name__)
 
 _PREFILL_TOKENS, _PREFILL_TOKENS_GPU = 64, 512
+_FOR_TEXT = ("adapters", "draft_model", "prompt_lookup")
 _NUMA = {
     "disabled": llama.GGML_NUMA_STRATEGY_DISABLED,
     "distribute": llama.GGML_NUMA_STRATEGY_DISTRIBUTE,
@@ -30,7 +33,7 @@ _NUMA = {
 }
 
 
-def load_engine(settings: BackendSettings) -> LlamaCppEngine:
+def load_engine(settings: BackendSettings) -> LlamaCppEngine | EmbeddingEngine:
     """The engine of one model, on the thread that will run it.
 
     Everything that can be wrong with a model is a `BackendUnavailableError`.
@@ -43,20 +46,72 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine:
         llama.llama_numa_init(_NUMA[options.numa])
     settings.report_progress("loading weights", 0.05)
     model = Model(path, options, settings.report_progress)
-    model.check_generates_text()
+    model.check_supported()
     settings.report_progress("making the KV cache", 0.9)
     tokenizer = Tokenizer(model)
+    engine = (
+        _embedding_engine(settings.name, model, tokenizer, options, gpu=gpu)
+        if _makes_embeddings(model, options)
+        else _text_engine(settings, model, tokenizer, options, gpu=gpu)
+    )
+    settings.report_progress("ready", 1.0)
+    return engine
+
+
+def _makes_embeddings(model: Model, options: LlamaCppOptions) -> bool:
+    if options.embeddings is not None:
+        return options.embeddings
+    return bool(options.pooling or model.pooling or not model.causal)
+
+
+def _embedding_engine(
+    name: str, model: Model, tokenizer: Tokenizer, options: LlamaCppOptions, *, gpu: bool
+) -> EmbeddingEngine:
+    if meant_for_text := [key for key in _FOR_TEXT if getattr(options, key)]:
+        raise unavailable(
+            model.path,
+            f"{meant_for_text[0]} is for text, and this model makes embeddings; delete it, or set "
+            "embeddings: false",
+        )
+    pooling = options.pooling or model.pooling or "mean"
+    if pooling == "rank":
+        raise unavailable(
+            model.path, "it ranks documents, which this backend does not; choose another model"
+        )
+    context = EmbeddingContext(model, options, pooling, gpu=gpu)
+    logger.info(
+        "%s: embeddings of %d numbers, pooling %s; texts of %d tokens, batches of %d texts",
+        name,
+        context.embedding_size,
+        pooling,
+        context.context_length,
+        options.max_batch_size,
+    )
+    return EmbeddingEngine(
+        context, tokenizer, model_info(model, tokenizer, context.context_length, ())
+    )
+
+
+def _text_engine(
+    settings: BackendSettings,
+    model: Model,
+    tokenizer: Tokenizer,
+    options: LlamaCppOptions,
+    *,
+    gpu: bool,
+) -> LlamaCppEngine:
+    model.check_generates_text()
     adapters = load_adapters(model, options.adapters, Path(settings.base))
     size = cache_size(model, options, gpu=gpu)
     context = Context(model, options, size, gpu=gpu)
     if not context.has_memory:
-        raise unavailable(path, "it is an embedding model; choose one made for text generation")
+        raise unavailable(model.path, "it generates no text; set embeddings: true to embed with it")
     settings.report_progress("checking the model", 0.95)
     keeps_all = options.swa_full or not llama.llama_model_n_swa(model.pointer)
     runner = LlamaRunner(model, context, tokenizer, size, adapters, keeps_all=keeps_all)
     length = min(size.context_length, context.tokens_per_sequence)
     _log(settings.name, options, size, context, length)
-    engine = LlamaCppEngine(
+    return LlamaCppEngine(
         runner,
         tokenizer,
         model_info(model, tokenizer, length, tuple(adapters)),
@@ -67,10 +122,8 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine:
             prefill_tokens=options.prefill_tokens
             or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),
         ),
-        _drafter(settings, path, options, tokenizer, runner, length, gpu=gpu),
+        _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),
     )
-    settings.report_progress("ready", 1.0)
-    return engine
 
 
 def _drafter(

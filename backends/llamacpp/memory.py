@@ -31,7 +31,7 @@ class CacheSize:
     @classmethod
     def separate(cls, slots: int, context_length: int) -> "CacheSize":
         """A part for each of `slots` sequences, however much that takes."""
-        tokens = slots * _padded(context_length)
+        tokens = slots * padded(context_length)
         return cls(
             unified=False, slots=slots, tokens=tokens, context_length=context_length, bytes=0
         )
@@ -42,7 +42,7 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
 
     Half of the memory that is free once the weights are loaded may go into the cache.
     """
-    wanted = _context_length(model, options)
+    wanted = context_length(model, options)
     token_bytes = model.cache_bytes_per_token(options.cache_type_k, options.cache_type_v)
     affordable = _affordable_tokens(model, options, token_bytes, gpu=gpu)
     rows = options.max_batch_size
@@ -62,7 +62,7 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
         length = min(wanted, (options.cache_tokens or slots * wanted) // slots)
         if not (options.context_length or options.cache_tokens):
             length = min(length, max(affordable // slots, _PADDING))
-        tokens = slots * _padded(length)
+        tokens = slots * padded(length)
     if options.context_length and length < options.context_length:
         raise unavailable(
             model.path,
@@ -73,9 +73,9 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
     return CacheSize(
         unified=unified,
         slots=slots,
-        tokens=_padded(tokens),
+        tokens=padded(tokens),
         context_length=length,
-        bytes=int(_padded(tokens) * token_bytes),
+        bytes=int(padded(tokens) * token_bytes),
     )
 
 
@@ -90,7 +90,8 @@ def _affordable_tokens(
     return max(0, int(free * _SHARE_OF_FREE_MEMORY / token_bytes))
 
 
-def _context_length(model: Model, options: LlamaCppOptions) -> int:
+def context_length(model: Model, options: LlamaCppOptions) -> int:
+    """Tokens of one sequence: what is asked for, else what the model was made for."""
     trained, wanted = model.trained_context, options.context_length
     if wanted and trained and wanted > trained and not options.extends_context:
         raise unavailable(
@@ -114,7 +115,8 @@ def _separate_serves(
     return not gpu and options.max_batch_size > 8 and fits
 
 
-def _padded(tokens: int) -> int:
+def padded(tokens: int) -> int:
+    """The next size that llama.cpp makes caches of."""
     return -(-tokens // _PADDING) * _PADDING
 
 

@@ -70,20 +70,38 @@ class Model:
         """A value of the file's metadata as text, None if it is not there."""
         return read_text(partial(llama.llama_model_meta_val_str, self.pointer, key.encode()))
 
-    def check_generates_text(self) -> None:
-        """Raise a `BackendUnavailableError` for models that do not continue a text."""
+    @property
+    def pooling(self) -> str | None:
+        """How the file says that the tokens of a text become one embedding; None: it does not."""
+        return _POOLING.get(self._own_metadata("pooling_type"))
+
+    @property
+    def causal(self) -> bool:
+        """Whether tokens see only those before them."""
+        kind = self.metadata("general.architecture")
+        return kind not in _EMBEDDING_MODELS and self._own_metadata("attention.causal") != "false"
+
+    def _own_metadata(self, key: str) -> str | None:
+        return self.metadata(f"{self.metadata('general.architecture')}.{key}")
+
+    def check_supported(self) -> None:
+        """Raise a `BackendUnavailableError` for models that no engine here can run."""
         if llama.llama_vocab_type(self.vocab) == llama.LLAMA_VOCAB_TYPE_NONE:
             raise unavailable(self.path, "the file has no vocabulary; convert the model again")
-        kind = self.metadata("general.architecture")
         if llama.llama_model_has_encoder(self.pointer):
-            problem = "an encoder"
-        elif llama.llama_model_is_diffusion(self.pointer):
-            problem = "a diffusion model"
-        elif not llama.llama_model_has_decoder(self.pointer) or kind in _EMBEDDING_MODELS:
-            problem = "an embedding model"
-        else:
-            return
-        raise unavailable(
+            raise self._unfit("an encoder")
+        if llama.llama_model_is_diffusion(self.pointer):
+            raise self._unfit("a diffusion model")
+
+    def check_generates_text(self) -> None:
+        """Raise a `BackendUnavailableError` for models that do not continue a text."""
+        self.check_supported()
+        if not self.causal:
+            raise self._unfit("an embedding model")
+
+    def _unfit(self, problem: str) -> BackendUnavailableError:
+        kind = self.metadata("general.architecture")
+        return unavailable(
             self.path, f"{kind} is {problem}; choose a causal language model for text generation"
         )
 
@@ -104,7 +122,18 @@ class Model:
         return rows * (key * _BYTES[type_k] + value * _BYTES[type_v])
 
 
-_EMBEDDING_MODELS = {"bert", "modern-bert", "nomic-bert", "jina-bert-v2", "eurobert"}
+_EMBEDDING_MODELS = {
+    "bert",
+    "eurobert",
+    "gemma-embedding",
+    "jina-bert-v2",
+    "jina-bert-v3",
+    "modern-bert",
+    "neo-bert",
+    "nomic-bert",
+    "nomic-bert-moe",
+}
+_POOLING: Mapping[str | None, str] = {"1": "mean", "2": "cls", "3": "last", "4": "rank"}
 _BYTES = {
     "f32": 4.0,
     "f16": 2.0,

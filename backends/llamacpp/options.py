@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+Pooling = Literal["mean", "cls", "last"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 MAX_SEQUENCES = 256
 """LLAMA_MAX_SEQ: what llama.cpp is compiled for."""
@@ -128,18 +129,30 @@ class LlamaCppOptions(BaseModel):
     prompt_lookup: int = Field(
         default=0, ge=0, le=64, description="Tokens to guess from the prompt each step; 0: off."
     )
-
     draft_model: str | None = Field(
         default=None, description="GGUF file of a small model that guesses tokens; none: off."
     )
     draft_tokens: int = Field(
         default=4, gt=0, le=16, description="Tokens that the draft model guesses each step."
     )
+    embeddings: bool | None = Field(
+        default=None,
+        description="Make embeddings instead of text; none: if the model was made for them.",
+    )
+    pooling: Pooling | None = Field(
+        default=None, description="How tokens become one embedding; none given: the model's."
+    )
 
     @model_validator(mode="after")
     def _one_drafter(self) -> Self:
         if self.draft_model and self.prompt_lookup:
             raise ValueError("give draft_model or prompt_lookup, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _pooling_is_for_embeddings(self) -> Self:
+        if self.pooling and self.embeddings is False:
+            raise ValueError("pooling is for embeddings, which are false")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import Any
 
 import gguf
 import numpy as np
-from gguf import TokenType
+from gguf import PoolingType, TokenType
 
 SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<|user|>"]
 VOCAB_SIZE = 264
@@ -29,6 +29,10 @@ class _Writer:
 
     def ones(self, name: str, *shape: int) -> None:
         self.file.add_tensor(name, np.ones(shape, np.float32))
+
+    def norm(self, name: str) -> None:
+        self.ones(f"{name}.weight", WIDTH)
+        self.file.add_tensor(f"{name}.bias", np.zeros(WIDTH, np.float32))
 
     def finish(self) -> Path:
         self.file.write_header_to_file()
@@ -78,7 +82,8 @@ def _start(
     if template:
         file.add_chat_template(template)
     writer.normal("token_embd.weight", VOCAB_SIZE, WIDTH, scale=0.5)
-    writer.ones("output_norm.weight", WIDTH)
+    if kind != "bert":
+        writer.ones("output_norm.weight", WIDTH)
     return writer
 
 
@@ -108,15 +113,43 @@ def write_llama(
     template: str | None = None,
     sampling: dict[str, float] | None = None,
     seed: int = 0,
+    pooling: PoolingType | None = None,
     **more: Any,
 ) -> Path:
     writer = _start(path, "llama", seed, template, **more)
     _attention(writer.file)
     writer.file.add_rope_dimension_count(WIDTH // HEADS)
+    if pooling is not None:
+        writer.file.add_pooling_type(pooling)
     for name, value in (sampling or {}).items():
         writer.file.add_float32(f"general.sampling.{name}", value)
     for layer in range(LAYERS):
         _layer(writer, f"blk.{layer}")
+    return writer.finish()
+
+
+def write_bert(path: Path, pooling: PoolingType | None = PoolingType.MEAN) -> Path:
+    """Every token sees all others, and there is no KV cache."""
+    writer = _start(path, "bert", 4)
+    file = writer.file
+    file.add_feed_forward_length(FEED_FORWARD)
+    file.add_head_count(HEADS)
+    file.add_layer_norm_eps(1e-5)
+    file.add_causal_attention(False)
+    file.add_token_type_count(1)
+    if pooling is not None:
+        file.add_pooling_type(pooling)
+    writer.normal("token_types.weight", 1, WIDTH)
+    writer.normal("position_embd.weight", CONTEXT, WIDTH)
+    writer.norm("token_embd_norm")
+    for layer in range(LAYERS):
+        prefix = f"blk.{layer}"
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            writer.normal(f"{prefix}.{name}.weight", WIDTH, WIDTH)
+        writer.norm(f"{prefix}.attn_output_norm")
+        writer.normal(f"{prefix}.ffn_up.weight", FEED_FORWARD, WIDTH)
+        writer.normal(f"{prefix}.ffn_down.weight", WIDTH, FEED_FORWARD)
+        writer.norm(f"{prefix}.layer_output_norm")
     return writer.finish()
 
 

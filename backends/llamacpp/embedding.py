@@ -1,0 +1,152 @@
+"""A llama.cpp context that makes embeddings: the tokens of a text, pooled into one vector."""
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.llamacpp.batch import Batch
+from backends.llamacpp.context import batch_tokens, context_params, new_context
+from backends.llamacpp.library import address, llama, logged_errors, memory_clear
+from backends.llamacpp.memory import context_length, padded
+from backends.llamacpp.model import Model
+from backends.llamacpp.options import LlamaCppOptions
+
+Vector = NDArray[np.float32]
+Prompt = Sequence[int]
+
+_LONGEST = 8192
+"""Tokens of a text where nothing else is said; compute buffers grow with it."""
+
+_PLAIN_SCORES = 2**22
+"""Attention scores of a head for which there is memory without flash attention, which rounds to
+16 bits: the embedding of a text then depends on what is run beside it, in the fourth digit."""
+
+_PLAIN_TYPES = ("f32", "f16", "bf16")
+_POOLING = {
+    "mean": llama.LLAMA_POOLING_TYPE_MEAN,
+    "cls": llama.LLAMA_POOLING_TYPE_CLS,
+    "last": llama.LLAMA_POOLING_TYPE_LAST,
+}
+
+
+class Combine(Protocol):
+    """Makes one vector of those of a text's pieces and the number of tokens in each."""
+
+    def __call__(self, vectors: Sequence[Vector], weights: Sequence[int]) -> Vector: ...
+
+
+class EmbeddingContext:
+    """Embeds token ids, several texts in one forward pass, on the thread that made it.
+
+    A text that is longer than a pass goes in pieces where the model is causal. Where each token
+    sees all others it cannot, so there a pass takes the longest text.
+    """
+
+    def __init__(self, model: Model, options: LlamaCppOptions, pooling: str, *, gpu: bool) -> None:
+        longest = context_length(model, options)
+        if options.context_length is None:
+            longest = min(longest, _LONGEST)
+        self._together = batch_tokens(options, gpu=gpu)
+        self._texts = options.max_batch_size
+        tokens = self._together if model.causal else max(self._together, longest)
+        # llama.cpp tries the largest pass with as many tokens for each text, and ends the process
+        # when it has to round.
+        self._pass = -(-tokens // self._texts) * self._texts
+        pointer = self._pointer = new_context(model, self._params(options, pooling, longest))
+        self._model = model
+        self._free = weakref.finalize(self, llama.llama_free, pointer)
+        self._free.atexit = False
+        memory = llama.llama_get_memory(pointer)
+        self._memory = address(memory) if memory else None
+        self._batch = Batch(self._pass)
+        self._combine = _COMBINE[pooling]
+        self.context_length = longest if memory else min(longest, self._pass)
+        self.embedding_size: int = llama.llama_model_n_embd_out(model.pointer)
+
+    def embed(self, prompts: Sequence[Prompt]) -> list[Vector]:
+        """A vector `[embedding_size]` of each prompt, none of them empty or too long."""
+        return list(chain.from_iterable(map(self._run, self._groups(prompts))))
+
+    def close(self) -> None:
+        """Free the context; nothing else may be called any more."""
+        self._free()
+
+    def _params(self, options: LlamaCppOptions, pooling: str, longest: int) -> Any:
+        params = context_params(options)
+        params.embeddings = True
+        params.pooling_type = _POOLING[pooling]
+        params.kv_unified = True
+        params.n_seq_max = self._texts
+        params.n_ctx = padded(max(longest, self._pass))
+        params.n_batch = params.n_ubatch = self._pass
+        plain = params.n_ctx * self._pass <= _PLAIN_SCORES
+        if plain and options.flash_attention == "auto" and options.cache_type_v in _PLAIN_TYPES:
+            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        return params
+
+    def _groups(self, prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
+        """What is run together: several texts that fit into a pass, or a longer one by itself."""
+        group: list[Prompt] = []
+        tokens = 0
+        for prompt in prompts:
+            if group and (tokens + len(prompt) > self._together or len(group) == self._texts):
+                yield group
+                group, tokens = [], 0
+            group.append(prompt)
+            tokens += len(prompt)
+        if group:
+            yield group
+
+    def _run(self, group: Sequence[Prompt]) -> list[Vector]:
+        if self._memory is not None:
+            memory_clear(self._memory, True)
+        if len(group) > 1:
+            return self._decode(group)
+        [prompt] = group
+        starts = range(0, len(prompt), self._pass)
+        pieces = [prompt[start : start + self._pass] for start in starts]
+        vectors = [
+            self._decode([piece], first=start)[0]
+            for start, piece in zip(starts, pieces, strict=True)
+        ]
+        return [self._combine(vectors, weights=list(map(len, pieces)))]
+
+    def _decode(self, prompts: Sequence[Prompt], first: int = 0) -> list[Vector]:
+        """One pass; the prompts go on at position `first`."""
+        lengths = list(map(len, prompts))
+        self._batch.fill(
+            list(chain.from_iterable(prompts)),
+            list(chain.from_iterable(range(first, first + length) for length in lengths)),
+            np.repeat(np.arange(len(prompts)), lengths).tolist(),
+            [True] * sum(lengths),
+        )
+        with logged_errors() as errors:
+            code = llama.llama_decode(self._pointer, self._batch.struct)
+        if code:
+            raise RuntimeError(f"llama_decode returned {code}: {'; '.join(errors)}")
+        return [self._vector(slot) for slot in range(len(prompts))]
+
+    def _vector(self, slot: int) -> Vector:
+        pointer: Any = llama.llama_get_embeddings_seq(self._pointer, slot)
+        if not pointer:
+            raise RuntimeError(f"llama.cpp has no embedding of sequence {slot}")
+        return np.ctypeslib.as_array(pointer, (self.embedding_size,)).copy()
+
+
+def _mean(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
+    return np.average(vectors, axis=0, weights=weights).astype(np.float32)
+
+
+def _first(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
+    return vectors[0]
+
+
+def _last(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
+    return vectors[-1]
+
+
+_COMBINE: dict[str, Combine] = {"mean": _mean, "cls": _first, "last": _last}

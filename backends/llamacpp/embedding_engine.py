@@ -1,0 +1,76 @@
+"""The engine of an embedding model."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from backends.batching.limits import Limits
+from backends.llamacpp.embedding import EmbeddingContext, Vector
+from backends.llamacpp.tokenizer import Tokenizer
+from enginebay import (
+    ContextLengthExceededError,
+    Engine,
+    GenerationRequest,
+    InvalidRequestError,
+    ModelInfo,
+    ServingError,
+)
+
+
+class EmbeddingEngine(Engine):
+    """Embeds and generates nothing. Embeddings have length 1, as OpenAI's have."""
+
+    def __init__(self, context: EmbeddingContext, tokenizer: Tokenizer, info: ModelInfo) -> None:
+        self.info = replace(
+            info, embedding_size=context.embedding_size, generates=False, chat_template=None
+        )
+        self._context = context
+        self._tokenizer = tokenizer
+        self._limits = Limits(context_length=info.context_length, vocab_size=info.vocab_size)
+
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        for prompt in prompts:
+            self._check(prompt)
+        return [_normalised(vector) for vector in self._context.embed(prompts)]
+
+    def add_request(self, request: GenerationRequest) -> None:
+        raise InvalidRequestError(
+            "this model makes embeddings and generates no text", param="model"
+        )
+
+    def step(self) -> tuple[()]:
+        return ()
+
+    def abort_request(self, request_id: str) -> None:
+        pass
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        self._limits.check_tokens(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids)
+
+    def close(self) -> None:
+        self._context.close()
+
+    def _check(self, prompt: Sequence[int]) -> None:
+        """Anything else could end the process."""
+        if not prompt:
+            raise InvalidRequestError("the input is empty", param="input")
+        if len(prompt) > self.info.context_length:
+            raise ContextLengthExceededError(
+                f"This model's maximum context length is {self.info.context_length} tokens. "
+                f"However, your input has {len(prompt)} tokens. Please shorten it.",
+                param="input",
+            )
+        self._limits.check_tokens(prompt, "input")
+
+
+def _normalised(vector: Vector) -> list[float]:
+    length = float(np.linalg.norm(vector))
+    if not np.isfinite(length):
+        raise ServingError("the model computed no finite numbers for an input")
+    numbers: list[float] = (vector / length if length else vector).tolist()
+    return numbers
