@@ -8,6 +8,7 @@ import numpy as np
 from gguf import PoolingType, TokenType
 
 SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<|user|>"]
+BERT_SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCAB_SIZE = 264
 CONTEXT = 512
 WIDTH, FEED_FORWARD, HEADS, LAYERS = 64, 64, 2, 2
@@ -63,6 +64,35 @@ def _start(
     file.add_embedding_length(WIDTH)
     file.add_block_count(LAYERS)
     file.add_layer_norm_rms_eps(1e-5)
+    if kind == "bert":
+        _add_word_pieces(file)
+    else:
+        _add_bytes(file, without_byte)
+        writer.ones("output_norm.weight", WIDTH)
+    if template:
+        file.add_chat_template(template)
+    writer.normal("token_embd.weight", VOCAB_SIZE, WIDTH, scale=0.5)
+    return writer
+
+
+def _add_word_pieces(file: gguf.GGUFWriter) -> None:
+    """Lower-case letters and a few words, as a BERT has them."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = [*BERT_SPECIAL_TOKENS, *letters, *[f"▁{letter}" for letter in letters], "▁the", "▁bay"]
+    tokens += [f"[unused{i}]" for i in range(VOCAB_SIZE - len(tokens))]
+    types = [TokenType.NORMAL] * VOCAB_SIZE
+    types[: len(BERT_SPECIAL_TOKENS)] = [TokenType.CONTROL] * len(BERT_SPECIAL_TOKENS)
+    file.add_tokenizer_model("bert")
+    file.add_token_list(tokens)
+    file.add_token_types(types)
+    file.add_pad_token_id(0)
+    file.add_unk_token_id(1)
+    file.add_bos_token_id(2)
+    file.add_sep_token_id(3)
+    file.add_mask_token_id(4)
+
+
+def _add_bytes(file: gguf.GGUFWriter, without_byte: int | None) -> None:
     merges = ["t h", "th e"]
     tokens = [*SPECIAL_TOKENS, *_byte_characters(), "th", "the"]
     if without_byte is not None:
@@ -79,12 +109,6 @@ def _start(
     file.add_eos_token_id(1)
     file.add_pad_token_id(2)
     file.add_add_bos_token(True)
-    if template:
-        file.add_chat_template(template)
-    writer.normal("token_embd.weight", VOCAB_SIZE, WIDTH, scale=0.5)
-    if kind != "bert":
-        writer.ones("output_norm.weight", WIDTH)
-    return writer
 
 
 def _attention(file: gguf.GGUFWriter) -> None:

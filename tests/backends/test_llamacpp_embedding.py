@@ -152,8 +152,8 @@ def test_info(models: Path) -> None:
     info = engine.info
     assert (info.embedding_size, info.generates) == (WIDTH, False)
     assert (info.context_length, info.vocab_size) == (CONTEXT, VOCAB_SIZE)
-    assert engine.tokenize("the", add_special_tokens=True) == [0, 261]
-    assert engine.detokenize([261]) == "the"
+    assert engine.tokenize("The bay", add_special_tokens=True) == [2, 57, 58, 3]
+    assert engine.detokenize([2, 57, 58, 3]) == "[CLS] the bay[SEP]"
     engine.close()
     engine = load(models / "bert.gguf", context_length=100)
     assert engine.info.context_length == 100
@@ -231,12 +231,12 @@ def test_over_http_from_a_process_of_its_own(models: Path) -> None:
     with serve(config, Plugins()) as server:
         create = server.openai.embeddings.create
         answer = create(model="bert", input=["the", "a the", "the"])
-        assert answer.usage.prompt_tokens == sum((2, 4, 2))
+        assert answer.usage.prompt_tokens == sum((3, 4, 3))
         first, second, third = (np.array(item.embedding) for item in answer.data)
         assert np.linalg.norm(first) == pytest.approx(1)
         assert np.abs(first - third).max() < 1e-5
         assert np.abs(first - second).max() > 0.01
-        plain = create(model="bert", input=[0, 261], encoding_format="float").data[0].embedding
+        plain = create(model="bert", input=[2, 57, 3], encoding_format="float").data[0].embedding
         assert first == pytest.approx(np.array(plain), abs=1e-5)
         body = {"model": "bert", "messages": [{"role": "user", "content": "Hi"}]}
         assert server.http.post("/v1/chat/completions", json=body).status_code == 400
