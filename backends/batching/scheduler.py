@@ -27,7 +27,8 @@ class BatchLimits:
     """Sizes of a batch, in choices and tokens.
 
     `max_batch_size`: choices that run together. `max_waiting`: requests that may wait, 0 is any.
-    `batch_tokens`: tokens of one step. `prefill_tokens`: those of prompts, while others decode.
+    `batch_tokens`: prompt tokens of one step. `prefill_tokens`: of each prompt, on average, while
+    others decode.
     """
 
     max_batch_size: int
@@ -248,7 +249,10 @@ class Scheduler(Generic[Sampler]):
         free = self._slots.free_tokens - len(decoding)
         drafts = {} if prefilling else self._draft(decoding, free)
         work = [self._decode(s, tuple(drafts.get(s, ()))) for s in decoding]
-        budget = self._limits.prefill_tokens if decoding else self._limits.batch_tokens
+        budget = self._limits.batch_tokens
+        if decoding:
+            # The more are waiting for their first token, the longer the others wait for their next.
+            budget = min(budget, self._limits.prefill_tokens * len(prefilling))
         for choice in prefilling:
             tokens = min(choice.pending, budget, free)
             if not self._memory.chunks:

@@ -247,6 +247,16 @@ def test_a_long_prompt_does_not_stall_those_who_decode() -> None:
     assert max(sizes) == 5
 
 
+def test_many_prompts_at_once_get_more_of_a_step() -> None:
+    engine = make_engine(prefill_tokens=4, batch_tokens=10, max_batch_size=8)
+    run = Run(engine, request([5, 6], id="short", max_tokens=30)).steps(1)
+    for number in range(2, 5):
+        run.add(request([number] * 20, id=str(number), max_tokens=1))
+    run.steps(1)
+    assert sum(len(c.token_ids) for c in engine._runner.runs[-1]) == 1 + 10
+    run.finish()
+
+
 def test_a_prompt_alone_takes_whole_steps() -> None:
     engine = make_engine(batch_tokens=16, prefill_tokens=4)
     Run(engine, request(range(2, 42), max_tokens=1)).finish()
