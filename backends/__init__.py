@@ -29,8 +29,8 @@ def register_backends(register: BackendRegister) -> None:
 def create_hf(settings: BackendSettings) -> Backend:
     """A backend on torch and transformers, in a process of its own.
 
-    On a thread of the server the two would wait for each other's Python: with 64 streams the process
-    made 1.3 times the tokens, and first tokens came in a quarter of the time.
+    On a thread of the server the two would wait for each other's Python: with 64 streams the
+    process made 1.3 times the tokens, and first tokens came in a quarter of the time.
     """
     home = settings.isolation or "process"
     return EngineBackend(partial(_start_hf, settings), isolation=home)

@@ -234,7 +234,10 @@ class Models:
         return model
 
     def find(self, name: str) -> LoadedModel:
-        """The model, or adapter of a model, of that name, in whatever state. Raises `ModelNotFoundError`."""
+        """The model, or adapter of a model, of that name, in whatever state.
+
+        Raises `ModelNotFoundError`.
+        """
         model = self._models.get(name)
         if model is None:
             for base in self.all():

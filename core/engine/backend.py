@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from core.backend import Backend
@@ -69,6 +71,8 @@ class EngineBackend(Backend):
         )
         self._backoff = backoff or Backoff()
         self._streams: dict[str, DeltaStream] = {}
+        self._in_use: set[str] = set()
+        self._aborted: deque[str] = deque(maxlen=1000)  # nothing of older ones is on its way
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._unavailable: ServingError | None = EngineDeadError("the model is not loaded")
@@ -95,10 +99,16 @@ class EngineBackend(Backend):
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         self._require_engine()
-        if request.request_id in self._streams:
+        if request.request_id in self._in_use:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        stream = self._streams[request.request_id] = DeltaStream()
-        self._home.send(request)
+        # What an engine has said to a request that was aborted may still be on its way, and must
+        # not be taken for the answer to the next request with the same id.
+        id = request.request_id
+        if id in self._aborted:
+            id = f"{id}/{next(self._numbers)}"
+        self._in_use.add(request.request_id)
+        stream = self._streams[id] = DeltaStream()
+        self._home.send(replace(request, request_id=id))
         unfinished = request.n
         try:
             while unfinished:
@@ -110,9 +120,11 @@ class EngineBackend(Backend):
                         unfinished -= 1
                     yield item
         finally:
-            del self._streams[request.request_id]
+            del self._streams[id]
+            self._in_use.remove(request.request_id)
             if unfinished:
-                self._home.send(Abort(request.request_id))
+                self._aborted.append(request.request_id)
+                self._home.send(Abort(id))
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         tokens: list[int] = await self._call(
