@@ -10,6 +10,7 @@ The promises, numbered as in `docs/architecture.md`:
 5. a request that is refused fails alone
 6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
 7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
+8. an embedding has the size that `ModelInfo` says and does not depend on what is asked beside it
 """
 
 import asyncio
@@ -48,6 +49,8 @@ async def check_backend(
     broken: list[str] = []
     try:
         for promise, check in _CHECKS:
+            if not info.generates and check not in (check_embeddings, check_closed):
+                continue
             try:
                 async with asyncio.timeout(timeout):
                     await check(probe)
@@ -146,6 +149,34 @@ async def check_refusal(probe: Probe) -> None:
     await neighbour
 
 
+async def check_embeddings(probe: Probe) -> None:
+    """Promise 8, for models that make embeddings."""
+    if probe.info.embedding_size is None:
+        return
+    texts = ("one", "another text", "and a third one, which is longer than the others")
+    prompts = [await probe.backend.tokenize(text, add_special_tokens=True) for text in texts]
+    together = await probe.backend.embed(prompts)
+    expect(len(together) == len(prompts), 8, f"{len(together)} embeddings of {len(prompts)} texts")
+    sizes = {len(vector) for vector in together}
+    expect(sizes == {probe.info.embedding_size}, 8, f"embeddings have {sizes} numbers")
+    for prompt, vector in zip(prompts, together, strict=True):
+        [alone] = await probe.backend.embed([prompt])
+        distance = max(abs(a - b) for a, b in zip(alone, vector, strict=True))
+        expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in company")
+
+
+async def check_closed(probe: Probe) -> None:
+    """Promise 6, for models that generate nothing; the backend is closed afterwards."""
+    if probe.info.generates:
+        return
+    await probe.backend.close()
+    try:
+        await probe.backend.embed([[0]])
+    except EngineDeadError:
+        return
+    expect(False, 6, "a closed backend makes embeddings")
+
+
 async def check_death(probe: Probe) -> None:
     """Promise 6; the backend is closed afterwards."""
     running = asyncio.create_task(probe.run(await probe.request(n=2)))
@@ -169,5 +200,7 @@ _CHECKS: tuple[tuple[int, Check], ...] = (
     (4, check_prefill),
     (5, check_refusal),
     (7, check_params),
+    (8, check_embeddings),
     (6, check_death),
+    (6, check_closed),
 )

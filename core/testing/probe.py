@@ -52,6 +52,9 @@ class WatchedEngine(Engine):
     def detokenize(self, token_ids: Sequence[int]) -> str:
         return self._engine.detokenize(token_ids)
 
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return self._engine.embed(prompts)
+
     def close(self) -> None:
         self._engine.close()
 

@@ -15,6 +15,7 @@ from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.options import LlamaCppOptions
 from core.config.schema import Config
 from core.plugins import Plugins
+from core.testing import check_backend
 from enginebay import ContextLengthExceededError, InvalidRequestError
 from tests.backends import llamacpp
 from tests.backends.gguf_models import (
@@ -242,3 +243,8 @@ def test_over_http_from_a_process_of_its_own(models: Path) -> None:
         assert server.http.post("/v1/chat/completions", json=body).status_code == 400
         body = {"model": "text", "input": "Hi"}
         assert server.http.post("/v1/embeddings", json=body).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["bert", "last"])
+async def test_keeps_the_promises_of_a_backend(models: Path, name: str) -> None:
+    await check_backend(lambda: load(models / f"{name}.gguf"))

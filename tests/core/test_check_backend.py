@@ -127,6 +127,41 @@ class IgnoresMaxTokens(ScriptedEngine):
         super().add_request(replace(request, sampling=sampling))
 
 
+class Embeds(ScriptedEngine):
+    """Makes embeddings, and says how long they are."""
+
+    size = 3
+
+    def __init__(self, script: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(script, **kwargs)
+        self.info = replace(self.info, embedding_size=3)
+
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[float(sum(prompt))] * self.size for prompt in prompts]
+
+
+class EmbedsWithAnotherSize(Embeds):
+    size = 4
+
+
+class EmbedsByCompany(Embeds):
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[float(len(prompts))] * 3 for _ in prompts]
+
+
+class ForgetsEmbeddings(Embeds):
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return super().embed(prompts)[:1]
+
+
+async def test_an_engine_that_embeds_keeps_its_promise() -> None:
+    await check_backend(lambda: endless(Embeds), max_tokens=9)
+
+
+def endless(kind: type[ScriptedEngine]) -> ScriptedEngine:
+    return kind(lambda prompt, index: itertools.cycle(PIECES))
+
+
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
@@ -143,6 +178,9 @@ class IgnoresMaxTokens(ScriptedEngine):
         (TakesTooLongPrompts, 5),
         (DropsParams, 7),
         (IgnoresMaxTokens, 7),
+        (EmbedsWithAnotherSize, 8),
+        (EmbedsByCompany, 8),
+        (ForgetsEmbeddings, 8),
     ],
 )
 async def test_a_broken_engine_is_told_which_promise_it_breaks(
