@@ -1,11 +1,37 @@
 """Where an engine lives: the way commands and events take between it and the event loop."""
 
+import asyncio
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from core.engine.messages import Command, Event
 
 Receive = Callable[[Event], None]
+
+
+_AHEAD = 32
+
+
+class Crossing:
+    """Brings events from another thread to the event loop, which made it.
+
+    A call waits while many are on their way, lest an engine whose steps cost next to nothing leaves
+    the event loop no time for anything but receiving.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._receive = receive
+        self._room = threading.Semaphore(_AHEAD)
+
+    def __call__(self, event: Event) -> None:
+        self._room.acquire()
+        self._loop.call_soon_threadsafe(self._arrive, event)
+
+    def _arrive(self, event: Event) -> None:
+        self._room.release()
+        self._receive(event)
 
 
 class Home(ABC):

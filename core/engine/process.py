@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from core.engine import wire, worker
 from core.engine.contract import Engine
-from core.engine.home import Home, Receive
+from core.engine.home import Crossing, Home, Receive
 from core.engine.messages import (
     Answer,
     Close,
@@ -51,7 +51,6 @@ class ProcessHome(Home):
                 "this backend cannot run in a process of its own, set `isolation: thread`: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        loop = asyncio.get_running_loop()
 
         def received(event: Event) -> None:
             match event:
@@ -63,12 +62,9 @@ class ProcessHome(Home):
                     event = Gone()
             receive(event)
 
-        def emit(event: Event) -> None:
-            loop.call_soon_threadsafe(received, event)
-
         self._cancel_kill()
         self._started = self._ending = False
-        self._child = _Child(packed, self._grace, report_progress, emit)
+        self._child = _Child(packed, self._grace, report_progress, Crossing(received))
 
     def send(self, command: Command) -> None:
         assert self._child is not None

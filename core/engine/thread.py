@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from core.engine.contract import Engine
-from core.engine.home import Home, Receive
+from core.engine.home import Crossing, Home, Receive
 from core.engine.host import Host
-from core.engine.messages import Close, Command, Event, Gone
+from core.engine.messages import Close, Command, Gone
 
 
 class ThreadHome(Home):
@@ -22,11 +22,7 @@ class ThreadHome(Home):
         self._thread: threading.Thread | None = None
 
     def begin(self, receive: Receive) -> None:
-        loop = asyncio.get_running_loop()
-
-        def emit(event: Event) -> None:
-            loop.call_soon_threadsafe(receive, event)
-
+        emit = Crossing(receive)
         self._host = Host(self._create_engine, emit)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)
