@@ -87,6 +87,13 @@ def test_traffic_never_changes_an_answer(
     arrivals: list[tuple[int, GenerationRequest, int | None]],
 ) -> None:
     together, alone = engines
+    rounds = isinstance(together, llamacpp.LlamaCppEngine)
+    if rounds:
+        greedy = {"temperature": 0.0, "repetition_penalty": 1.0, "logprobs": 2}
+        arrivals = [
+            (wait, replace(item, sampling=replace(item.sampling, **greedy)), gone)
+            for wait, item, gone in arrivals
+        ]
     run = Run(together)
     for wait, item, gone in arrivals:
         run.steps(wait).add(item)
@@ -104,4 +111,17 @@ def test_traffic_never_changes_an_answer(
             ).finish()
             for index in range(item.n):
                 expected = reference.token_ids(item.request_id, index)
-                assert run.token_ids(item.request_id, index) == expected
+                actual = run.token_ids(item.request_id, index)
+                assert actual == expected or (rounds and near_tie(reference, item, actual))
+
+
+def near_tie(reference: Run, item: GenerationRequest, actual: list[int]) -> bool:
+    """Whether an answer leaves the reference where two tokens are as good as equally likely.
+
+    llama.cpp's kernels round differently for batches of different sizes.
+    """
+    expected = reference.token_ids(item.request_id)
+    at = next(i for i, pair in enumerate(zip(actual, expected, strict=True)) if len(set(pair)) > 1)
+    entries = [e for d in reference.deltas[item.request_id, 0] for e in d.logprobs or ()]
+    likeliest, second = entries[at].top
+    return second.token_id == actual[at] and likeliest.logprob - second.logprob < 1e-3
