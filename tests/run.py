@@ -1,6 +1,26 @@
 """Steps an engine by hand and keeps what comes out."""
 
-from enginebay import Delta, Engine, GenerationRequest, ServingError
+from typing import Any
+
+from enginebay import Delta, Engine, GenerationRequest, SamplingParams, ServingError
+
+
+def request(
+    prompt: list[int] | tuple[int, ...],
+    *,
+    id: str = "r",
+    n: int = 1,
+    adapter: str | None = None,
+    **sampling: Any,
+) -> GenerationRequest:
+    sampling = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **sampling}
+    return GenerationRequest(
+        request_id=id,
+        prompt_token_ids=tuple(prompt),
+        n=n,
+        adapter=adapter,
+        sampling=SamplingParams(**sampling),
+    )
 
 
 class Run:

@@ -11,9 +11,8 @@ from backends.llamacpp.options import LlamaCppOptions
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
-    GenerationRequest,
-    SamplingParams,
 )
+from tests.run import request as request
 
 
 def load(path: Path, **options: Any) -> LlamaCppEngine:
@@ -28,21 +27,3 @@ def refusal(path: Path, **options: Any) -> str:
         load(path, **options)
     assert str(path) in caught.value.message
     return caught.value.message
-
-
-def request(
-    prompt: list[int] | tuple[int, ...],
-    *,
-    id: str = "r",
-    n: int = 1,
-    adapter: str | None = None,
-    **sampling: Any,
-) -> GenerationRequest:
-    sampling = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **sampling}
-    return GenerationRequest(
-        request_id=id,
-        prompt_token_ids=tuple(prompt),
-        n=n,
-        adapter=adapter,
-        sampling=SamplingParams(**sampling),
-    )

@@ -15,10 +15,9 @@ from backends.hf.options import HFOptions
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
-    GenerationRequest,
-    SamplingParams,
 )
 from tests.run import Run as Run
+from tests.run import request as request
 
 SPECIAL_TOKENS = ["<|bos|>", "<|eos|>", "<|pad|>", "<tool_call>"]
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -136,21 +135,3 @@ def refusal(folder: Path, **options: Any) -> str:
         load(folder, **options)
     assert str(folder) in caught.value.message
     return caught.value.message
-
-
-def request(
-    prompt: list[int] | tuple[int, ...],
-    *,
-    id: str = "r",
-    n: int = 1,
-    adapter: str | None = None,
-    **sampling: Any,
-) -> GenerationRequest:
-    sampling = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **sampling}
-    return GenerationRequest(
-        request_id=id,
-        prompt_token_ids=tuple(prompt),
-        n=n,
-        adapter=adapter,
-        sampling=SamplingParams(**sampling),
-    )
