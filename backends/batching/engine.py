@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Generic
+from typing import Generic, Protocol
 
 from backends.batching.choice import Choice
 from backends.batching.completion import Completion, NewDetokenizer
@@ -18,8 +18,15 @@ logger = logging.getLogger(__name__)
 Output = tuple[str, Delta | ServingError]
 
 
+class Tokenizer(Protocol):
+    """Text to tokens and back, from any thread; special tokens are text."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
+
 class BatchingEngine(Engine, Generic[Logits, Sampler]):
-    """An engine over any `Runner`. Subclasses bring the tokenizer.
+    """An engine over any `Runner`.
 
     A failure of the model or of sampling is nobody's fault until it is proved: the memory is
     cleared, and the choices that were in the batch are computed again, each alone at first. The
@@ -30,6 +37,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
     def __init__(
         self,
         runner: Runner[Logits, Sampler],
+        tokenizer: Tokenizer,
         info: ModelInfo,
         limits: BatchLimits,
         *,
@@ -39,6 +47,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
     ) -> None:
         self.info = info
         self._runner = runner
+        self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
         self._new_detokenizer = new_detokenizer
         self._limits = Limits(
@@ -84,6 +93,13 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
 
     def abort_request(self, request_id: str) -> None:
         self._remove(self._requests.pop(request_id, ()))
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        self._limits.check_tokens(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids)
 
     def close(self) -> None:
         for request_id in list(self._requests):

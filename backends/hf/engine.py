@@ -1,7 +1,6 @@
 """The engine: the shared scheduler over a model of transformers, with its tokenizer."""
 
 import gc
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -30,20 +29,13 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
     ) -> None:
         super().__init__(
             runner,
+            tokenizer,
             info,
             limits,
             eos_token_ids=eos_token_ids,
             new_detokenizer=lambda: Detokenizer(tokenizer.decode),
             drafter=drafter,
         )
-        self._tokenizer = tokenizer
-
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        self._limits.check_tokens(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids)
 
     def close(self) -> None:
         super().close()

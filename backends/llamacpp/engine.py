@@ -1,7 +1,5 @@
 """The engine: the shared scheduler over a GGUF model, with llama.cpp's own tokenizer."""
 
-from collections.abc import Sequence
-
 from backends.batching.drafts import Drafter
 from backends.batching.engine import BatchingEngine
 from backends.batching.scheduler import BatchLimits
@@ -23,17 +21,10 @@ class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
     ) -> None:
         super().__init__(
             runner,
+            tokenizer,
             info,
             limits,
             eos_token_ids=tokenizer.eos_token_ids,
             new_detokenizer=tokenizer.detokenizer,
             drafter=drafter,
         )
-        self._tokenizer = tokenizer
-
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        self._limits.check_tokens(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids)

@@ -135,14 +135,17 @@ class _Cell:
     adapter: str | None
 
 
-class HashEngine(BatchingEngine[list[list[int]], Dice]):
+class Numbers:
     """Tokens are written as their numbers."""
 
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [int(word) for word in text.split()]
 
-    def detokenize(self, token_ids: Sequence[int]) -> str:
+    def decode(self, token_ids: Sequence[int]) -> str:
         return decode(token_ids)
+
+
+HashEngine = BatchingEngine[list[list[int]], Dice]
 
 
 def decode(token_ids: Sequence[int]) -> str:
@@ -163,6 +166,7 @@ def make_engine(
     sizes = {"max_batch_size": 4, "batch_tokens": 16, "prefill_tokens": 8, **limits}
     return HashEngine(
         runner,
+        Numbers(),
         info,
         BatchLimits(**sizes),
         eos_token_ids=frozenset({EOS}),
