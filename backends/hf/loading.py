@@ -35,6 +35,9 @@ from enginebay import BackendSettings, ReportProgress
 
 logger = logging.getLogger(__name__)
 
+# On a CPU a pass of 1,024 tokens takes a quarter longer than four of 256 (AMX and AVX-512 alike).
+_BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
+
 _PROBE_TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps until noon. "
 
 
@@ -78,7 +81,8 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         BatchLimits(
             max_batch_size=min(options.max_batch_size, runner.memory.slots),
             max_waiting=options.max_waiting,
-            batch_tokens=options.batch_tokens,
+            batch_tokens=options.batch_tokens
+            or (_BATCH_TOKENS if model.device.type == "cpu" else _BATCH_TOKENS_GPU),
             prefill_tokens=options.prefill_tokens,
         ),
         eos_token_ids=ends,

@@ -36,8 +36,10 @@ class HFOptions(BaseModel):
         gt=0,
         description="Tokens whose keys and values are kept in memory; none: half of what is free.",
     )
-    batch_tokens: int = Field(
-        default=2048, gt=0, description="Prompt tokens of one forward pass while nothing decodes."
+    batch_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Prompt tokens of a pass at most; none: 256 on a CPU, 2048 on a GPU.",
     )
     prefill_tokens: int = Field(
         default=256, gt=0, description="Prompt tokens of a pass beside running streams."

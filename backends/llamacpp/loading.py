@@ -23,7 +23,7 @@ from enginebay import BackendSettings
 
 logger = logging.getLogger(__name__)
 
-_PREFILL_TOKENS, _PREFILL_TOKENS_GPU = 64, 512
+_PREFILL_TOKENS, _PREFILL_TOKENS_GPU = 256, 512
 _FOR_TEXT = ("adapters", "draft_model", "prompt_lookup")
 _NUMA = {
     "disabled": llama.GGML_NUMA_STRATEGY_DISABLED,

@@ -63,7 +63,7 @@ class LlamaCppOptions(BaseModel):
     prefill_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Prompt tokens a pass may have beside running streams; none: chosen.",
+        description="Prompt tokens of a pass beside running streams; none: 256, on a GPU 512.",
     )
     threads: int | None = Field(
         default=None, gt=0, description="CPU threads to decode with; none: the physical cores."
