@@ -26,6 +26,7 @@ from core.errors import UnsupportedParameterError as UnsupportedParameterError
 from core.hookspecs import hookimpl as hookimpl
 from core.parsing import Parser as Parser
 from core.parsing import ReasoningFormat as ReasoningFormat
+from core.parsing import Schemas as Schemas
 from core.parsing import Span as Span
 from core.parsing import ToolFormat as ToolFormat
 from core.registers import BackendRegister as BackendRegister

@@ -6,10 +6,20 @@ leaks, nothing raises; what cannot be parsed comes back as content.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
 
 from core.types import Part
+
+Schemas = Mapping[str, Mapping[str, Any]]
+"""The JSON Schema of each offered function's arguments, by the function's name."""
+
+
+def new_call_id() -> str:
+    """A unique id for a tool call, in OpenAI's form."""
+    return f"call_{uuid4().hex[:24]}"
 
 
 class Parser(ABC):
@@ -67,5 +77,16 @@ class ToolFormat(ABC):
         """Whether a model with this chat template writes this format."""
 
     @abstractmethod
-    def parser(self) -> Parser:
-        """A parser for one choice: text to `ToolCallDelta` and `ContentDelta`."""
+    def parser(self, schemas: Schemas | None = None) -> Parser:
+        """A parser for one choice: text to `ToolCallDelta` and `ContentDelta`.
+
+        Where the syntax does not tell a number from a text that looks like one, `schemas` do; a
+        value that nothing is said about stays text.
+        """
+
+    def new_call_id(self) -> str:
+        """An id for a call that the model has written without one, in the form its templates take.
+
+        Unique, since clients match results to calls by it.
+        """
+        return new_call_id()

@@ -218,8 +218,8 @@ class ReasoningDelta:
 class ToolCallDelta:
     """A piece of tool call number `index` of its choice.
 
-    The first piece has the `name`; later ones only more `arguments` (JSON text). `id` is the
-    collector's to give.
+    The first piece has the `name`; later ones only more `arguments` (JSON text). The first piece
+    has the `id`, too, if the model wrote one; else the collector gives one.
     """
 
     index: int

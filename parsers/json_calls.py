@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from enginebay import Parser, Part, Span, ToolFormat
+from enginebay import Parser, Part, Schemas, Span, ToolFormat
 from parsers.call_object import CallObject
 from parsers.json_scanner import skip
 from parsers.parts import Parts
@@ -37,7 +37,7 @@ class JsonCalls(ToolFormat):
         """Whether the start tag occurs in the chat template."""
         return self.start in template
 
-    def parser(self) -> Parser:
+    def parser(self, schemas: Schemas | None = None) -> Parser:
         """A parser for one choice.
 
         A call is certain when its name is whole; until then what turns out to be none comes back

@@ -1,6 +1,6 @@
 """`POST /v1/chat/completions`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastapi import APIRouter, Request, Response
 
@@ -18,7 +18,8 @@ from core.chat.prompt import render_prompt
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.generation import Generation
 from core.models import LoadedModel
-from core.schemas.chat import ChatCompletion, ChatCompletionRequest
+from core.parsing import new_call_id
+from core.schemas.chat import ChatCompletion, ChatCompletionRequest, Tool
 
 router = APIRouter(tags=["chat"])
 
@@ -37,25 +38,27 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         http.app.state.plugins,
         model,
         generation_requests([token_ids], body, model, sampling, id),
-        _new_collector(model, prompt, parse_tools=bool(body.offered_tools)),
+        _new_collector(model, prompt, body.offered_tools),
     )
     composer = ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs)
     return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
 
 
 def _new_collector(
-    model: LoadedModel, prompt: str, *, parse_tools: bool
+    model: LoadedModel, prompt: str, offered: Sequence[Tool]
 ) -> Callable[[], Collector]:
     """What makes the collector of each choice."""
     reasoning = model.reasoning
-    tools = model.tools if parse_tools else None
+    tools = model.tools if offered else None
+    schemas = {tool.function.name: tool.function.parameters or {} for tool in offered}
     inside = reasoning is not None and reasoning.starts_inside(prompt)
     spans = tools.spans if tools and model.config.tools_in_reasoning else ()
     return lambda: Collector(
         reasoning.parser(inside=inside, spans=spans) if reasoning else None,
-        tools.parser() if tools else None,
+        tools.parser(schemas) if tools else None,
         starts_in_reasoning=inside,
         trim=True,
+        new_call_id=tools.new_call_id if tools else new_call_id,
     )
 
 

@@ -5,9 +5,8 @@ The streamed answer sends each part as it falls out, the whole answer joins the 
 
 from collections.abc import Callable, Iterable
 from typing import Literal
-from uuid import uuid4
 
-from core.parsing import Parser
+from core.parsing import Parser, new_call_id
 from core.types import (
     ContentDelta,
     Delta,
@@ -18,11 +17,6 @@ from core.types import (
 )
 
 Phase = Literal["reasoning", "content", "tool"]
-
-
-def new_call_id() -> str:
-    """An id for a tool call, in OpenAI's form."""
-    return f"call_{uuid4().hex[:24]}"
 
 
 class Collector:
@@ -91,11 +85,11 @@ class Collector:
                     continue
                 case ReasoningDelta():
                     self._phase = "reasoning"
-                case ToolCallDelta(index, name, arguments):
+                case ToolCallDelta(index, name, arguments, id):
                     self._phase = "tool"
                     self.has_tool_calls = True
                     if name is not None:
-                        part = ToolCallDelta(index, name, arguments, self._new_call_id())
+                        part = ToolCallDelta(index, name, arguments, id or self._new_call_id())
             self._space = "" if self._trim else None
             result.append(part)
         return result
