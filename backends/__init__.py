@@ -43,7 +43,7 @@ def create_llamacpp(settings: BackendSettings) -> Backend:
 
 
 def _start_hf(settings: BackendSettings) -> Engine:
-    _wait_politely()
+    _spin(1000)
     try:
         from backends.hf.loading import load_engine
     except ImportError as error:
@@ -52,7 +52,7 @@ def _start_hf(settings: BackendSettings) -> Engine:
 
 
 def _start_llamacpp(settings: BackendSettings) -> Engine:
-    _wait_politely()
+    _spin(30_000)
     try:
         from backends.llamacpp.loading import load_engine
     except ImportError as error:
@@ -60,15 +60,17 @@ def _start_llamacpp(settings: BackendSettings) -> Engine:
     return load_engine(settings)
 
 
-def _wait_politely() -> None:
-    """Let the threads of a matrix product soon sleep when they wait for each other.
+def _spin(turns: int) -> None:
+    """How long the threads of a matrix product wait for each other before they sleep.
 
-    libgomp, which torch and llama.cpp compute with, has them spin for milliseconds, with the effect
-    that one other busy program on the machine makes decoding several times slower (16 streams on 2
-    cores: 218 tokens/s with this many turns, 125 with 10,000, 21 with 100,000; on a quiet machine
-    all are alike). Read when the library is loaded; who sets it in the environment has their way.
+    By default libgomp, which torch and llama.cpp compute with, has them spin for milliseconds, with
+    the effect that one other busy program on the machine makes decoding several times slower.
+    Tokens/s of 2 threads on 2 cores, with such a program beside them, by turns: torch, 16 streams:
+    218 with 1,000, 125 with 10,000, 21 with 100,000; llama.cpp, 4 streams: 77 with 1,000, 47 with
+    10,000, 26 with 30,000. On a quiet machine torch is as fast with 1,000 turns, llama.cpp loses a
+    tenth. Read when the library is loaded; who sets it in the environment has their way.
     """
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", str(turns))
 
 
 def _missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:
