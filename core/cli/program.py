@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from core.cli import chat, config, models, plugins, serve
+from core.cli import chat, config, conformance, inspect_model, models, plugins, serve
 
 
 def program() -> typer.Typer:
@@ -20,8 +20,12 @@ def program() -> typer.Typer:
     app.callback()(_options)
     app.command("serve")(serve.serve)
     app.command("chat")(chat.chat)
-    app.command("models")(models.models)
+    of_models = typer.Typer(invoke_without_command=True)
+    of_models.callback()(models.models)
+    of_models.command("inspect")(inspect_model.inspect)
+    app.add_typer(of_models, name="models")
     app.command("plugins")(plugins.plugins)
+    app.command("conformance")(conformance.conformance)
     of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)
     of_config.command("check")(config.check)
     of_config.command("show")(config.show)

@@ -1,0 +1,76 @@
+"""`enginebay conformance`: how well a running server speaks OpenAI's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.cli.console import fail, stderr, stdout, table
+from core.cli.settings import KeyOption
+
+if TYPE_CHECKING:
+    from core.testing.conformance import Outcome, Result, Row
+
+
+def conformance(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A running server, of any kind.")],
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of its models. [the first]")
+    ] = None,
+    api_key: KeyOption = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Longest wait for a byte.")
+    ] = 120,
+) -> None:
+    """Check a server from outside, row by row of docs/conformance.md; exit code 1 if any fails."""
+    import httpx2
+
+    from core.testing.conformance import (
+        CHECKS,
+        NoSuchModelError,
+        connect,
+        load_rows,
+        run_checks,
+    )
+
+    url = url if "://" in url else f"http://{url}"
+    results: list[Result] = []
+    try:
+        with connect(url, model=model, api_key=api_key, timeout=timeout) as endpoint:
+            console = stderr()
+            with console.status("") as status:
+                for number, check in enumerate(CHECKS, 1):
+                    status.update(f"{number} of {len(CHECKS)}: {check.what}")
+                    results += run_checks(endpoint, [check])
+    except httpx2.TransportError as error:
+        fail(f"nothing answers at {url}: {error}")
+    except (AssertionError, ValueError, KeyError, NoSuchModelError) as error:
+        fail(f"{url}/v1/models: {error}")
+    _print(results, load_rows())
+    if any(result.outcome == "fail" for result in results):
+        raise typer.Exit(1)
+
+
+def _print(results: Sequence[Result], rows: dict[str, Row]) -> None:
+    lines = table("row", "what", "result", "seen")
+    for id, outcome, seen in _by_row(results, rows):
+        lines.add_row(id, rows[id].what, outcome, seen)
+    for result in results:
+        if not result.check.rows:
+            lines.add_row("-", result.check.what, result.outcome, result.seen)
+    stdout().print(lines)
+    counts = [(o, sum(r.outcome == o for r in results)) for o in ("pass", "fail", "skip")]
+    words = ", ".join(f"{count} {outcome}" for outcome, count in counts)
+    stderr().print(f"{len(results)} checks: {words}")
+
+
+def _by_row(results: Sequence[Result], rows: dict[str, Row]) -> Iterator[tuple[str, Outcome, str]]:
+    """The worst that was found of each row; skipped checks count if there are no others."""
+    for id in rows:
+        mine = [result for result in results if id in result.check.rows]
+        for outcome in ("fail", "pass", "skip"):
+            if found := [result for result in mine if result.outcome == outcome]:
+                yield id, found[0].outcome, "; ".join(filter(None, (r.seen for r in found)))
+                break

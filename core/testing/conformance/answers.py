@@ -1,0 +1,137 @@
+"""Checks of whole chat answers."""
+
+from core.testing.conformance.check import check
+from core.testing.conformance.endpoint import STORY, Endpoint
+from core.testing.conformance.expect import NotShown, expect
+
+SUM = [{"role": "user", "content": "What is 7 + 5?"}]
+
+
+@check("MLC-24", "MLC-25", "MLC-38", "TAB-9", "TAB-11", "TAB-14", "TAB-15", "WEB-2", "WEB-4",
+       "WEB-8", "WEB-9", "VLLM-84", "VLLM-98")  # fmt: skip
+def whole_answer_is_complete(server: Endpoint) -> None:
+    """A whole answer is a `chat.completion` with id, model, one choice, message and finish."""
+    answer = server.chat()
+    expect(answer["object"] == "chat.completion", f"object is {answer['object']!r}")
+    expect(answer["id"].startswith("chatcmpl-"), f"id is {answer['id']!r}")
+    expect(answer["model"] == server.model, f"model is {answer['model']!r}")
+    [choice] = answer["choices"]
+    expect(choice["index"] == 0, f"index is {choice['index']}")
+    expect(choice["message"]["role"] == "assistant", f"role is {choice['message']['role']!r}")
+    expect("content" in choice["message"], f"the message has {sorted(choice['message'])}")
+    expect(choice["finish_reason"] in ("stop", "length"), f"it ends {choice['finish_reason']!r}")
+
+
+@check("WEB-3")
+def created_is_in_seconds(server: Endpoint) -> None:
+    """`created` is a Unix time in seconds."""
+    created = server.chat()["created"]
+    expect(type(created) is int and 10**9 < created < 10**11, f"created is {created!r}")
+
+
+@check("TAB-10", "TAB-75", "WEB-12")
+def what_is_not_there_is_null(server: Endpoint) -> None:
+    """Without tools there are no tool calls, without `logprobs` no logprobs, not empty ones."""
+    choice = server.chat()["choices"][0]
+    expect(choice.get("logprobs") is None, f"logprobs are {choice.get('logprobs')}")
+    for key in ("tool_calls", "reasoning_content"):
+        value = choice["message"].get(key)
+        expect(value is None or bool(value), f"{key} is {value!r}")
+    content = choice["message"]["content"]
+    expect(content is None or bool(content.strip()), f"content is {content!r}")
+
+
+@check("WEB-1", "MLC-8")
+def ids_are_unique(server: Endpoint) -> None:
+    """Two answers have two ids."""
+    first, second = (server.chat(max_tokens=1)["id"] for _ in range(2))
+    expect(first != second, f"both are {first!r}")
+
+
+@check("MLC-28", "TAB-88", "WEB-5")
+def n_choices(server: Endpoint) -> None:
+    """`n` makes so many choices, in order."""
+    choices = server.chat(n=3)["choices"]
+    indices = [choice["index"] for choice in choices]
+    expect(indices == [0, 1, 2], f"indices are {indices}")
+
+
+@check("VLLM-69", "TAB-12")
+def stop_strings_end_an_answer(server: Endpoint) -> None:
+    """Wherever a stop string begins, nothing of it is seen, streamed or whole."""
+    text = server.chat(max_tokens=48)["choices"][0]["message"]["content"] or ""
+    if len(text) < 8:
+        raise NotShown(f"the model said only {text!r}")
+    for start in range(2, min(len(text) - 3, 12), 2):
+        stop = text[start : start + 3]
+        expected = text[: text.index(stop)]
+        choice = server.chat(max_tokens=48, stop=[stop])["choices"][0]
+        whole = choice["message"]["content"] or ""
+        streamed = server.stream(max_tokens=48, stop=stop)
+        for seen in (whole, streamed.joined()):
+            expect(seen == expected, f"stop {stop!r} gave {seen!r}, not {expected!r}")
+        reasons = (choice["finish_reason"], streamed.finish_reason())
+        expect(reasons == ("stop", "stop"), f"stop {stop!r} ended with {reasons}")
+        expect(choice.get("stop_reason") == stop, f"stop_reason is {choice.get('stop_reason')!r}")
+
+
+@check("MLC-36")
+def system_message_is_optional(server: Endpoint) -> None:
+    """A system message is taken, and the prompt is longer by it."""
+    system = [{"role": "system", "content": "Be brief."}]
+    short = server.chat(max_tokens=1)["usage"]["prompt_tokens"]
+    long = server.chat(max_tokens=1, messages=[*system, *STORY])["usage"]["prompt_tokens"]
+    expect(long > short, f"{long} prompt tokens with it and {short} without")
+
+
+@check("TAB-31")
+def text_parts_are_joined(server: Endpoint) -> None:
+    """A message of text parts is the same prompt as their text in one."""
+    parts = [{"type": "text", "text": text} for text in ("Tell me a story", " about a train.")]
+    whole = server.chat()
+    parted = server.chat(messages=[{"role": "user", "content": parts}])
+    counts = [answer["usage"]["prompt_tokens"] for answer in (whole, parted)]
+    expect(counts[0] == counts[1], f"{counts[0]} prompt tokens in one, {counts[1]} in parts")
+    texts = [answer["choices"][0]["message"]["content"] for answer in (whole, parted)]
+    expect(texts[0] == texts[1], f"the answers are {texts}")
+
+
+@check("TAB-34", "TAB-35", "TAB-36", "TAB-37")
+def history_of_calls_is_taken(server: Endpoint) -> None:
+    """A conversation with calls and results goes on, even if its arguments are no JSON."""
+    for arguments in ('{"city": "Oslo"}', "{broken"):
+        call = {
+            "id": "call_0000001",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": arguments},
+        }
+        result = {"role": "tool", "tool_call_id": "call_0000001", "content": "Sunny."}
+        asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+        server.chat(messages=[*STORY, asked, result])
+
+
+@check("VLLM-62", "VLLM-85", "TAB-67")
+def reasoning_is_apart(server: Endpoint) -> None:
+    """Reasoning is in `reasoning_content`, its tags nowhere, streamed as whole."""
+    message = server.chat(messages=SUM, max_tokens=200)["choices"][0]["message"]
+    reasoning = message.get("reasoning_content")
+    if not reasoning:
+        raise NotShown("the model did not reason")
+    for text in (reasoning, message["content"] or ""):
+        expect("think>" not in text.lower(), f"there is a tag in {text!r}")
+    streamed = server.stream(messages=SUM, max_tokens=200).joined("reasoning_content")
+    expect(streamed == reasoning, f"streamed it is {streamed!r}, whole {reasoning!r}")
+
+
+CHECKS = (
+    whole_answer_is_complete,
+    created_is_in_seconds,
+    what_is_not_there_is_null,
+    ids_are_unique,
+    n_choices,
+    stop_strings_end_an_answer,
+    system_message_is_optional,
+    text_parts_are_joined,
+    history_of_calls_is_taken,
+    reasoning_is_apart,
+)

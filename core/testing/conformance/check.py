@@ -1,0 +1,61 @@
+"""What a check is, and how checks are run."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from core.testing.conformance.endpoint import Endpoint
+from core.testing.conformance.expect import Mismatch, NotShown
+
+Outcome = Literal["pass", "fail", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that can be seen from outside, and the rows it is evidence for."""
+
+    rows: tuple[str, ...]
+    run: Callable[[Endpoint], None]
+
+    @property
+    def name(self) -> str:
+        """The function's name, by which tests know it."""
+        return self.run.__name__
+
+    @property
+    def what(self) -> str:
+        """What must be true, in a line."""
+        return inspect.getdoc(self.run) or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a check; `seen` is what was seen, or why there was nothing to see."""
+
+    check: Check
+    outcome: Outcome
+    seen: str = ""
+
+
+def check(*rows: str) -> Callable[[Callable[[Endpoint], None]], Check]:
+    """Make a check of a function, which raises `Mismatch`, or `NotShown`, or passes."""
+    return lambda run: Check(rows, run)
+
+
+def run_checks(endpoint: Endpoint, checks: Iterable[Check]) -> Iterator[Result]:
+    """Run checks one after the other; nothing that a server does ends the run."""
+    for each in checks:
+        yield _run(endpoint, each)
+
+
+def _run(endpoint: Endpoint, check: Check) -> Result:
+    try:
+        check.run(endpoint)
+    except NotShown as reason:
+        return Result(check, "skip", str(reason))
+    except Mismatch as seen:
+        return Result(check, "fail", str(seen))
+    except Exception as error:  # no JSON where some should be, a connection that breaks
+        return Result(check, "fail", f"{type(error).__name__}: {error}")
+    return Result(check, "pass")

@@ -1,0 +1,102 @@
+"""Writes `docs/conformance.md`: every row, where it is answered, and the tests that show it.
+
+python -m tests.conformance.table    # writes the file
+
+Tests name the rows they show in a comment or docstring (`# TAB-68, WEB-1..3`); the checks of
+`core/testing/conformance` name theirs themselves.
+"""
+
+import ast
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+from core.testing.conformance import CHECKS, Row, find_ids, load_rows
+from tests.support import REPOSITORY
+
+FILE = REPOSITORY / "docs" / "conformance.md"
+COMMAND = "python -m tests.conformance.table"
+INTRODUCTION = Path(__file__).with_name("introduction.md")
+
+FAMILIES = {
+    "MLC": "MLC-LLM's `request_chat_completion`",
+    "TAB": "TabbyAPI's `chat_completion.py`",
+    "WEB": "WebLLM's response types",
+    "VLLM": "vLLM's `serving_chat.py`",
+}
+
+
+def written() -> str:
+    """What the file should say."""
+    rows, tests = load_rows(), cited()
+    parts = [INTRODUCTION.read_text(encoding="utf-8").rstrip()]
+    for family, title in FAMILIES.items():
+        parts.append(f"\n## {title}\n")
+        parts.append("| row | what | where | shown by |\n| --- | --- | --- | --- |")
+        parts += [
+            _line(row, tests[row.id]) for row in rows.values() if row.id.startswith(f"{family}-")
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def cited() -> dict[str, list[str]]:
+    """The tests that name each row, as `file::test`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+        name = path.relative_to(REPOSITORY / "tests").as_posix()
+        for id, test in _citations(path):
+            shown = f"{name}::{test}" if test else name
+            if shown not in found[id]:
+                found[id].append(shown)
+    for check in CHECKS:
+        for id in check.rows:
+            found[id].append(check.name)
+    return found
+
+
+def _citations(path: Path) -> Iterator[tuple[str, str]]:
+    """Rows that a file names in comments and docstrings, with the test around or below them."""
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    tests = _tests(tree, source.splitlines())
+    for token in tokenize.generate_tokens(StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            for id in find_ids(token.string):
+                yield id, _test_at(token.start[0], tests)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for id in find_ids(ast.get_docstring(node) or ""):
+                yield id, _test_at(getattr(node, "lineno", 0), tests)
+
+
+def _tests(tree: ast.Module, lines: list[str]) -> list[tuple[int, int, str]]:
+    """First and last line of each test function, its decorators and comments above included."""
+    found = []
+    for node in ast.walk(tree):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and node.name.startswith("test"):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            while first > 1 and lines[first - 2].startswith("#"):
+                first -= 1
+            found.append((first, node.end_lineno or node.lineno, node.name))
+    return found
+
+
+def _test_at(line: int, tests: list[tuple[int, int, str]]) -> str:
+    return next((name for first, last, name in tests if first <= line <= last), "")
+
+
+def _line(row: Row, tests: list[str]) -> str:
+    what = row.what
+    if row.differs:
+        what += f". **Differs:** {row.differs}"
+    if row.later:
+        what += f". **Later:** {row.later}"
+    shown = ", ".join(f"`{test}`" for test in tests)
+    return f"| {row.id} | {what} | [`{row.where}`](../{row.where}) | {shown} |"
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(), encoding="utf-8")

@@ -1,0 +1,34 @@
+"""`docs/conformance.md` is current, and every row has something that shows it."""
+
+from core.testing.conformance import CHECKS, load_rows
+from tests.conformance.table import COMMAND, FILE, cited, written
+from tests.support import REPOSITORY
+
+SIZES = {"MLC": 39, "TAB": 90, "WEB": 40, "VLLM": 105}
+
+
+def test_the_file_is_current() -> None:
+    assert FILE.read_text(encoding="utf-8") == written(), f"run: {COMMAND}"
+
+
+def test_every_row_is_listed_once() -> None:
+    ids = [f"{family}-{n}" for family, size in SIZES.items() for n in range(1, size + 1)]
+    assert list(load_rows()) == ids
+
+
+def test_every_row_is_shown_by_a_test() -> None:
+    shown = cited()
+    assert [row.id for row in load_rows().values() if not (row.later or shown[row.id])] == []
+
+
+def test_only_rows_that_exist_are_named() -> None:
+    assert set(cited()) <= set(load_rows())
+
+
+def test_rows_say_where_the_code_is() -> None:
+    missing = {row.where for row in load_rows().values() if not (REPOSITORY / row.where).exists()}
+    assert missing == set()
+
+
+def test_checks_have_names_of_their_own() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
