@@ -80,8 +80,8 @@ def _load_table(engine: str, measured: Json) -> str:
             cells = [
                 name,
                 str(streams),
-                _number(statistics.median(per_second)),
-                _number(statistics.median(per_cpu[streams])),
+                number(statistics.median(per_second)),
+                number(statistics.median(per_cpu[streams])),
                 _ratio(measured, ours, name, streams, "tokens_per_second"),
                 _ratio(measured, ours, name, streams, "tokens_per_cpu_second"),
                 *_latencies(measured["bursts"].get(name, []), streams),
@@ -90,7 +90,7 @@ def _load_table(engine: str, measured: Json) -> str:
     rows.sort(key=lambda row: row[0])
     head = ["", "streams", "tokens/s", "tokens/CPU-s", "Enginebay ×", "per CPU-s ×"]
     latencies = ["TTFT p50 ms", "p99", "inter-token p50 ms", "p99"]
-    return _markdown([*head, *latencies], (cells for _, cells in rows))
+    return markdown([*head, *latencies], (cells for _, cells in rows))
 
 
 def _ratio(measured: Json, ours: str, name: str, streams: int, key: str) -> str:
@@ -105,7 +105,7 @@ def _ratio(measured: Json, ours: str, name: str, streams: int, key: str) -> str:
 def _latencies(bursts: list[Json], streams: int) -> list[str]:
     mine = [burst for burst in bursts if burst["streams"] == streams]
     return [
-        _number(statistics.median(burst[what][which] for burst in mine)) if mine else ""
+        number(statistics.median(burst[what][which] for burst in mine)) if mine else ""
         for what in ("ttft_ms", "inter_token_ms")
         for which in ("p50", "p99")
     ]
@@ -123,19 +123,20 @@ def _scenario_table(scenarios: dict[str, dict[str, list[Json]]]) -> str:
         "its TTFT ms": lambda s: _median(s["long_prompt"], "long_prompt_ttft_ms"),
     }
     rows = ([name, *(cell(s) for cell in columns.values())] for name, s in scenarios.items())
-    return "\n" + _markdown(["", *columns], rows) if scenarios else ""
+    return "\n" + markdown(["", *columns], rows) if scenarios else ""
 
 
 def _median(values: list[Json], key: str) -> str:
-    return _number(statistics.median(value[key] for value in values)) if values else ""
+    return number(statistics.median(value[key] for value in values)) if values else ""
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Three digits that matter."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _markdown(head: list[str], rows: Iterable[list[str]]) -> str:
+def markdown(head: list[str], rows: Iterable[list[str]]) -> str:
+    """A table, its first column of words and the others of numbers."""
     lines = [head, ["---"] + ["--:"] * (len(head) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from benchmarks import report, scenarios
+from benchmarks import overhead, report, scenarios
 from benchmarks.load import burst
 from benchmarks.prompts import Prompts
 from benchmarks.servers import PEERS, Server
@@ -107,3 +107,52 @@ def test_ratios_say_how_many_times_as_fast_enginebay_is() -> None:
     )
     assert "| enginebay-hf | 4 | 300 | 150 |  |  | 1 | 2 | 1 | 2 |" in table
     assert "| transformers | 4 | 100 | 50 | 3.00 | 3.00 | 1 | 2 | 1 | 2 |" in table
+
+
+@pytest.fixture(name="talkers", scope="module")
+def _talkers() -> Iterator[dict[str, overhead.Talker]]:
+    with (
+        overhead.running(overhead.SERVERS["bare"]) as bare,
+        overhead.running(overhead.SERVERS["in step"]) as in_step,
+    ):
+        yield {"bare": bare, "in step": in_step}
+
+
+@pytest.mark.parametrize("mode", overhead.MODES)
+def test_overhead_compares_the_same_events(talkers: dict[str, overhead.Talker], mode: str) -> None:
+    measured = list(overhead.compare(talkers, 3, mode, 200))
+    assert [entry["server"] for entry in measured] == ["bare", "in step"]
+    assert [entry["tokens_per_event"] for entry in measured] == [1.0, 1.0]
+    event = overhead.single_event(talkers["in step"], mode)
+    sizes: set[int] = set()
+    for server, request in (
+        ("bare", overhead.ready_made(event, 50, 1)),
+        ("in step", overhead.question(mode, 50, 1)),
+    ):
+        [body] = overhead.watch(talkers[server], request, 1).bodies
+        sizes |= {len(e) for e in body.split(b"\n\n") if b'"finish_reason":null' in e}
+    assert max(sizes) - min(sizes) <= 4  # digits of a text's offset
+
+
+def test_an_overhead_is_how_many_times_as_many_tokens_the_bare_app_sends() -> None:
+    def entries(server: str, *speeds: float) -> list[report.Json]:
+        return [
+            {
+                "server": server,
+                "mode": "chat",
+                "streams": 16,
+                "tokens_per_second": speed,
+                "cpu_ms_per_1000_tokens": 1e6 / speed,
+                "tokens_per_event": 1.0,
+                "client_cores": 0.5,
+            }
+            for speed in speeds
+        ]
+
+    measured = [
+        *entries("bare", 100_000, 10_000, 100_000),
+        *entries("in step", 50_000, 5_000, 60_000),
+        *entries("free", 80_000, 9_000, 80_000),
+    ]
+    row = "| chat | 16 | 100,000 | 50,000 | 0.50 | 10 | 20 | 2.00 | 80,000 | 0.80 | 1 |"
+    assert row in overhead.table({"measured": measured})

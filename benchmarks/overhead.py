@@ -1,0 +1,277 @@
+"""What does the core cost for each streamed token?
+
+    python3 start.py run benchmarks/overhead.py
+
+Enginebay with an engine that has nothing to compute and a bare ASGI app, which sends the same bytes
+ready-made, take turns under the same client; `talkers.py` has both. Enginebay is measured twice: in
+step with its streams, so that every token is an event of its own, and with an engine that runs
+free, so that tokens which pile up are sent together.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import multiprocessing
+import platform
+import selectors
+import socket
+import statistics
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from benchmarks import report, talkers
+
+RESULTS = Path(__file__).parent / "results" / "overhead.json"
+STREAMS = (1, 16, 64)
+MODES: Mapping[str, tuple[str, report.Json]] = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+    "chat, logprobs": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "Hello"}], "logprobs": True, "top_logprobs": 5},
+    ),
+    "completions": ("/v1/completions", {"prompt": "Hello"}),
+    "completions, logprobs": ("/v1/completions", {"prompt": "Hello", "logprobs": 5}),
+}
+SERVERS: Mapping[str, Callable[[Connection], None]] = {
+    "bare": talkers.serve_bare,
+    "in step": partial(talkers.serve_enginebay, gated=True),
+    "free": partial(talkers.serve_enginebay, gated=False),
+}
+_END = b"0\r\n\r\n"
+_TIMEOUT = 60.0
+_PACKAGES = ("uvicorn", "uvloop", "httptools", "starlette", "fastapi", "pydantic")
+
+
+@dataclass(frozen=True, slots=True)
+class Talker:
+    """A server in a process of its own."""
+
+    port: int
+    process: psutil.Process
+
+    def cpu_seconds(self) -> float:
+        """CPU time that it has used so far."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
+@contextmanager
+def running(serve: Callable[[Connection], None]) -> Iterator[Talker]:
+    """Run a server until the block ends."""
+    context = multiprocessing.get_context("spawn")
+    ready, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield Talker(_port(ready), psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _port(ready: Connection) -> int:
+    try:
+        if ready.poll(_TIMEOUT):
+            return int(ready.recv())
+    except EOFError:
+        pass
+    raise RuntimeError("the server did not start")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What came while all streams ran: after the last had begun, before the first ended."""
+
+    bodies: list[bytes]
+    seconds: float
+    cpu_seconds: float
+    client_seconds: float
+
+
+def watch(server: Talker, request: bytes, streams: int) -> Window:
+    """Send the request on so many connections at once and read all answers to their end."""
+    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(streams)]
+    received: dict[Any, list[bytes]] = {connection: [] for connection in connections}
+    silent, unfinished = set(connections), streams
+    before = after = (0.0, 0.0, 0.0)
+    bodies: list[bytes] = []
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+            connection.sendall(request)
+        while unfinished:
+            for key, _ in selector.select(_TIMEOUT):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                data = connection.recv(1 << 18)
+                if not data:
+                    raise RuntimeError("the server closed the connection")
+                received[connection].append(data)
+                if connection in silent and b"data: " in data:
+                    silent.remove(connection)
+                    if not silent:
+                        before = _clocks(server)
+                        received = {connection: [] for connection in connections}
+                if data.endswith(_END):
+                    if silent:
+                        raise RuntimeError("an answer ended before all had begun")
+                    if unfinished == streams:
+                        after = _clocks(server)
+                        bodies = [b"".join(pieces) for pieces in received.values()]
+                    unfinished -= 1
+    for connection in connections:
+        connection.close()
+    return Window(bodies, *(b - a for a, b in zip(before, after, strict=True)))
+
+
+def _clocks(server: Talker) -> tuple[float, float, float]:
+    return time.perf_counter(), server.cpu_seconds(), time.process_time()
+
+
+def measure(server: Talker, request: bytes, streams: int, event: bytes) -> report.Json:
+    """The speed of one burst; `event` is what a single token looks like."""
+    window = watch(server, request, streams)
+    piece = talkers.PIECE.encode()
+    tokens = sum(body.count(piece) for body in window.bodies) / event.count(piece)
+    events = sum(body.count(b"data: ") for body in window.bodies)
+    return {
+        "streams": streams,
+        "tokens_per_second": round(tokens / window.seconds, 1),
+        "cpu_ms_per_1000_tokens": round(window.cpu_seconds / tokens * 1e6, 3),
+        "tokens_per_event": round(tokens / events, 2),
+        "client_cores": round(window.client_seconds / window.seconds, 2),
+    }
+
+
+def post(path: str, body: report.Json) -> bytes:
+    """A request as it goes over the wire."""
+    content = json.dumps(body).encode()
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(content)}\r\n\r\n".encode()
+        + content
+    )
+
+
+def single_event(server: Talker, mode: str) -> bytes:
+    """The event that brings one token, as Enginebay sends it."""
+    path, body = MODES[mode]
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}{path}",
+        json.dumps({**body, "max_tokens": 4, "stream": True}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+        events: list[bytes] = answer.read().split(b"\n\n")
+    return events[2] + b"\n\n"
+
+
+def question(mode: str, tokens: int, streams: int) -> bytes:
+    """Asks Enginebay for one of so many streamed answers of so many tokens."""
+    path, body = MODES[mode]
+    return post(path, {**body, "max_tokens": tokens, "seed": streams, "stream": True})
+
+
+def ready_made(event: bytes, tokens: int, streams: int) -> bytes:
+    """Asks the bare app to send this event so many times, on one of so many streams."""
+    return post("/", {"event": event.decode(), "tokens": tokens, "streams": streams})
+
+
+def compare(
+    servers: Mapping[str, Talker], streams: int, mode: str, tokens: int
+) -> Iterator[report.Json]:
+    """Measure one server after the other with answers of so many tokens."""
+    event = single_event(servers["in step"], mode)
+    for name, server in servers.items():
+        bare = name == "bare"
+        request = ready_made(event, tokens, streams) if bare else question(mode, tokens, streams)
+        yield {"server": name, "mode": mode, **measure(server, request, streams, event)}
+
+
+def table(results: report.Json) -> str:
+    """Medians of the rounds as a Markdown table; ratios are computed within each round."""
+    head = ["", "streams", "bare tokens/s", "Enginebay", "ratio", "bare CPU ms", "Enginebay"]
+    head += ["ratio", "free tokens/s", "ratio", "tokens an event"]
+    rows = []
+    for mode in MODES:
+        for streams in sorted({entry["streams"] for entry in results["measured"]}):
+
+            def values(server: str, key: str, at: tuple[str, int] = (mode, streams)) -> list[float]:
+                return [
+                    entry[key]
+                    for entry in results["measured"]
+                    if (entry["server"], entry["mode"], entry["streams"]) == (server, *at)
+                ]
+
+            speed = {name: values(name, "tokens_per_second") for name in SERVERS}
+            cpu = {name: values(name, "cpu_ms_per_1000_tokens") for name in SERVERS}
+            if speed["bare"]:
+                rows.append(
+                    [
+                        mode,
+                        str(streams),
+                        *_compared(speed["bare"], speed["in step"]),
+                        *_compared(cpu["bare"], cpu["in step"]),
+                        *_compared(speed["bare"], speed["free"])[1:],
+                        report.number(statistics.median(values("free", "tokens_per_event"))),
+                    ]
+                )
+    return report.markdown(head, rows)
+
+
+def _compared(bare: list[float], ours: list[float]) -> tuple[str, str, str]:
+    """Both medians, and the median of the rounds' ratios."""
+    ratio = statistics.median(b / a for a, b in zip(bare, ours, strict=True))
+    medians = (report.number(statistics.median(bare)), report.number(statistics.median(ours)))
+    return (*medians, f"{ratio:.2f}")
+
+
+def main() -> None:
+    """Command line entry."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--streams", default=",".join(map(str, STREAMS)))
+    parser.add_argument("--modes", default=";".join(MODES), help="separated by semicolons")
+    parser.add_argument("--tokens", type=int, default=1000, help="of an answer")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    results: report.Json = {
+        **report.machine(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "measured": [],
+    }
+    names = list(SERVERS)
+    with (
+        running(SERVERS["bare"]) as bare,
+        running(SERVERS["in step"]) as in_step,
+        running(SERVERS["free"]) as free,
+    ):
+        servers = dict(zip(names, (bare, in_step, free), strict=True))
+        for number in range(options.rounds + 1):
+            for mode in options.modes.split(";"):
+                for streams in map(int, options.streams.split(",")):
+                    order = names[number % 3 :] + names[: number % 3]
+                    tokens = max(options.tokens, options.tokens * 16 // streams)
+                    taken = {name: servers[name] for name in order}
+                    measured = list(compare(taken, streams, mode, tokens))
+                    if number:  # the first round warms up
+                        results["measured"] += measured
+    report.write(results, options.output)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
