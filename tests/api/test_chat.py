@@ -301,7 +301,7 @@ def test_the_same_without_v1_and_without_model(serve_scripted: ServeScripted) ->
 
 
 def test_request_id(serve_scripted: ServeScripted) -> None:
-    # VLLM-27 MLC-9
+    # VLLM-27 MLC-2 MLC-9
     server = serve_scripted(HELLO)
     response = server.http.post(
         "/v1/chat/completions", json={"messages": USER}, headers={"X-Request-Id": "mine"}

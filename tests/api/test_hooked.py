@@ -172,3 +172,36 @@ def test_two_apps_in_one_process() -> None:
             answer = server.http.post(CHAT, json={"model": name, "messages": USER}).json()
             assert answer["choices"][0]["message"]["content"] == text
         assert first.http.post(CHAT, json={"model": "two", "messages": USER}).status_code == 404
+
+
+def test_headers_of_traces_are_no_matter() -> None:
+    # VLLM-34
+    with watched(ScriptedEngine(["ok"])) as (server, watcher):
+        headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        assert server.http.post(CHAT, json={"messages": USER}, headers=headers).status_code == 200
+    assert "0af7651916cd43dd" not in repr(watcher.seen)
+
+
+def test_adapters_are_tokenized_by_their_model() -> None:
+    # VLLM-11
+    engine = ScriptedEngine(["ok"])
+    engine.info = replace(engine.info, adapters=("pirate",))
+    with watched(engine) as (server, watcher):
+        for model in ("scripted", "pirate"):
+            server.http.post(CHAT, json={"model": model, "messages": USER})
+    base, adapted = watcher.seen
+    assert (base.adapter, adapted.adapter) == (None, "pirate")
+    assert base.prompt_token_ids == adapted.prompt_token_ids
+
+
+@pytest.mark.parametrize(("tools", "kept"), [("hermes", True), ("none", False)])
+def test_a_tool_format_keeps_the_tokens_it_is_made_of(tools: str, kept: bool) -> None:
+    # VLLM-25
+    engine = ScriptedEngine(["ok"])
+    engine.info = replace(engine.info, unsupported=frozenset())
+    tool = {"type": "function", "function": {"name": "f"}}
+    with watched(engine, tools=tools, reasoning="none") as (server, watcher):
+        body = {"messages": USER, "tools": [tool], "skip_special_tokens": True}
+        answer = server.http.post(CHAT, json=body)
+    assert watcher.seen[0].sampling.skip_special_tokens is not kept
+    assert ("skip_special_tokens" in answer.headers.get("x-unsupported-params", "")) == kept

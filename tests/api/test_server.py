@@ -72,6 +72,7 @@ def test_health_and_docs(serve_scripted: ServeScripted) -> None:
 
 def test_while_loading() -> None:
     """Requests get 503 and how far it is; then they are answered."""
+    # WEB-40
     loading, go_on = threading.Event(), threading.Event()
 
     def create(settings: BackendSettings) -> Backend:

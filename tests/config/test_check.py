@@ -47,6 +47,7 @@ def problems(path: Path, plugins: Plugins) -> list[str]:
 
 
 def test_all_is_well(write: WriteConfig, plugins: Plugins) -> None:
+    # VLLM-1
     Path("own.jinja").write_text("{{ messages }}", encoding="utf-8")
     path = write(
         "models:\n"
@@ -58,6 +59,7 @@ def test_all_is_well(write: WriteConfig, plugins: Plugins) -> None:
 
 
 def test_everything_wrong(write: WriteConfig, plugins: Plugins) -> None:
+    # VLLM-2 VLLM-3
     path = write(
         "models:\n"
         "- name: a\n"

@@ -22,6 +22,7 @@ def register_backends(register):
 
 
 def test_built_ins_come_through_the_same_door() -> None:
+    # VLLM-4
     plugins = Plugins()
     assert [(p.name, p.source, p.error) for p in plugins.found[:2]] == [
         ("backends", "built in", None),
