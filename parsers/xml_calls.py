@@ -1,0 +1,284 @@
+"""Tool calls whose arguments stand between tags, one by one."""
+
+import html
+import re
+import string as chars
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from enginebay import Parser, Part, Schemas, Span, ToolFormat
+from parsers.argument_schema import ArgumentSchema
+from parsers.json_scanner import skip_space
+from parsers.json_text import string
+from parsers.parts import Parts
+from parsers.tag_patterns import Found, Tag, TagPatterns, literal_start
+from parsers.typed_value import TypedValue
+
+_NAME_BEGINS = f"{chars.ascii_letters}_"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`start`, value, `end`.
+
+    `start` has a hole `{key}`; without one, the value is all of the arguments. A hole `{string}`
+    says whether the value is text: `true` or `string`. `margin`: a character that templates write
+    between the tags and the value, which is no part of it.
+    """
+
+    start: str
+    end: str
+    margin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class XmlCalls(ToolFormat):
+    """`block`, calls, `block_end`, where a call is `call`, parameters, `call_end`.
+
+    Tags are written as in `tag_patterns`; the one of a call has a hole `{name}`. Without a
+    `block`, calls stand by themselves. `may_lack_block`: models forget it. `evidence`: a regular
+    expression for chat templates that teach this format. `entities`: names and keys are escaped
+    as in XML.
+    """
+
+    call: str
+    call_end: str
+    parameters: tuple[Parameter, ...]
+    block: str = ""
+    block_end: str = ""
+    may_lack_block: bool = False
+    evidence: str = field(kw_only=True)
+    entities: bool = False
+    spans: tuple[Span, ...] = field(init=False)
+    patterns: "_Patterns" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        call = literal_start(self.call)
+        spans = []
+        if self.block:
+            spans.append(Span(self.block, self.block_end, opens_with=call[0]))
+        if not self.block or self.may_lack_block:
+            spans.append(Span(call, self.call_end, opens_with=_NAME_BEGINS))
+        object.__setattr__(self, "spans", tuple(spans))
+        object.__setattr__(self, "patterns", _Patterns(self))
+
+    def matches(self, template: str) -> bool:
+        """Whether the chat template looks like one that teaches this format."""
+        return re.search(self.evidence, template) is not None
+
+    def parser(self, schemas: Schemas | None = None) -> Parser:
+        """A parser for one choice.
+
+        A call is certain when the tag with its name is whole; until then what turns out to be none
+        comes back as content. From then on the call stands. A value ends at its end tag if what
+        follows can follow it: an end tag in front of anything else is part of the value. What is
+        wrong between values ends the call and comes back as content, tags that end it dropped. A
+        tag right behind a backtick is text: someone writes about it.
+        """
+        return _XmlCallsParser(self, schemas or {})
+
+
+class _Patterns:
+    """What may stand at each place."""
+
+    def __init__(self, tags: XmlCalls) -> None:
+        starts = tuple(dict.fromkeys(literal_start(each.start) for each in tags.parameters))
+        call, call_end = literal_start(tags.call), tags.call_end
+        behind_call = (*starts, call_end) if tags.call.endswith("}") else ()
+        behind_value = tuple(filter(None, (*starts, call_end, tags.block_end, tags.block, call)))
+        end_of_call = Tag("call end", call_end)
+        end_of_block = [Tag("block end", tags.block_end)] if tags.block else []
+        openings = [Tag("call", f"{tags.block}{{}}{tags.call}", followed_by=behind_call)]
+        if not tags.block:
+            openings = []
+        if not tags.block or tags.may_lack_block:
+            openings.append(Tag("call", tags.call, followed_by=behind_call))
+        unquoted = [
+            Tag("call", each.text, followed_by=behind_call, not_behind="`") for each in openings
+        ]
+        self.outside = TagPatterns(*unquoted)
+        self.outside_before_end = TagPatterns(*unquoted, end_of_call, *end_of_block)
+        self.body = TagPatterns(
+            *(Tag(f"parameter {n}", each.start) for n, each in enumerate(tags.parameters)),
+            end_of_call,
+            *end_of_block,
+            *openings,
+        )
+        self.between = TagPatterns(
+            Tag("call", f"{{}}{tags.call}", followed_by=behind_call),
+            *(Tag("block end", f"{{}}{each.text}") for each in end_of_block),
+        )
+        torn_off = tuple(f"{call_end}{space}{tags.block_end}" for space in ("", "\n"))
+        self.values = [
+            TagPatterns(
+                Tag("end", each.end, each.margin, followed_by=behind_value, or_end=True),
+                *([Tag("end", "", each.margin, followed_by=torn_off)] if tags.block else ()),
+            )
+            for each in tags.parameters
+        ]
+
+
+class _Place(Enum):
+    OUTSIDE = auto()
+    BODY = auto()
+    VALUE = auto()
+    BETWEEN = auto()
+
+
+class _XmlCallsParser(Parser):
+    """Reads `_text` from `_at` on, as far as it is certain what it is.
+
+    One character in front of `_at` is kept, to tell whether it is a backtick.
+    """
+
+    def __init__(self, tags: XmlCalls, schemas: Schemas) -> None:
+        self._tags = tags
+        self._schemas = schemas
+        self._parts = Parts()
+        self._text = ""
+        self._at = 0
+        self._place = _Place.OUTSIDE
+        self._end_is_due = False
+        self._calls = 0
+        self._schema = ArgumentSchema(None)
+        self._arguments_end = ""
+        self._parameter = 0
+        self._margin = ""
+        self._value = TypedValue(frozenset())
+
+    def feed(self, text: str) -> list[Part]:
+        kept = max(self._at - 1, 0)
+        self._text = self._text[kept:] + text
+        self._at -= kept
+        self._read(final=False)
+        return self._parts.take()
+
+    def finish(self) -> list[Part]:
+        self._read(final=True)
+        if self._place is _Place.VALUE:
+            self._write(self._value.cut_off())
+        return self._parts.take()
+
+    def _read(self, *, final: bool) -> None:
+        steps = {
+            _Place.OUTSIDE: self._read_outside,
+            _Place.BODY: self._read_body,
+            _Place.VALUE: self._read_value,
+            _Place.BETWEEN: self._read_between,
+        }
+        while self._at < len(self._text):
+            at = self._at
+            place = self._place
+            steps[place](final)
+            if self._at == at and self._place is place:
+                break
+
+    def _read_outside(self, final: bool) -> None:
+        patterns = self._tags.patterns
+        expected = patterns.outside_before_end if self._end_is_due else patterns.outside
+        found = expected.search(self._text, self._at, final=final)
+        if found is None or (found.tag is None and final):
+            self._parts.content(self._rest())
+            return
+        self._parts.content(self._text[self._at : found.start])
+        self._at = found.start
+        if found.tag is None:
+            return
+        if found.tag.role == "call":
+            self._begin_call(found)
+        else:
+            self._at = found.end
+            self._end_is_due = found.tag.role == "call end" and bool(self._tags.block)
+
+    def _read_body(self, final: bool) -> None:
+        self._at = skip_space(self._text, self._at)
+        if self._at == len(self._text):
+            return
+        found = self._tags.patterns.body.match(self._text, self._at, final=final)
+        if found is None:
+            self._end_call(_Place.OUTSIDE)
+            self._end_is_due = True
+        elif found.tag is None:
+            if final:
+                self._rest()
+        elif found.tag.role.startswith("parameter"):
+            self._at = found.end
+            self._begin_value(int(found.tag.role.removeprefix("parameter ")), found.holes)
+        elif found.tag.role == "call":
+            self._end_call(_Place.OUTSIDE)
+            self._begin_call(found)
+        else:
+            self._at = found.end
+            more = found.tag.role == "call end" and self._tags.block
+            self._end_call(_Place.BETWEEN if more else _Place.OUTSIDE)
+
+    def _read_between(self, final: bool) -> None:
+        found = self._tags.patterns.between.match(self._text, self._at, final=final)
+        if found is None:
+            self._place = _Place.OUTSIDE
+            self._end_is_due = True
+        elif found.tag is None:
+            if final:
+                self._rest()
+        elif found.tag.role == "call":
+            self._begin_call(found)
+        else:
+            self._at = found.end
+            self._place = _Place.OUTSIDE
+
+    def _read_value(self, final: bool) -> None:
+        if self._margin:
+            self._at += self._text[self._at] == self._margin
+            self._margin = ""
+        expected = self._tags.patterns.values[self._parameter]
+        found = expected.search(self._text, self._at, final=final)
+        if found is None or (found.tag is None and final):
+            self._write(self._value.feed(self._rest()))
+            return
+        self._write(self._value.feed(self._text[self._at : found.start]))
+        self._at = found.start
+        if found.tag is not None:
+            self._at = found.end
+            self._write(self._value.end())
+            self._place = _Place.BODY
+
+    def _begin_call(self, found: Found) -> None:
+        self._at = found.end
+        name = self._unescaped(found.holes["name"])
+        self._parts.name(self._calls, name)
+        self._calls += 1
+        self._schema = ArgumentSchema(self._schemas.get(name))
+        self._arguments_end = "{}"
+        self._place = _Place.BODY
+
+    def _begin_value(self, parameter: int, holes: dict[str, str]) -> None:
+        said = holes.get("string")
+        is_text = None if said is None else said in ("true", "string")
+        key = self._unescaped(holes.get("key", ""))
+        schema = self._schema
+        if key or self._arguments_end != "{}":
+            schema = schema.member(key)
+            self._write(f"{'{' if self._arguments_end == '{}' else ', '}{string(key)}: ")
+            self._arguments_end = "}"
+        else:
+            self._arguments_end = ""
+        self._value = TypedValue(schema.types, is_text=is_text)
+        self._parameter = parameter
+        self._margin = self._tags.parameters[parameter].margin
+        self._place = _Place.VALUE
+
+    def _end_call(self, place: _Place) -> None:
+        self._write(self._arguments_end)
+        self._end_is_due = False
+        self._place = place
+
+    def _write(self, arguments: str) -> None:
+        self._parts.arguments(self._calls - 1, arguments)
+
+    def _rest(self) -> str:
+        text = self._text[self._at :]
+        self._at = len(self._text)
+        return text
+
+    def _unescaped(self, text: str) -> str:
+        return html.unescape(text) if self._tags.entities else text
