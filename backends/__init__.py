@@ -52,7 +52,7 @@ def _start_hf(settings: BackendSettings) -> Engine:
 
 
 def _start_llamacpp(settings: BackendSettings) -> Engine:
-    _spin(30_000)
+    _spin(10_000)
     try:
         from backends.llamacpp.loading import load_engine
     except ImportError as error:
@@ -67,8 +67,9 @@ def _spin(turns: int) -> None:
     the effect that one other busy program on the machine makes decoding several times slower.
     Tokens/s of 2 threads on 2 cores, with such a program beside them, by turns: torch, 16 streams:
     218 with 1,000, 125 with 10,000, 21 with 100,000; llama.cpp, 4 streams: 77 with 1,000, 47 with
-    10,000, 26 with 30,000. On a quiet machine torch is as fast with 1,000 turns, llama.cpp loses a
-    tenth. Read when the library is loaded; who sets it in the environment has their way.
+    10,000, 26 with 30,000. On a quiet machine torch is as fast with 1,000 turns, llama.cpp is a
+    twentieth slower with 10,000 than with 100,000, and a tenth with 1,000. Read when the library is
+    loaded; who sets it in the environment has their way.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", str(turns))
 

@@ -13,6 +13,7 @@ from typing import Any
 from backends.batching.runner import Runner
 
 _BLOCK = 256
+_WORTH_COPYING = 8  # tokens; a prefix that all prompts have, a BOS token say, is soon computed
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
@@ -62,13 +63,17 @@ class Slots:
         """What a slot holds."""
         return self._slots[index].token_ids
 
-    def acquire(self, token_ids: Sequence[int], key: Hashable, headroom: int) -> int | None:
+    def acquire(
+        self, token_ids: Sequence[int], key: Hashable, headroom: int, reuse: int | None = None
+    ) -> int | None:
         """A slot for a sequence, holding as many of its first tokens as can be had.
 
-        Its last token is never among them, as that has to be run for its logits. None if there is
-        no slot, or no room for all of the tokens and `headroom` more beside the slots in use.
+        Its last token is never among them, as that has to be run for its logits, nor are those
+        behind the first `reuse`, if that is given. None if there is no slot, or no room for all of
+        the tokens and `headroom` more beside the slots in use.
         """
-        for source, target, kept in self._ways(token_ids, key):
+        wanted = token_ids if reuse is None else token_ids[: reuse + 1]
+        for source, target, kept in self._ways(wanted, key):
             in_place = source == target
             shared = kept if in_place or self._memory.shares else 0
             held = self._slots[source].cells[: kept if in_place else None] if kept else []
@@ -151,9 +156,10 @@ class Slots:
             # A slot that would lose most of what it remembers is copied from instead, if it can be.
             if source in idle and 2 * kept >= len(self._slots[source].token_ids):
                 yield source, source, kept
-            yield source, target, kept
-            if source in idle:
-                yield source, source, kept
+            if kept >= _WORTH_COPYING:
+                yield source, target, kept
+                if source in idle:
+                    yield source, source, kept
         yield target, target, 0
 
     def _staleness(self, index: int) -> int:
