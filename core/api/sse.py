@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from time import monotonic
 
 import anyio
 from fastapi.sse import KEEPALIVE_COMMENT
@@ -14,7 +15,12 @@ DONE = b"data: [DONE]\n\n"
 
 def event(body: BaseModel) -> bytes:
     """One `data:` event; unset fields are left out."""
-    return b"data: " + body.model_dump_json(exclude_unset=True).encode() + b"\n\n"
+    return data(body.model_dump_json(exclude_unset=True).encode())
+
+
+def data(json: bytes) -> bytes:
+    """One `data:` event of JSON without line breaks."""
+    return b"data: " + json + b"\n\n"
 
 
 class EventStreamResponse(StreamingResponse):
@@ -53,17 +59,16 @@ class EventStreamResponse(StreamingResponse):
             )
             tasks.start_soon(self._ping, send)
             async for chunk in self._events:
-                await self._send(send, chunk)
+                self._last_sent = monotonic()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
             tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send(self, send: Send, body: bytes) -> None:
-        self._last_sent = anyio.current_time()
-        await send({"type": "http.response.body", "body": body, "more_body": True})
-
     async def _ping(self, send: Send) -> None:
-        self._last_sent = anyio.current_time()
+        comment = {"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True}
+        self._last_sent = monotonic()
         while True:
-            await anyio.sleep_until(self._last_sent + self._ping_interval)
-            if anyio.current_time() - self._last_sent >= self._ping_interval:
-                await self._send(send, KEEPALIVE_COMMENT)
+            await anyio.sleep(self._last_sent + self._ping_interval - monotonic())
+            if monotonic() - self._last_sent >= self._ping_interval:
+                self._last_sent = monotonic()
+                await send(comment)
