@@ -10,6 +10,7 @@
     ├── QueueFullError 429
     ├── BackendUnavailableError 503
     └── EngineDeadError 503
+        └── ModelUnloadedError
 
 On the wire each becomes `{"error": {"message", "type", "param", "code"}}`, the shape of
 https://platform.openai.com/docs/guides/error-codes.
@@ -120,3 +121,9 @@ class EngineDeadError(ServingError):
     status = 503
     type = "server_error"
     code = "engine_dead"
+
+
+class ModelUnloadedError(EngineDeadError):
+    """The server itself ended the engine: answers under way end with what they have so far."""
+
+    code = "model_unloaded"

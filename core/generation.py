@@ -7,31 +7,49 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from core.chat.collector import Collector
 from core.chat.usage import UsageCounter
-from core.errors import EngineDeadError
+from core.errors import EngineDeadError, ModelUnloadedError
 from core.models import LoadedModel
 from core.plugins import Plugins
-from core.schemas.common import FinishReason
-from core.types import Delta, GenerationRequest, Part
+from core.types import (
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    Part,
+    SamplingParams,
+    TokenLogprob,
+    ToolCallDelta,
+)
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one a token: a frozen one costs four times as much to make
 class Update:
-    """What choice `index` of the answer gained; its last one has the `finish_reason`."""
+    """What choice `index` of the answer gained; its last one has the `finish_reason`.
+
+    `tokens` is how many tokens the choice has by now. `prompt_logprobs` come with the first update
+    of a request, if it asks for them.
+    """
 
     index: int
     parts: list[Part]
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
+    tokens: int = 0
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
 
 
 class Generation:
-    """One answer: `n` choices for each of its requests, numbered through."""
+    """One answer: `n` choices for each of its requests, numbered through.
+
+    `received` is when it was asked for, by `time.monotonic`. With `prompt_only` nothing is
+    generated: engines make one token at least, which nobody gets to see. `log_text`: the log gets
+    what is said, not only how much.
+    """
 
     def __init__(
         self,
@@ -39,12 +57,19 @@ class Generation:
         model: LoadedModel,
         requests: Sequence[GenerationRequest],
         new_collector: Callable[[], Collector],
+        *,
+        received: float | None = None,
+        prompt_only: bool = False,
+        log_text: bool = False,
     ) -> None:
         self.model = model
         self.requests = requests
-        self.counter = UsageCounter()
+        self.counter = UsageCounter(received)
+        self._prompt_only = prompt_only
+        self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
         self._plugins = plugins
         self._new_collector = new_collector
+        self._collectors: list[Collector] = []
 
     @property
     def choices(self) -> int:
@@ -53,6 +78,7 @@ class Generation:
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """Updates of all choices as they arrive. Closing the generator aborts what is running."""
+        self._log_request()
         first = 0
         streams: list[AsyncGenerator[Update, None]] = []
         for request in self.requests:
@@ -63,58 +89,120 @@ class Generation:
         try:
             async with aclosing(merge(streams)) as updates:
                 async for update in updates:
+                    if self._said is not None:
+                        self._said[update.index] += map(_text, update.parts)
                     yield update
             outcome = "finished"
         except Exception as error:
             outcome = f"failed: {error}"
             raise
         finally:
-            self._log(outcome)
+            self._log_answer(outcome)
 
-    def _log(self, outcome: str) -> None:
-        usage = self.counter.usage
+    def _log_request(self) -> None:
+        request = self.requests[0]
+        neutral = SamplingParams()
+        params = {
+            field.name: value
+            for field in fields(SamplingParams)
+            if (value := getattr(request.sampling, field.name)) != getattr(neutral, field.name)
+        }
         logger.info(
-            "%s %s: %d prompt and %d completion tokens, %s",
+            "%s %s: %d prompts for %s, %d choices, priority %d, sampling %s",
+            self.model.name,
+            request.request_id,
+            len(self.requests),
+            self.model.config.path,
+            self.choices,
+            request.priority,
+            params,
+        )
+
+    def _log_answer(self, outcome: str) -> None:
+        usage = self.counter.usage
+        calls = sum(collector.tool_calls for collector in self._collectors)
+        logger.info(
+            "%s %s: %d prompt and %d completion tokens, %s%s",
             self.model.name,
             self.requests[0].request_id,
             usage.prompt_tokens,
             usage.completion_tokens,
+            f"{calls} tool calls, " if calls else "",
             outcome,
         )
+        for index, pieces in enumerate(self._said or ()):
+            request_id = self.requests[0].request_id
+            logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 
     async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
         collectors = [self._new_collector() for _ in range(request.n)]
+        self._collectors += collectors
+        tokens = [0] * request.n
+        aborted = False
         try:
             async with aclosing(self._plugins.generate(self.model.backend, request)) as deltas:
                 async for delta in deltas:
                     collector = collectors[delta.index]
                     if collector.finished:
                         continue
+                    if self._prompt_only:
+                        delta = _of_the_prompt(delta)
                     self.counter.add(delta)
-                    yield _update(first, collector, delta)
+                    tokens[delta.index] += len(delta.token_ids)
+                    update = _update(first, collector, delta, tokens[delta.index])
+                    if collector.reasons:
+                        self.counter.set_reasoning(update.index, collector.reasoning_tokens)
+                    yield update
+        except ModelUnloadedError:
+            if not any(tokens):
+                raise
+            aborted = True
         except EngineDeadError as error:
             self.model.fail(error.message)
             raise
         for index, collector in enumerate(collectors):
-            if not collector.finished:  # a backend that forgot to say so
-                yield _update(first, collector, Delta(index=index, finish_reason="stop"))
+            if not collector.finished:  # or a backend that forgot to say so
+                end = Delta(index=index, finish_reason="stop")
+                update = _update(first, collector, end, tokens[index])
+                yield replace(update, finish_reason="abort") if aborted else update
 
 
-def _update(first: int, collector: Collector, delta: Delta) -> Update:
+def _update(first: int, collector: Collector, delta: Delta, tokens: int) -> Update:
     parts = collector.feed(delta)
     finish_reason: FinishReason | None = delta.finish_reason
-    if finish_reason == "stop" and collector.has_tool_calls:
+    if finish_reason == "stop" and collector.tool_calls:
         finish_reason = "tool_calls"
-    return Update(first + delta.index, parts, finish_reason, delta.stop_reason)
+    return Update(
+        first + delta.index,
+        parts,
+        finish_reason,
+        delta.stop_reason,
+        tokens,
+        delta.prompt_logprobs,
+    )
 
 
-async def merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
+def _text(part: Part) -> str:
+    return part.arguments if isinstance(part, ToolCallDelta) else part.text
+
+
+def _of_the_prompt(delta: Delta) -> Delta:
+    """What a delta says of the prompt, without the tokens that nobody asked for."""
+    return Delta(
+        index=delta.index,
+        finish_reason="length" if delta.finish_reason else None,
+        prefill_tokens=delta.prefill_tokens,
+        cached_tokens=delta.cached_tokens,
+        prompt_logprobs=delta.prompt_logprobs,
+    )
+
+
+def merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
     """Updates of several streams in order of arrival. The first error ends all of them."""
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as stream:
-            async for update in stream:
-                yield update
-        return
+    return streams[0] if len(streams) == 1 else _merge(streams)
+
+
+async def _merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
     arrived: asyncio.Queue[Update | Exception | None] = asyncio.Queue()
 
     async def pump(stream: AsyncGenerator[Update, None]) -> None:

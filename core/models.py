@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from core.backend import Backend
-from core.chat.template import ChatTemplate, template_path
+from core.chat.detect import Detected, choose_reasoning, choose_tools
+from core.chat.features import TemplateFeatures
+from core.chat.templates import ModelTemplates, load_templates
+from core.chat.turn_end import TurnEnd, find_turn_end
 from core.config.check import validated_options
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.engine import EngineBackend
@@ -28,7 +31,7 @@ ReportModelProgress = Callable[[str, str, float], None]
 class LoadedModel:
     """One entry of `models` in the config and what became of it.
 
-    `info`, `backend` and `template` raise `BackendUnavailableError` until the model is ready.
+    `info`, `backend` and `templates` raise `BackendUnavailableError` until the model is ready.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -40,13 +43,12 @@ class LoadedModel:
         self.stage = "waiting"
         self.progress = 0.0
         self._error: str | None = None
-        self.reasoning_name: str | None = None
-        self.tools_name: str | None = None
-        self.reasoning: ReasoningFormat | None = None
-        self.tools: ToolFormat | None = None
+        self.detected_reasoning: Detected[ReasoningFormat] = Detected(None, None, "not loaded")
+        self.detected_tools: Detected[ToolFormat] = Detected(None, None, "not loaded")
+        self.turn_end = TurnEnd()
         self._backend: Backend | None = None
         self._info: ModelInfo | None = None
-        self._template: ChatTemplate | None = None
+        self._templates: ModelTemplates | None = None
 
     @property
     def restarting(self) -> str | None:
@@ -85,16 +87,52 @@ class LoadedModel:
         return self._info.context_length if self._info else None
 
     @property
-    def template(self) -> ChatTemplate:
-        """The chat template: the config's, else the model's own."""
+    def templates(self) -> ModelTemplates:
+        """The chat templates: the config's, else the model's own; there may be none."""
         self.require_ready()
-        if self._template is None:
+        assert self._templates is not None
+        return self._templates
+
+    def chat_template(
+        self, *, with_tools: bool = False, asked: str | None = None, allow_source: bool = False
+    ) -> TemplateFeatures:
+        """The template of a chat request (`ModelTemplates.choose`); an error if there is none."""
+        chosen = self.templates.choose(
+            with_tools=with_tools, asked=asked, allow_source=allow_source
+        )
+        if chosen is not None:
+            return chosen
+        if self.templates.names:
             raise InvalidRequestError(
-                f"model {self.name!r} has no chat template: use /v1/completions, or name one as "
-                "`chat_template` in the config",
-                param="model",
+                f"model {self.name!r} has no default chat template: name one of "
+                f"{', '.join(self.templates.names)}",
+                param="chat_template",
             )
-        return self._template
+        raise InvalidRequestError(
+            f"model {self.name!r} has no chat template: use /v1/completions, or name one as "
+            "`chat_template` in the config",
+            param="model",
+        )
+
+    @property
+    def reasoning(self) -> ReasoningFormat | None:
+        """The format of its reasoning."""
+        return self.detected_reasoning.format
+
+    @property
+    def reasoning_name(self) -> str | None:
+        """The name of that format."""
+        return self.detected_reasoning.name
+
+    @property
+    def tools(self) -> ToolFormat | None:
+        """The format of its tool calls."""
+        return self.detected_tools.format
+
+    @property
+    def tools_name(self) -> str | None:
+        """The name of that format."""
+        return self.detected_tools.name
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -169,26 +207,19 @@ class LoadedModel:
         self._backend = entry.create(settings)
         self._require_isolation(self._backend)
         info = await self._backend.start()
-        self._template = self._load_template(info, base)
-        source = self._template.source if self._template else ""
-        self.reasoning_name, self.reasoning = chosen_format(
-            self.config.reasoning, plugins.reasoning.items(), source
+        templates = load_templates(info, self.config.chat_template, base)
+        usual = templates.choose(with_tools=False)
+        with_tools = templates.choose(with_tools=True)
+        self.detected_reasoning = choose_reasoning(
+            self.config.reasoning, plugins.reasoning, usual or with_tools
         )
-        self.tools_name, self.tools = chosen_format(
-            self.config.tools, plugins.tools.items(), source
-        )
+        self.detected_tools = choose_tools(self.config.tools, plugins.tools, with_tools)
+        both = [each for each in dict.fromkeys([usual, with_tools]) if each]
+        self.turn_end = await find_turn_end(both, info, self._backend)
+        self._templates = templates
         self._info = info
         self._state, self.stage = "ready", "ready"
-        logger.info("model %s is ready", self.name)
-
-    def _load_template(self, info: ModelInfo, base: Path) -> ChatTemplate | None:
-        source = info.chat_template
-        if name := self.config.chat_template:
-            path = template_path(name, base)
-            if path is None:
-                raise BackendUnavailableError(f"there is no chat template {name!r}")
-            source = path.read_text(encoding="utf-8")
-        return ChatTemplate(source, info.special_tokens) if source is not None else None
+        logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
 
     def _require_isolation(self, backend: Backend) -> None:
         wanted = self.config.isolation
@@ -265,18 +296,10 @@ class Models:
             await model.close()
 
 
-Format = TypeVar("Format", ReasoningFormat, ToolFormat)
-
-
-def chosen_format(
-    wanted: str, registered: Iterable[tuple[str, Format]], template: str
-) -> tuple[str | None, Format | None]:
-    """The format the config asks for by name; with `auto`, the first one the template matches."""
-    if wanted == "none":
-        return None, None
-    for name, format in registered:
-        if name == wanted or (wanted == "auto" and format.matches(template)):
-            return name, format
-    if wanted != "auto":
-        raise BackendUnavailableError(f"there is no reasoning or tool format {wanted!r}")
-    return None, None
+def _sampling_defaults(info: ModelInfo, config: ModelConfig) -> str:
+    """What requests get that do not say, and where it comes from."""
+    of_model = {name: f"{value} (model)" for name, value in info.defaults.items()}
+    of_config = {name: f"{value} (config)" for name, value in config.sampling.params().items()}
+    chosen = (of_model | of_config).items()
+    texts = (f"{name}={text}" for name, text in chosen)
+    return f"sampling defaults: {', '.join(texts) or 'none'}"

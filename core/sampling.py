@@ -1,5 +1,6 @@
 """Which sampling params a request runs with: its own, else the config's, else the model's."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from core.models import LoadedModel
@@ -11,19 +12,32 @@ def sampling_params(
     body: GenerationBody, model: LoadedModel, *, logprobs: int | None
 ) -> SamplingParams:
     """The request's values over the config's over those of the model's generation config."""
-    chosen: dict[str, Any] = {
-        **model.info.defaults,
-        **model.config.sampling.params(),
-        **body.sampling_fields(),
-        "logprobs": logprobs,
+    chosen: dict[str, Any] = {}
+    for values in sampling_layers(body, model).values():
+        chosen |= values
+    return SamplingParams(**{**chosen, "logprobs": logprobs})
+
+
+def sampling_layers(body: GenerationBody, model: LoadedModel) -> dict[str, Mapping[str, Any]]:
+    """What each source says of sampling params, a later one over those before it."""
+    return {
+        "model": model.info.defaults,
+        "config": model.config.sampling.params(),
+        "request": body.sampling_fields(),
     }
-    return SamplingParams(**chosen)
 
 
 def unsupported(body: GenerationBody, params: SamplingParams, model: LoadedModel) -> list[str]:
     """Names of what the request asks for and does not get: unknown here, or to the engine."""
     neutral = SamplingParams()
     engine = [
-        name for name in model.info.unsupported if getattr(params, name) != getattr(neutral, name)
+        _sent_as(name, body)
+        for name in model.info.unsupported
+        if getattr(params, name) != getattr(neutral, name)
     ]
     return sorted({*body.unknown_fields(), *engine})
+
+
+def _sent_as(name: str, body: GenerationBody) -> str:
+    """Bans go to the engine as a bias, which is not what the client calls them."""
+    return "banned_tokens" if name == "logit_bias" and body.banned_tokens else name

@@ -9,6 +9,28 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 EngineFinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls", "function_call", "abort"]
+"""Why an answer ended, on the wire.
+
+`function_call` is `tool_calls` for requests with OpenAI's old `functions`; `abort`: the server
+itself ended it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningBudget:
+    """How many tokens a choice may think, in all its stretches of thought together.
+
+    Thought begins behind the text `start`, or with the completion (`starts_inside`), and goes on to
+    the text `end`. When the budget is used up, the next tokens are those of `close_token_ids`,
+    whatever the model would rather say, and whenever it opens thought again.
+    """
+
+    tokens: int
+    start: str
+    end: str
+    close_token_ids: tuple[int, ...]
+    starts_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +42,12 @@ class SamplingParams:
     `repetition_penalty`: over prompt and completion, 1 is off (Keskar et al., 2019, CTRL).
     `logprobs`: None is off, k asks for each token's logprob and the k likeliest beside it, taken
     from the model's own distribution, before penalties, bias and temperature.
+    `prompt_logprobs`: the same for the tokens of the prompt, which is then computed whole.
     `seed`: the same seed gives the same tokens, whatever else is in the batch.
+    `allowed_token_ids`: only these can be chosen, any if empty. A `logit_bias` of minus infinity
+    bans a token.
+    `include_stop_str_in_output`: the text ends with the stop string, or the stop token, that was
+    met. `skip_special_tokens`: special tokens are no text.
 
     Order: penalties, DRY and `logit_bias`, then temperature, top-nσ, top_k, typical_p, top_p,
     min_p, XTC. `temperature_last` puts temperature behind them all. Mirostat knows only
@@ -44,6 +71,8 @@ class SamplingParams:
     `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
     `grammar`: GBNF that the completion must follow
     (https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md), empty is off.
+    `reasoning_budget`: forces the end of thought; `enginebay.BudgetWatch` says when. Forced tokens
+    are tokens of the completion like any others.
     """
 
     max_tokens: int | None = None
@@ -60,7 +89,11 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = False
+    allowed_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     temperature_last: bool = False
     typical_p: float = 1.0
     top_n_sigma: float = 0.0
@@ -80,6 +113,7 @@ class SamplingParams:
     adaptive_decay: float = 0.9
     penalty_last_n: int = -1
     grammar: str = ""
+    reasoning_budget: ReasoningBudget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +163,9 @@ class Delta:
     delta only; `stop_reason` then says which stop string or stop token id it was, None for the
     end-of-sequence token. On the first delta of a request, and there only, `prefill_tokens` are the
     prompt tokens that were computed and `cached_tokens` those the engine still had; together they
-    are the prompt, whatever `n` is.
+    are the prompt, whatever `n` is. `prompt_logprobs` (when asked for) are there, too: an entry a
+    token of the prompt, None for the first. A delta joined of several has the characters and tokens
+    of each in `pieces`.
     """
 
     index: int = 0
@@ -140,6 +176,8 @@ class Delta:
     stop_reason: str | int | None = None
     prefill_tokens: int = 0
     cached_tokens: int = 0
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    pieces: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +187,8 @@ class ModelInfo:
     `context_length`: tokens of prompt and completion together.
     `longest_token`: characters of the longest token, so that a prompt that cannot fit is refused
     before it is tokenized.
-    `chat_template`: Jinja source, or None for a model that has none.
+    `chat_template`: Jinja source, or None for a model that has none. `chat_templates`: others by
+    name; `tool_use` goes before it when a request has tools.
     `special_tokens`: template variables such as `bos_token`, as text.
     `defaults`: sampling defaults that the model brings along (`generation_config.json`).
     `unsupported`: `SamplingParams` fields that this engine cannot honour.
@@ -162,6 +201,7 @@ class ModelInfo:
     vocab_size: int
     longest_token: int = 256
     chat_template: str | None = None
+    chat_templates: Mapping[str, str] = field(default_factory=dict)
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()

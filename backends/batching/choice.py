@@ -6,7 +6,7 @@ from typing import Generic
 
 from backends.batching.completion import Completion
 from backends.batching.runner import Sampled, Sampler
-from enginebay import Delta, GenerationRequest
+from enginebay import Delta, GenerationRequest, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)
@@ -17,6 +17,7 @@ class Choice(Generic[Sampler]):
     when the last one has been run the next token is sampled. `siblings` are the other choices of
     the request, for as long as they wait for this one to run the prompt for all of them. `cached`
     are the tokens that the memory had when the choice was first admitted; None before that.
+    `prompt_logprobs` are those of the prompt's second token and so on, as far as they are known.
     """
 
     request: GenerationRequest
@@ -31,9 +32,25 @@ class Choice(Generic[Sampler]):
     cached: int | None = None
     finished: bool = False
     suspect: bool = False
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    _wants_prompt: bool = False
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
+
+    def ask_for_prompt_logprobs(self) -> None:
+        """Let the prompt be run token by token, if the request wants its logprobs."""
+        self._wants_prompt = self.request.sampling.prompt_logprobs is not None
+
+    @property
+    def known_logprobs(self) -> int:
+        """How many tokens of the prompt need not be run for the logprobs of the next one."""
+        return len(self.prompt_logprobs)
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether logprobs of the prompt are still to be found."""
+        return self._wants_prompt and self.known_logprobs < len(self.request.prompt_token_ids) - 1
 
     @property
     def pending(self) -> int:
@@ -59,5 +76,10 @@ class Choice(Generic[Sampler]):
         self.finished = delta.finish_reason is not None
         if is_first:
             cached = self.cached or 0
-            delta = replace(delta, prefill_tokens=prompt - cached, cached_tokens=cached)
+            delta = replace(
+                delta,
+                prefill_tokens=prompt - cached,
+                cached_tokens=cached,
+                prompt_logprobs=(None, *self.prompt_logprobs) if self._wants_prompt else None,
+            )
         return delta

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from enginebay import Delta, GenerationRequest, StopStrings, TokenLogprob
+from enginebay import BudgetWatch, Delta, GenerationRequest, StopStrings, TokenLogprob
 
 
 class TokensToText(Protocol):
@@ -33,6 +33,7 @@ class Completion:
         max_tokens: int,
         eos_token_ids: frozenset[int],
         detokenizer: TokensToText,
+        special_token_ids: frozenset[int] = frozenset(),
     ) -> None:
         params = request.sampling
         self._index = index
@@ -42,9 +43,20 @@ class Completion:
         self._ignore_eos = params.ignore_eos
         self._stop_token_ids = frozenset(params.stop_token_ids)
         self._detokenizer = detokenizer
-        self._stops = StopStrings(params.stop)
+        self._stops = StopStrings(params.stop, keep=params.include_stop_str_in_output)
+        self._keeps_stop = params.include_stop_str_in_output
+        self._silent = eos_token_ids  # no text, even where they do not end anything
+        if params.skip_special_tokens:
+            self._silent |= special_token_ids
         self._held = _HeldLogprobs() if params.logprobs is not None else None
+        budget = params.reasoning_budget
+        self._watch = BudgetWatch(budget) if budget else None
         self._tokens = 0
+
+    @property
+    def forced(self) -> int | None:
+        """The token that must come next; None if the model is free to choose."""
+        return self._watch.forced if self._watch else None
 
     @property
     def tokens_left(self) -> int:
@@ -59,6 +71,7 @@ class Completion:
         stop_reason: str | int | None = None
         if token_id in self._stop_token_ids:
             finish_reason, stop_reason = "stop", token_id
+            text = self._feed(token_id, logprob) if self._keeps_stop else ""
         elif token_id in self._eos_token_ids and not self._ignore_eos:
             finish_reason = "stop"
         else:
@@ -79,9 +92,12 @@ class Completion:
         )
 
     def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
-        if token_id in self._eos_token_ids:  # ignored as an end, and still no text
+        silent = token_id in self._silent
+        text = "" if silent else self._detokenizer.feed(token_id)
+        if self._watch:
+            self._watch.add(text)
+        if silent:
             return ""
-        text = self._detokenizer.feed(token_id)
         if self._held and logprob:
             self._held.add(logprob, text)
         return self._stops.feed(text) if self._tokens >= self._min_tokens else text

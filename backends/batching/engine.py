@@ -1,17 +1,25 @@
 """Continuous batching: one step runs a token of every decoding choice and chunks of prompts."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Generic, Protocol
 
 from backends.batching.choice import Choice
 from backends.batching.completion import Completion, NewDetokenizer
 from backends.batching.drafts import Drafter
 from backends.batching.limits import Limits
-from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampler
+from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from backends.batching.scheduler import BatchLimits, Scheduler, Work
 from backends.batching.slots import Slots
-from enginebay import Delta, Engine, GenerationRequest, ModelInfo, ServingError
+from enginebay import (
+    Delta,
+    Engine,
+    GenerationRequest,
+    InvalidRequestError,
+    ModelInfo,
+    ServingError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +28,11 @@ Output = tuple[str, Delta | ServingError]
 
 class Tokenizer(Protocol):
     """Text to tokens and back, from any thread; special tokens are text."""
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Tokens that stand for something else than their text."""
+        ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
     def decode(self, token_ids: Sequence[int]) -> str: ...
@@ -45,10 +58,13 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         new_detokenizer: NewDetokenizer,
         drafter: Drafter | None = None,
     ) -> None:
+        if not runner.memory.chunks:  # then a prompt has logits at its end only
+            info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         self.info = info
         self._runner = runner
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
+        self._special_token_ids = tokenizer.special_token_ids
         self._new_detokenizer = new_detokenizer
         self._limits = Limits(
             context_length=info.context_length,
@@ -63,6 +79,13 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
 
     def add_request(self, request: GenerationRequest) -> None:
         self._limits.check(request)
+        allowed = request.sampling.allowed_token_ids
+        if allowed and request.sampling.min_tokens and self._eos_token_ids.issuperset(allowed):
+            raise InvalidRequestError(
+                "allowed_token_ids has only tokens that end the completion, which min_tokens "
+                "forbids",
+                param="allowed_token_ids",
+            )
         self._scheduler.check_queue(request.n)
         choices = self._requests[request.request_id] = []
         try:
@@ -82,6 +105,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         try:
             logits = self._runner.run([work.chunk for work in batch])
             self._scheduler.ran(batch)
+            self._read_prompts(logits, batch)
             for output in self._sample(logits, batch):
                 outputs.append(output)  # one by one: what was sampled before a failure counts
         except MemoryFullError as error:
@@ -112,10 +136,30 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
             index,
             max_tokens=self._limits.max_tokens(request),
             eos_token_ids=self._eos_token_ids,
+            special_token_ids=self._special_token_ids,
             detokenizer=self._new_detokenizer(),
         )
         sampler = self._runner.sampler(request, index)
-        return Choice(request, index, self._scheduler.next_arrival(), sampler, completion)
+        choice = Choice(request, index, self._scheduler.next_arrival(), sampler, completion)
+        if not index and "prompt_logprobs" not in self.info.unsupported:
+            choice.ask_for_prompt_logprobs()
+        return choice
+
+    def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
+        """Logprobs of the prompt tokens behind those that have been run, for whom they are."""
+        row = 0
+        for work in batch:
+            if work.reads_prompt:
+                chunk, choice = work.chunk, work.choice
+                known, last = choice.known_logprobs, len(choice.request.prompt_token_ids) - 1
+                places = range(known, min(chunk.start + chunk.logits, last))
+                choice.prompt_logprobs += self._runner.logprobs(
+                    logits,
+                    [row + place - chunk.start for place in places],
+                    [choice.token_ids[place + 1] for place in places],
+                    choice.request.sampling.prompt_logprobs or 0,
+                )
+            row += work.chunk.logits
 
     def _sample(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> Iterable[Output]:
         """A token for everyone whose logits are there, and more where a draft was right."""
@@ -124,10 +168,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
             rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
         guessed = {work: work.draft for work in rows}
         while rows:
-            sampled = self._runner.sample(
-                logits, list(rows.values()), [work.choice.sampler for work in rows]
-            )
-            for work, token in zip(list(rows), sampled, strict=True):
+            for work, token in self._next_tokens(logits, rows):
                 choice = work.choice
                 yield choice.request.request_id, choice.append(token)
                 draft = guessed[work]
@@ -137,6 +178,22 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
                 else:
                     del rows[work]
                     self._settle(work)
+
+    def _next_tokens(
+        self, logits: Logits, rows: Mapping[Work[Sampler], int]
+    ) -> Iterable[tuple[Work[Sampler], Sampled]]:
+        """One token for each: what must come, or else what is sampled."""
+        forced = {work: work.choice.completion.forced for work in rows}
+        free = [work for work, token_id in forced.items() if token_id is None]
+        if free:
+            sampled = self._runner.sample(
+                logits, [rows[work] for work in free], [work.choice.sampler for work in free]
+            )
+            yield from zip(free, sampled, strict=True)
+        for work, token_id in forced.items():
+            if token_id is not None:
+                sampler = work.choice.sampler
+                yield work, self._runner.force(logits, rows[work], sampler, token_id)
 
     def _settle(self, work: Work[Sampler]) -> None:
         """A choice has what it can have of this step."""
@@ -181,7 +238,9 @@ def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:
     rows = {}
     row = 0
     for work in batch:
-        if work.chunk.logits:
+        if work.reads_prompt and not work.choice.pending:
+            rows[work] = row + work.chunk.logits - 1
+        elif work.chunk.logits and not work.reads_prompt:
             rows[work] = row
         row += work.chunk.logits
     return rows

@@ -49,6 +49,7 @@ class Limits:
         self.check_tokens(prompt, "prompt")
         self.check_tokens(sampling.logit_bias, "logit_bias")
         self.check_tokens(sampling.stop_token_ids, "stop_token_ids")
+        self.check_tokens(sampling.allowed_token_ids, "allowed_token_ids")
 
     def max_tokens(self, request: GenerationRequest) -> int:
         """How many tokens the completion may have: what is asked for, as far as it fits."""

@@ -93,6 +93,16 @@ class Runner(ABC, Generic[Logits, Sampler]):
         """
 
     @abstractmethod
+    def force(self, logits: Logits, row: int, sampler: Sampler, token_id: int) -> Sampled:
+        """This token, whatever the row says; the sampler takes note of it as of its own."""
+
+    @abstractmethod
+    def logprobs(
+        self, logits: Logits, rows: Sequence[int], token_ids: Sequence[int], top: int
+    ) -> list[TokenLogprob]:
+        """The logprob of `token_ids[i]` by row `rows[i]`, and the `top` likeliest beside it."""
+
+    @abstractmethod
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Let the empty slot `target` hold the first `tokens` of `source`, too."""
 

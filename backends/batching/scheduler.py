@@ -21,6 +21,9 @@ _WORTH_WAITING = 32
 # Room left for each running choice when one more is admitted, so that it need not leave at once.
 _HEADROOM = 16
 
+# Rows of logits, each as long as the vocabulary, that a step computes for logprobs of prompts.
+_PROMPT_ROWS = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
@@ -39,11 +42,15 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work(Generic[Sampler]):
-    """What a step runs of one choice; `draft` are guessed tokens at the end of the chunk."""
+    """What a step runs of one choice; `draft` are guessed tokens at the end of the chunk.
+
+    `reads_prompt`: the logits of all of its tokens are wanted, for logprobs of the prompt.
+    """
 
     choice: Choice[Sampler]
     chunk: Chunk
     draft: tuple[int, ...] = ()
+    reads_prompt: bool = False
 
 
 class Scheduler(Generic[Sampler]):
@@ -211,7 +218,8 @@ class Scheduler(Generic[Sampler]):
             if self._worth_waiting(choice):
                 continue
             headroom = sum(s.pending + _HEADROOM for s in self.running)
-            slot = self._slots.acquire(choice.token_ids, choice.cache_key, headroom)
+            reuse = choice.known_logprobs if choice.reads_prompt else None
+            slot = self._slots.acquire(choice.token_ids, choice.cache_key, headroom, reuse)
             if slot is None:
                 break
             choice.slot = slot
@@ -223,7 +231,7 @@ class Scheduler(Generic[Sampler]):
 
     def _worth_waiting(self, choice: Choice[Sampler]) -> bool:
         """Whether a running choice is prefilling what this one begins with, too."""
-        if not self._memory.cuts:
+        if not self._memory.cuts or choice.reads_prompt:
             return False
         return any(
             other.computed < common_prefix(other.token_ids, choice.token_ids) >= _WORTH_WAITING
@@ -253,10 +261,16 @@ class Scheduler(Generic[Sampler]):
         if decoding:
             # The more are waiting for their first token, the longer the others wait for their next.
             budget = min(budget, self._limits.prefill_tokens * len(prefilling))
+        rows = _PROMPT_ROWS
         for choice in prefilling:
             tokens = min(choice.pending, budget, free)
+            if choice.reads_prompt:
+                tokens = min(tokens, rows)
+                rows -= tokens
             if not self._memory.chunks:
                 tokens = choice.pending if budget > 0 and choice.pending <= free else 0
+            if tokens <= 0 and choice.reads_prompt:
+                continue
             if tokens <= 0:
                 break
             work.append(self._prefill(choice, tokens))
@@ -285,6 +299,8 @@ class Scheduler(Generic[Sampler]):
     def _prefill(choice: Choice[Sampler], tokens: int) -> Work[Sampler]:
         end = choice.computed + tokens
         token_ids = choice.token_ids[choice.computed : end]
+        if choice.reads_prompt:
+            return Work(choice, _chunk(choice, token_ids, tokens), reads_prompt=True)
         return Work(choice, _chunk(choice, token_ids, int(end == len(choice.token_ids))))
 
 

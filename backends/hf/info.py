@@ -45,6 +45,7 @@ def model_info(
         vocab_size=text_config.vocab_size,
         longest_token=tokenizer.longest_token,
         chat_template=tokenizer.chat_template,
+        chat_templates=tokenizer.chat_templates,
         special_tokens=tokenizer.special_tokens,
         defaults=sampling_defaults(checkpoint.generation_config),
         adapters=tuple(options.adapters),

@@ -21,6 +21,7 @@ def change_logits(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
     _add(logits, [_count_penalties(row) for row in rows])
     _add(logits, [row.params.logit_bias for row in rows])
     _add(logits, [_forbidden_ends(row) for row in rows])
+    _keep_allowed(logits, rows)
     return logits
 
 
@@ -50,6 +51,16 @@ def _count_penalties(row: SamplerState) -> Mapping[int, float]:
 
 def _forbidden_ends(row: SamplerState) -> Mapping[int, float]:
     return dict.fromkeys(row.end_token_ids, -math.inf) if row.must_go_on else {}
+
+
+def _keep_allowed(logits: Tensor, rows: Sequence[SamplerState]) -> None:
+    """Forbid all but `allowed_token_ids`."""
+    for row, state in zip(logits, rows, strict=True):
+        if state.params.allowed_token_ids:
+            allowed = torch.tensor(state.params.allowed_token_ids, device=logits.device)
+            kept = row[allowed]
+            row.fill_(-math.inf)
+            row[allowed] = kept
 
 
 def _add(logits: Tensor, values: Sequence[Mapping[int, float]]) -> None:

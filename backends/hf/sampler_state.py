@@ -59,6 +59,7 @@ class SamplerState:
             or params.presence_penalty
             or params.frequency_penalty
             or params.logit_bias
+            or params.allowed_token_ids
             or self.must_go_on
         )
 

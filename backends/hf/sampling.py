@@ -74,21 +74,33 @@ def logprobs(
     """
     entries: list[TokenLogprob | None] = [None] * len(rows)
     counts = {i: row.params.logprobs for i, row in enumerate(rows)}
-    asked = {i: min(count, logits.shape[-1]) for i, count in counts.items() if count is not None}
+    asked = {i: count for i, count in counts.items() if count is not None}
     if not asked:
         return entries
     indices = torch.tensor(list(asked), device=logits.device)
-    distribution = logits[indices].log_softmax(-1)
-    sampled = tokens[indices]
-    chosen = distribution.gather(-1, sampled[:, None]).squeeze(-1).tolist()
-    likeliest = distribution.topk(max(asked.values()))
-    columns = zip(
-        asked.items(), sampled.tolist(), chosen, *map(Tensor.tolist, likeliest), strict=True
-    )
-    for (index, count), token, logprob, values, ids in columns:
-        top = [
-            TopLogprob(i, token_text(i), v)
-            for i, v in zip(ids[:count], values[:count], strict=True)
-        ]
-        entries[index] = TokenLogprob(token, token_text(token), logprob, tuple(top))
+    found = token_logprobs(logits[indices], tokens[indices], list(asked.values()), token_text)
+    for index, entry in zip(asked, found, strict=True):
+        entries[index] = entry
     return entries
+
+
+def token_logprobs(
+    logits: Tensor, tokens: Tensor, counts: Sequence[int], token_text: Callable[[int], str]
+) -> list[TokenLogprob]:
+    """Each row's token by the model itself, and so many of the likeliest ones beside it."""
+    distribution = logits.log_softmax(-1)
+    chosen = distribution.gather(-1, tokens[:, None]).squeeze(-1).tolist()
+    likeliest = distribution.topk(min(max(counts), logits.shape[-1]))
+    columns = zip(counts, tokens.tolist(), chosen, *map(Tensor.tolist, likeliest), strict=True)
+    return [
+        TokenLogprob(
+            token,
+            token_text(token),
+            logprob,
+            tuple(
+                TopLogprob(i, token_text(i), v)
+                for i, v in zip(ids[:count], values[:count], strict=True)
+            ),
+        )
+        for count, token, logprob, values, ids in columns
+    ]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from backends.batching.runner import Runner, Sampled
 from backends.hf.sampler_state import SamplerState
-from backends.hf.sampling import logprobs, sample
-from enginebay import GenerationRequest
+from backends.hf.sampling import logprobs, sample, token_logprobs
+from enginebay import GenerationRequest, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,25 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
         for sampler, token_id in zip(samplers, token_ids, strict=True):
             sampler.append(token_id)
         return [Sampled(*pair) for pair in zip(token_ids, entries, strict=True)]
+
+    @torch.inference_mode()
+    def force(self, logits: Tensor, row: int, sampler: SamplerState, token_id: int) -> Sampled:
+        token = torch.tensor([token_id], device=logits.device)
+        text = self._vocabulary.token_text
+        [entry] = logprobs(logits[row : row + 1], token, [sampler], text)
+        sampler.append(token_id)
+        return Sampled(token_id, entry)
+
+    @torch.inference_mode()
+    def logprobs(
+        self, logits: Tensor, rows: Sequence[int], token_ids: Sequence[int], top: int
+    ) -> list[TokenLogprob]:
+        if not rows:
+            return []
+        device = logits.device
+        return token_logprobs(
+            logits[torch.tensor(rows, device=device)],
+            torch.tensor(token_ids, device=device),
+            [top] * len(rows),
+            self._vocabulary.token_text,
+        )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
 from backends.hf.longest_token import UNBOUNDED, longest_token
@@ -14,6 +14,8 @@ class TransformersTokenizer(Protocol):
 
     chat_template: str | dict[str, str] | None
     eos_token_id: int | None
+    all_special_ids: list[int]
+    added_tokens_decoder: dict[int, Any]
 
     def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]: ...
     def decode(
@@ -66,6 +68,20 @@ class Tokenizer:
         """The Jinja source; the one called `default` where there are several."""
         template = self._tokenizer.chat_template
         return template.get("default") if isinstance(template, dict) else template
+
+    @property
+    def chat_templates(self) -> dict[str, str]:
+        """The other templates by name, where there are several."""
+        template = self._tokenizer.chat_template
+        several = template if isinstance(template, dict) else {}
+        return {name: source for name, source in several.items() if name != "default"}
+
+    @cached_property
+    def special_token_ids(self) -> frozenset[int]:
+        """What the tokenizer calls special: its own, and added tokens marked so."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        special = frozenset(token_id for token_id, token in added if token.special)
+        return special.union(self._tokenizer.all_special_ids)
 
     @property
     def special_tokens(self) -> dict[str, str]:

@@ -32,6 +32,7 @@ def model_info(
         vocab_size=model.vocab_size,
         longest_token=tokenizer.longest_token,
         chat_template=template.decode(errors="replace") if template else None,
+        chat_templates=model.named_metadata("tokenizer.chat_template."),
         special_tokens=tokenizer.special_tokens,
         defaults=_sampling_defaults(model),
         adapters=adapters,

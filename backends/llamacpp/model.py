@@ -70,6 +70,16 @@ class Model:
         """A value of the file's metadata as text, None if it is not there."""
         return read_text(partial(llama.llama_model_meta_val_str, self.pointer, key.encode()))
 
+    def named_metadata(self, prefix: str) -> dict[str, str]:
+        """The values of all keys that begin so, by what follows in the key."""
+        found = {}
+        for index in range(llama.llama_model_meta_count(self.pointer)):
+            key = read_text(partial(llama.llama_model_meta_key_by_index, self.pointer, index)) or ""
+            name = key.removeprefix(prefix)
+            if name != key and (value := self.metadata(key)) is not None:
+                found[name] = value
+        return found
+
     @property
     def pooling(self) -> str | None:
         """How the file says that the tokens of a text become one embedding; None: it does not."""

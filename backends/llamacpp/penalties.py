@@ -34,13 +34,16 @@ class LogitChanges:
                 self._said = _Counts((), last_n, vocabulary_size)
         self._bias_ids = np.array(list(params.logit_bias), np.intp)
         self._bias = np.array(list(params.logit_bias.values()), np.float32)
+        self._allowed = np.array(params.allowed_token_ids, np.intp)
         self._ends = np.array(sorted(end_token_ids), np.intp)
         self._ends_forbidden_for = params.min_tokens if end_token_ids else 0
 
     @property
     def any(self) -> bool:
         """Whether logits are changed, now or after more tokens."""
-        changes = self._seen or self._said or self._params.logit_bias
+        changes = (
+            self._seen or self._said or self._params.logit_bias or self._params.allowed_token_ids
+        )
         return bool(changes) or self._ends_forbidden_for > 0
 
     def apply(self, logits: Row) -> Row:
@@ -61,6 +64,10 @@ class LogitChanges:
         logits[self._bias_ids] += self._bias
         if self._ends_forbidden_for > 0:
             logits[self._ends] = -np.inf
+        if self._allowed.size:
+            allowed = logits[self._allowed]
+            logits.fill(-np.inf)
+            logits[self._allowed] = allowed
         return logits
 
     def accept(self, token_id: int) -> None:

@@ -15,7 +15,7 @@ from backends.llamacpp.model import Model
 from backends.llamacpp.samplers import NativeSampler
 from backends.llamacpp.tokenizer import Tokenizer
 from backends.llamacpp.vocabulary import Vocabulary
-from enginebay import GenerationRequest
+from enginebay import GenerationRequest, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,24 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         return [
             Sampled(tokens[i], entry.of(tokens[i], self._tokenizer.text) if entry else None)
             for i, entry in enumerate(logprobs)
+        ]
+
+    def force(
+        self, logits: LlamaLogits, row: int, sampler: LlamaSampler, token_id: int
+    ) -> Sampled:
+        entry = None
+        if sampler.top is not None:
+            logprobs = Logprobs(logits.rows[logits.order[row]], sampler.top)
+            entry = logprobs.of(token_id, self._tokenizer.text)
+        sampler.native.force(token_id)
+        return Sampled(token_id, entry)
+
+    def logprobs(
+        self, logits: LlamaLogits, rows: Sequence[int], token_ids: Sequence[int], top: int
+    ) -> list[TokenLogprob]:
+        return [
+            Logprobs(logits.rows[logits.order[row]], top).of(token_id, self._tokenizer.text)
+            for row, token_id in zip(rows, token_ids, strict=True)
         ]
 
     def copy(self, source: int, target: int, tokens: int) -> None:

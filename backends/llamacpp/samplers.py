@@ -69,6 +69,14 @@ class NativeSampler:
         if self._grammar:
             self._grammar.accept(token_id)
 
+    def force(self, token_id: int) -> None:
+        """Take note of a token that was not chosen; a grammar only of what it would allow."""
+        self._changes.accept(token_id)
+        if self._chain:
+            self._chain.accept(token_id)
+        if self._grammar and self._grammar.allows(token_id):
+            self._grammar.accept(token_id)
+
     def close(self) -> None:
         """Free native memory; nothing may be sampled afterwards."""
         if self._chain:

@@ -3,6 +3,7 @@
 import codecs
 import ctypes
 from collections.abc import Sequence
+from functools import cached_property
 
 from backends.llamacpp.library import llama, token_to_piece, vocab_get_attr, vocab_is_eog
 from backends.llamacpp.model import Model
@@ -58,6 +59,14 @@ class Tokenizer:
     def text(self, token_id: int) -> str:
         """One token as text."""
         return self.pieces[token_id].decode(errors="replace")
+
+    @cached_property
+    def special_token_ids(self) -> frozenset[int]:
+        """Control tokens, the end-of-sequence tokens among them."""
+        vocab, control = self._model.vocab_address, llama.LLAMA_TOKEN_ATTR_CONTROL
+        return self.eos_token_ids | {
+            token for token in range(len(self.pieces)) if vocab_get_attr(vocab, token) & control
+        }
 
     @property
     def special_tokens(self) -> dict[str, str]:

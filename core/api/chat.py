@@ -1,63 +1,157 @@
 """`POST /v1/chat/completions`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import monotonic
 
 from fastapi import APIRouter, Request, Response
 
 from core.api.params import (
-    choose_sampling,
+    PromptTokens,
+    fingerprint,
+    fitted,
     generating_model,
     generation_requests,
+    ignored_fields,
+    log_prompts,
+    prompt_tokens,
     request_id,
-    tokenize_prompt,
+    tokens_as_ids,
+    unsupported_header,
 )
 from core.api.respond import respond
 from core.chat.collector import Collector
 from core.chat.compose import ChatComposer
-from core.chat.prompt import render_prompt
+from core.chat.composer import Head
+from core.chat.logprobs import LogprobForm
+from core.chat.prompt import Prompt, chat_prompt
+from core.chat.thinking import ignored_budget, is_merged, reasoning_fields, with_budget
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.generation import Generation
 from core.models import LoadedModel
 from core.parsing import new_call_id
-from core.schemas.chat import ChatCompletion, ChatCompletionRequest, Tool
+from core.sampling import sampling_params, unsupported
+from core.schemas.chat import ChatCompletionRequest
+from core.schemas.chat_answers import ChatCompletion
+from core.types import SamplingParams
 
 router = APIRouter(tags=["chat"])
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """What a chat request comes to, before it is tokenized and run."""
+
+    body: ChatCompletionRequest
+    model: LoadedModel
+    sampling: SamplingParams
+    prompt: Prompt
+    headers: dict[str, str]
+    ignored: tuple[str, ...]
+
+    @property
+    def starts_in_reasoning(self) -> bool:
+        """Whether the prompt ends inside reasoning, which the answer then goes on with."""
+        return bool(self.model.reasoning and self.model.reasoning.starts_inside(self.prompt.text))
+
+    async def tokenize(self) -> PromptTokens:
+        """The prompt's tokens; `ContextLengthExceededError` if they leave no room."""
+        return await prompt_tokens(
+            self.model,
+            self.prompt.text,
+            self.body,
+            self.sampling,
+            add_special_tokens=self.prompt.add_special_tokens,
+            param="messages",
+        )
+
+
+async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
+    """Everything that is decided before tokens are counted; refuses what cannot be done."""
+    model = generating_model(http, body.model)
+    _refuse_what_cannot_be_enforced(body)
+    sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
+    ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
+    if sampling.skip_special_tokens and (model.reasoning or (model.tools and body.offered_tools)):
+        sampling = replace(sampling, skip_special_tokens=False)  # formats are made of them
+        ignored.append("skip_special_tokens")
+    allow_template = http.app.state.config.server.allow_request_template
+    prompt = await chat_prompt(body, model, allow_template=allow_template)
+    ignored += [*prompt.ignored, *ignored_budget(body, model)]
+    headers = unsupported_header(http, ignored)
+    sampling = await with_budget(model.turn_end.added_to(sampling), body, model, prompt.text)
+    return ChatPlan(body, model, sampling, prompt, headers, tuple(ignored))
 
 
 @router.post("/chat/completions", response_model=ChatCompletion)
 async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
-    model = generating_model(http, body.model)
-    _refuse_what_cannot_be_enforced(body)
-    sampling, headers = choose_sampling(http, body, model, logprobs=_top_logprobs(body))
-    prompt = render_prompt(body, model.template)
-    token_ids = await tokenize_prompt(model, prompt, add_special_tokens=False, param="messages")
-    base = request_id(http)
+    received = monotonic()
+    plan = await plan_chat(body, http)
+    model, sampling, prompt = plan.model, plan.sampling, plan.prompt
+    tokens = await plan.tokenize()
+    base = request_id(http, body)
+    headers = {"X-Request-Id": base, **plan.headers, **fitted(http, body, [tokens], model)}
     id = f"chatcmpl-{base}"
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests([token_ids], body, model, sampling, id),
-        _new_collector(model, prompt, body.offered_tools),
+        generation_requests([tokens.token_ids], body, model, sampling, id),
+        _new_collector(model, prompt.text, body),
+        received=received,
+        log_text=log_prompts(http, id, [prompt.text]),
     )
-    composer = ChatComposer(id, model.name, generation.choices, logprobs=body.logprobs)
-    return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
+    role = _response_role(body)
+    composer = ChatComposer(
+        Head(id, model.name, fingerprint(http, model)),
+        generation.choices,
+        continuous=generation.counter if body.continuous_usage else None,
+        logprobs=body.logprobs,
+        form=LogprobForm(as_ids=tokens_as_ids(http, body)),
+        role=role,
+        echoed=_echoed(body, role),
+        old_names=body.functions is not None,
+        reasoning_fields=reasoning_fields(body, model.config),
+    )
+    return await respond(http, body, generation, composer, headers)
+
+
+def _response_role(body: ChatCompletionRequest) -> str:
+    """Without a generation prompt the model goes on with the last message, in its role."""
+    goes_on = body.continue_final_message or not body.add_generation_prompt
+    return body.messages[-1].role if goes_on else "assistant"
+
+
+def _echoed(body: ChatCompletionRequest, role: str) -> str:
+    """What `echo` puts in front of the answer: the last message, if it is of the answer's role."""
+    last = body.messages[-1]
+    if not body.echo or last.role != role or last.content is None:
+        return ""
+    if isinstance(last.content, str):
+        return last.content
+    return "\n".join(part.text or "" for part in last.content)
 
 
 def _new_collector(
-    model: LoadedModel, prompt: str, offered: Sequence[Tool]
+    model: LoadedModel, prompt: str, body: ChatCompletionRequest
 ) -> Callable[[], Collector]:
     """What makes the collector of each choice."""
+    offered = body.offered_tools
     reasoning = model.reasoning
     tools = model.tools if offered else None
     schemas = {tool.function.name: tool.function.parameters or {} for tool in offered}
     inside = reasoning is not None and reasoning.starts_inside(prompt)
-    spans = tools.spans if tools and model.config.tools_in_reasoning else ()
+    spans = tools.spans if tools else ()
+    in_thought = model.config.tools_in_reasoning
     return lambda: Collector(
-        reasoning.parser(inside=inside, spans=spans) if reasoning else None,
+        reasoning.parser(inside=inside, spans=spans, spans_in_thought=in_thought)
+        if reasoning
+        else None,
         tools.parser(schemas) if tools else None,
         starts_in_reasoning=inside,
         trim=True,
+        merge=is_merged(body, model.config),
+        one_call=body.parallel_tool_calls is False,
         new_call_id=tools.new_call_id if tools else new_call_id,
     )
 

@@ -1,24 +1,37 @@
 """`POST /v1/completions`."""
 
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic
 
 from fastapi import APIRouter, Request, Response
 
+from core.api.infill import infill_prompt
 from core.api.params import (
-    check_prompt,
-    choose_sampling,
+    PromptTokens,
+    fingerprint,
+    fitted,
     generating_model,
     generation_requests,
+    ignored_fields,
+    log_prompts,
+    prompt_tokens,
     request_id,
-    tokenize_prompt,
+    tokens_as_ids,
+    unsupported_header,
 )
 from core.api.respond import respond
 from core.chat.collector import Collector
-from core.chat.compose_text import TextComposer
+from core.chat.compose_text import Echo, Shown, TextComposer
+from core.chat.composer import Head
+from core.chat.logprobs import LogprobForm
+from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.generation import Generation
 from core.models import LoadedModel
+from core.sampling import sampling_params, unsupported
 from core.schemas.completions import Completion, CompletionRequest
-from core.schemas.prompts import listed
+from core.schemas.prompts import TokenIds, listed
+from core.types import SamplingParams
 
 router = APIRouter(tags=["completions"])
 
@@ -26,30 +39,107 @@ router = APIRouter(tags=["completions"])
 @router.post("/completions", response_model=Completion)
 async def create_completion(body: CompletionRequest, http: Request) -> Response:
     """Continue one prompt or several, as text or token ids, whole or as server-sent events."""
+    received = monotonic()
     model = generating_model(http, body.model)
-    sampling, headers = choose_sampling(http, body, model, logprobs=body.logprobs)
-    prompts = [
-        await _token_ids(prompt, model, body.add_bos_token)
-        for prompt in listed(body.prompt, "prompt")
-    ]
-    base = request_id(http)
+    _check(body, model)
+    asked = sampling_params(body, model, logprobs=body.logprobs)
+    ignored = unsupported(body, asked, model) + ignored_fields(http, body)
+    headers = unsupported_header(http, ignored)
+    sampling = _sampling(body, asked)
+    texts: Sequence[str | TokenIds] = listed(body.prompt, "prompt")
+    prompts = [await _prompt_tokens(text, body, model, sampling) for text in texts]
+    echoes = []
+    if body.echo:
+        for text, tokens in zip(texts, prompts, strict=True):
+            echoes.append(await _echo(text, tokens, model))
+    base = request_id(http, body)
+    headers = {"X-Request-Id": base, **headers, **fitted(http, body, prompts, model)}
     id = f"cmpl-{base}"
+    each = body.best_of or body.n
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests(prompts, body, model, sampling, id),
+        generation_requests([p.token_ids for p in prompts], body, model, sampling, id, n=each),
         Collector,
+        received=received,
+        prompt_only=body.max_tokens == 0,
+        log_text=log_prompts(http, id, texts),
     )
-    composer = TextComposer(id, model.name, generation.choices, logprobs=body.logprobs)
-    return await respond(http, body, generation, composer, {"X-Request-Id": base, **headers})
+    composer = TextComposer(
+        Head(id, model.name, fingerprint(http, model)),
+        len(prompts),
+        generation.choices,
+        continuous=generation.counter if body.continuous_usage else None,
+        shown=Shown(
+            logprobs=body.logprobs is not None,
+            prompt_logprobs=body.prompt_logprobs is not None,
+            best=body.n,
+        ),
+        form=LogprobForm(as_ids=tokens_as_ids(http, body)),
+        echoes=echoes,
+    )
+    return await respond(http, body, generation, composer, headers)
 
 
-async def _token_ids(prompt: str | list[int], model: LoadedModel, add_bos: bool) -> list[int]:
-    if not isinstance(prompt, str):
-        check_prompt(model, prompt, "prompt")
-        return prompt
+def _check(body: CompletionRequest, model: LoadedModel) -> None:
+    """Refuse what does not go together."""
+    if body.max_tokens == 0 and not body.echo:
+        raise InvalidRequestError("max_tokens can be 0 only with echo", param="max_tokens")
+    if body.best_of is not None and body.best_of < body.n:
+        raise InvalidRequestError("best_of is less than n", param="best_of")
+    if body.best_of is not None and body.best_of > body.n:
+        if body.stream:
+            raise InvalidRequestError(
+                "which choices are the best is known when all have ended: best_of cannot be "
+                "streamed",
+                param="best_of",
+            )
+        _require(model, "logprobs", "best_of")
+    if body.echo and body.logprobs is not None:
+        if body.suffix:
+            raise InvalidRequestError(
+                "with a suffix there are no logprobs of the prompt to echo", param="echo"
+            )
+        _require(model, "prompt_logprobs", "echo")
+
+
+def _require(model: LoadedModel, needed: str, param: str) -> None:
+    if needed in model.info.unsupported:
+        raise UnsupportedParameterError(
+            f"the engine of model {model.name!r} gives no {needed}, which {param} needs",
+            param=param,
+        )
+
+
+def _sampling(body: CompletionRequest, asked: SamplingParams) -> SamplingParams:
+    """What the engine is asked for, beyond what the client is to see."""
+    logprobs, of_prompt = asked.logprobs, asked.prompt_logprobs
+    if body.best_of is not None and body.best_of > body.n:
+        logprobs = logprobs or 0
+    if body.echo and body.logprobs is not None:
+        of_prompt = max(of_prompt or 0, body.logprobs)
+    max_tokens = 1 if asked.max_tokens == 0 else asked.max_tokens
+    return replace(asked, logprobs=logprobs, prompt_logprobs=of_prompt, max_tokens=max_tokens)
+
+
+async def _prompt_tokens(
+    prompt: str | TokenIds, body: CompletionRequest, model: LoadedModel, sampling: SamplingParams
+) -> PromptTokens:
     bos = model.info.special_tokens.get("bos_token")
-    written = bool(bos) and prompt.startswith(cast(str, bos))
-    return await tokenize_prompt(
-        model, prompt, add_special_tokens=add_bos and not written, param="prompt"
+    written = isinstance(prompt, str) and bool(bos) and prompt.startswith(bos or "")
+    add_bos = body.add_bos_token and not written
+    if body.suffix:
+        prompt = await infill_prompt(prompt, body.suffix, model, add_special_tokens=add_bos)
+    return await prompt_tokens(
+        model, prompt, body, sampling, add_special_tokens=add_bos, param="prompt"
     )
+
+
+async def _echo(prompt: str | TokenIds, tokens: PromptTokens, model: LoadedModel) -> Echo:
+    """The prompt as it was sent; of a truncated one, what is left."""
+    detokenize = model.backend.detokenize
+    if tokens.cut:
+        prompt = tokens.token_ids
+    text = prompt if isinstance(prompt, str) else await detokenize(prompt)
+    first = tokens.token_ids[0]
+    return Echo(text, first, await detokenize([first]))

@@ -1,8 +1,11 @@
 """What the generation routes take from a request before they run it."""
 
+import hashlib
 import logging
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 from fastapi import Request
@@ -13,19 +16,54 @@ from core.errors import (
     UnsupportedParameterError,
 )
 from core.models import LoadedModel
-from core.sampling import sampling_params, unsupported
 from core.schemas.common import GenerationBody
 from core.types import GenerationRequest, SamplingParams
 
 logger = logging.getLogger(__name__)
 
 UNSUPPORTED_HEADER = "X-Unsupported-Params"
+CLAMPED_HEADER = "X-Clamped-Params"
+TRUNCATED_HEADER = "X-Truncated-Prompt-Tokens"
+
+_CONTEXTS_TRUNCATED = 8
+"""A prompt that is to be truncated may be so many times as long as the context."""
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
-def request_id(http: Request) -> str:
-    """The client's `X-Request-Id` if it is a plain short one, else a new UUID."""
-    sent = http.headers.get("x-request-id", "")
-    return sent if sent.isascii() and sent.isprintable() and 0 < len(sent) <= 128 else uuid4().hex
+def request_id(http: Request, body: GenerationBody | None = None) -> str:
+    """The client's `X-Request-Id` if it is a plain short one, else a new UUID.
+
+    Where the config says so, the body's `request_id` or `user` come first.
+    """
+    source = http.app.state.config.server.request_id_from
+    in_body = getattr(body, source) if body and source != "header" else None
+    for sent in (in_body, http.headers.get("x-request-id")):
+        if sent and _REQUEST_ID.fullmatch(sent):
+            return str(sent)
+    return uuid4().hex
+
+
+def fingerprint(http: Request, model: LoadedModel) -> str:
+    """`system_fingerprint`: the same as long as the same software answers from the same model."""
+    config = model.config
+    known = (http.app.version, config.backend, config.path, config.options, model.adapter)
+    return f"fp_{hashlib.sha256(repr(known).encode()).hexdigest()[:12]}"
+
+
+def tokens_as_ids(http: Request, body: GenerationBody) -> bool:
+    """Whether tokens beside logprobs are written as ids: by the request, else by the config."""
+    asked = body.return_tokens_as_token_ids
+    return bool(http.app.state.config.server.tokens_as_ids if asked is None else asked)
+
+
+def log_prompts(http: Request, id: str, prompts: Sequence[object]) -> bool:
+    """Log what is asked, if the config wants that, and say whether it does."""
+    wanted: bool = http.app.state.config.server.log_prompts
+    if wanted:
+        for prompt in prompts:
+            logger.info("%s asks: %r", id, prompt)
+    return wanted
 
 
 def generating_model(http: Request, name: str | None) -> LoadedModel:
@@ -45,14 +83,19 @@ def generation_requests(
     model: LoadedModel,
     sampling: SamplingParams,
     id: str,
+    *,
+    n: int | None = None,
 ) -> list[GenerationRequest]:
-    """One engine request a prompt. Its id is unique even when clients reuse theirs."""
+    """One engine request a prompt, for `n` choices, or as many as the body says.
+
+    Its id is unique even when clients reuse theirs.
+    """
     return [
         GenerationRequest(
             request_id=f"{id}-{position}-{secrets.token_hex(4)}",
             prompt_token_ids=tuple(prompt),
             sampling=sampling,
-            n=body.n,
+            n=n or body.n,
             adapter=model.adapter,
             priority=body.priority,
             cache_salt=body.cache_salt,
@@ -61,15 +104,10 @@ def generation_requests(
     ]
 
 
-def choose_sampling(
-    http: Request, body: GenerationBody, model: LoadedModel, *, logprobs: int | None
-) -> tuple[SamplingParams, dict[str, str]]:
-    """Sampling params, and the headers that name what cannot be honoured.
-
-    With `strict_params` in the config that is an error instead.
-    """
-    params = sampling_params(body, model, logprobs=logprobs)
-    return params, unsupported_header(http, unsupported(body, params, model))
+def ignored_fields(http: Request, body: GenerationBody) -> list[str]:
+    """Names of known fields that the config keeps from having an effect."""
+    taken = http.app.state.config.server.request_id_from == "request_id"
+    return ["request_id"] if body.request_id is not None and not taken else []
 
 
 def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
@@ -85,21 +123,98 @@ def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
     return {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}
 
 
+def clamped_header(http: Request, clamped: Mapping[str, int]) -> dict[str, str]:
+    """The header that says what a param was made smaller to, or an error if the config says so."""
+    if not clamped:
+        return {}
+    text = ", ".join(f"{name}={value}" for name, value in clamped.items())
+    if http.app.state.config.server.strict_params:
+        raise UnsupportedParameterError(
+            f"more than the context has room for; at most: {text}", param=next(iter(clamped))
+        )
+    logger.info("clamped parameters: %s", text)
+    return {CLAMPED_HEADER: text}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """The tokens of a prompt, without `cut` ones at its beginning that the request gave up."""
+
+    token_ids: list[int]
+    cut: int = 0
+
+
+async def prompt_tokens(
+    model: LoadedModel,
+    prompt: str | list[int],
+    body: GenerationBody,
+    sampling: SamplingParams,
+    *,
+    add_special_tokens: bool,
+    param: str,
+) -> PromptTokens:
+    """A prompt's tokens: the last ones with `truncate_prompt_tokens`, else an error if too many."""
+    keep = kept_tokens(body, model, sampling)
+    if isinstance(prompt, str):
+        contexts = 1 if keep is None else _CONTEXTS_TRUNCATED
+        token_ids = await tokenize_text(
+            model, prompt, add_special_tokens=add_special_tokens, param=param, contexts=contexts
+        )
+    else:
+        token_ids = prompt
+    cut = 0 if keep is None else max(0, len(token_ids) - keep)
+    check_prompt(model, token_ids[cut:], param)
+    return PromptTokens(token_ids[cut:], cut)
+
+
+def kept_tokens(body: GenerationBody, model: LoadedModel, sampling: SamplingParams) -> int | None:
+    """How many tokens of its prompts' ends a request wants to keep at most; None: all.
+
+    -1 is as many as the context has room for beside the answer: beside `max_tokens`, or a quarter
+    of the context if the request does not say.
+    """
+    if body.truncate_prompt_tokens != -1:
+        return body.truncate_prompt_tokens
+    length = model.info.context_length
+    answer = length // 4 if sampling.max_tokens is None else sampling.max_tokens
+    return max(1, length - max(1, answer))
+
+
+def fitted(
+    http: Request, body: GenerationBody, prompts: Sequence[PromptTokens], model: LoadedModel
+) -> dict[str, str]:
+    """Headers that say what had to give way to the context's length."""
+    room = model.info.context_length - max(len(prompt.token_ids) for prompt in prompts)
+    clamped = {"max_tokens": room} if (body.max_tokens or 0) > room else {}
+    headers = clamped_header(http, clamped)
+    if cut := sum(prompt.cut for prompt in prompts):
+        logger.info("%d tokens cut off prompts", cut)
+        headers[TRUNCATED_HEADER] = str(cut)
+    return headers
+
+
 async def tokenize_prompt(
     model: LoadedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
 ) -> list[int]:
     """Token ids of a prompt that leaves room for so many tokens of completion."""
+    token_ids = await tokenize_text(model, text, add_special_tokens=add_special_tokens, param=param)
+    check_prompt(model, token_ids, param, room=room)
+    return token_ids
+
+
+async def tokenize_text(
+    model: LoadedModel, text: str, *, add_special_tokens: bool, param: str, contexts: int = 1
+) -> list[int]:
+    """Token ids of a text, unless they are certain to be more than so many contexts have."""
     length = model.info.context_length
-    if len(text) > length * model.info.longest_token:
+    if len(text) > contexts * length * model.info.longest_token:
         at_least = -(-len(text) // model.info.longest_token)
         raise too_long(length, f"at least {at_least}", param)
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
-    token_ids = await model.backend.tokenize(text, add_special_tokens=add_special_tokens)
-    check_prompt(model, token_ids, param, room=room)
-    return token_ids
+    return await model.backend.tokenize(text, add_special_tokens=add_special_tokens)
 
 
 def check_prompt(

@@ -9,10 +9,12 @@ from typing import TypeVar
 from fastapi import Request, Response
 
 from core.api import sse
-from core.chat.compose import Composer
+from core.chat.composer import Composer
 from core.errors import ServingError
 from core.generation import Generation
-from core.schemas.common import ErrorBody, GenerationBody
+from core.schemas.common import GenerationBody
+from core.schemas.errors import ErrorBody
+from core.schemas.usage import WireAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -38,47 +40,73 @@ async def respond(
     if not body.stream:
         answer = await or_client_leaves(http, _whole(generation, composer))
         return Response(answer, media_type="application/json", headers=headers)
-    events = _events(generation, composer, include_usage=body.include_usage)
+    server = http.app.state.config.server
+    events = _events(
+        generation,
+        composer,
+        include_usage=body.include_usage,
+        usage_with_finish=server.usage_with_finish,
+    )
     first = await or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
-        _prepend(first, events),
-        ping_interval=http.app.state.config.server.ping_interval,
-        headers=headers,
+        _prepend(first, events), ping_interval=server.ping_interval, headers=headers
     )
 
 
 async def _whole(generation: Generation, composer: Composer) -> str:
-    async with aclosing(generation.updates()) as updates:
-        async for update in updates:
-            composer.add(update)
+    try:
+        async with aclosing(generation.updates()) as updates:
+            async for update in updates:
+                composer.add(update)
+    except Exception as error:
+        told = _told(error, composer.head.id)
+        if told is error:
+            raise
+        raise told from error
     return composer.whole(generation.counter.usage).model_dump_json(exclude_unset=True)
 
 
 async def _events(
-    generation: Generation, composer: Composer, *, include_usage: bool
+    generation: Generation, composer: Composer, *, include_usage: bool, usage_with_finish: bool
 ) -> AsyncGenerator[bytes, None]:
     opened = False
+    unfinished = generation.choices
+    finish: WireAnswer | None = None
     try:
         async with aclosing(generation.updates()) as updates:
             async for update in updates:
-                chunks = [*([] if opened else composer.opening()), *composer.chunks(update)]
-                opened = True
+                if ready := composer.ready_made(update):
+                    yield sse.data(ready)
+                    continue
+                chunks = list(composer.chunks(update))
+                unfinished -= update.finish_reason is not None
+                if include_usage and usage_with_finish and not unfinished:
+                    finish = chunks.pop()
                 if chunks:
+                    opened = True
                     yield b"".join(sse.event(chunk) for chunk in chunks)
         if include_usage:
-            yield sse.event(composer.usage_chunk(generation.counter.usage))
+            usage = generation.counter.usage
+            if finish is None:
+                finish = composer.usage_chunk(usage)
+            finish.usage = usage
+            yield sse.event(finish)
     except Exception as error:
-        if not opened:
+        told = _told(error, composer.head.id)
+        if not opened and told is error:
             raise
-        yield _error_event(error, composer.id)
+        if not opened:
+            raise told from error
+        yield sse.event(ErrorBody.model_validate(told.body()))
     yield sse.DONE
 
 
-def _error_event(error: Exception, request_id: str) -> bytes:
-    if not isinstance(error, ServingError):
-        logger.exception("request %s failed", request_id)
-        error = ServingError(f"request {request_id} was aborted; see the server's log")
-    return sse.event(ErrorBody.model_validate(error.body()))
+def _told(error: Exception, id: str) -> ServingError:
+    """What the client gets to know of an error."""
+    if isinstance(error, ServingError):
+        return error
+    logger.error("request %s failed", id, exc_info=error)
+    return ServingError(f"request {id} was aborted by an internal error; see the server's log")
 
 
 async def _prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

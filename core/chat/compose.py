@@ -4,14 +4,14 @@ One composer an answer. It turns updates into chunks for a stream, or gathers th
 answer; both come from the same parts.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from time import time
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
-from pydantic import BaseModel
-
+from core.chat.composer import Composer, Head
+from core.chat.logprobs import LogprobForm
+from core.chat.usage import UsageCounter
 from core.generation import Update
-from core.schemas.chat import (
+from core.schemas.chat_answers import (
     AssistantMessage,
     CalledFunction,
     ChatChoice,
@@ -19,147 +19,201 @@ from core.schemas.chat import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
-    ChatLogprobs,
-    TokenLogprob,
     ToolCallOut,
-    TopLogprob,
 )
-from core.schemas.common import FinishReason, Usage
-from core.types import ContentDelta, Part, ReasoningDelta, ToolCallDelta
-from core.types import TokenLogprob as EngineLogprob
+from core.schemas.usage import PromptLogprobs, Usage, WireAnswer
+from core.types import (
+    ContentDelta,
+    FinishReason,
+    Part,
+    ReasoningDelta,
+    TokenLogprob,
+    ToolCallDelta,
+)
 
-LOWEST_LOGPROB = -9999.0  # stands for minus infinity, which JSON cannot say
-
-
-class Composer(ABC):
-    """The wire form of one answer. `id`, `created` and `model` are the same in all of it."""
-
-    def __init__(self, id: str, model: str, choices: int) -> None:
-        self.id = id
-        self.model = model
-        self.choices = choices
-        self.created = int(time())
-
-    @abstractmethod
-    def opening(self) -> list[BaseModel]:
-        """Chunks that come before everything else, once the engine has answered."""
-
-    @abstractmethod
-    def chunks(self, update: Update) -> Iterable[BaseModel]:
-        """The chunks of one update, for a stream."""
-
-    @abstractmethod
-    def usage_chunk(self, usage: Usage) -> BaseModel:
-        """The last chunk, for clients that asked for usage."""
-
-    @abstractmethod
-    def add(self, update: Update) -> None:
-        """Gather an update for the whole answer."""
-
-    @abstractmethod
-    def whole(self, usage: Usage) -> BaseModel:
-        """Everything gathered, as one answer."""
+Reasoned = TypeVar("Reasoned", ChatDelta, AssistantMessage)
 
 
 class ChatComposer(Composer):
-    """`chat.completion` and `chat.completion.chunk` objects."""
+    """`chat.completion` and `chat.completion.chunk` objects.
 
-    def __init__(self, id: str, model: str, choices: int, *, logprobs: bool = False) -> None:
-        super().__init__(id, model, choices)
+    `echoed`: text that every choice begins with. `old_names`: a call is a `function_call`, of
+    which a message has one; for requests with OpenAI's old `functions`. `reasoning_fields`: what
+    reasoning is called; without any it is left out.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        choices: int,
+        *,
+        continuous: UsageCounter | None = None,
+        logprobs: bool = False,
+        form: LogprobForm | None = None,
+        role: str = "assistant",
+        echoed: str = "",
+        old_names: bool = False,
+        reasoning_fields: Sequence[str] = ("reasoning_content",),
+    ) -> None:
+        super().__init__(head, choices, continuous=continuous)
         self._logprobs = logprobs
-        self._messages = [_Message() for _ in range(choices)]
+        self._form = form or LogprobForm()
+        self._role = role
+        self._echoed = echoed
+        self._old_names = old_names
+        self._reasoning_fields = reasoning_fields
+        self._opened = False
+        self._prompt_logprobs: PromptLogprobs | None = None
+        self._messages = [_Message(echoed) for _ in range(choices)]
 
-    def opening(self) -> list[BaseModel]:
-        delta = ChatDelta(role="assistant", content="")
-        return [self._chunk(index, delta) for index in range(self.choices)]
-
-    def chunks(self, update: Update) -> Iterable[BaseModel]:
+    def chunks(self, update: Update) -> Iterable[WireAnswer]:
+        if not self._opened:
+            self._opened = True
+            yield from self._opening(update)
         for part in update.parts:
-            choice = ChatChunkChoice(index=update.index, delta=_delta(part), finish_reason=None)
-            if isinstance(part, ContentDelta) and part.logprobs:
-                choice.logprobs = _chat_logprobs(part.logprobs)
-            yield self._wrap([choice])
+            delta = self._delta(part)
+            if delta is None:
+                continue
+            choice = ChatChunkChoice(index=update.index, delta=delta, finish_reason=None)
+            if isinstance(part, ContentDelta) and part.logprobs and self._logprobs:
+                choice.logprobs = self._form.chat(part.logprobs)
+            yield self._wrap(choice, update.tokens)
         if update.finish_reason:
             choice = ChatChunkChoice(
-                index=update.index, delta=ChatDelta(), finish_reason=update.finish_reason
+                index=update.index,
+                delta=ChatDelta(),
+                finish_reason=self._finish_reason(update.finish_reason),
             )
             if update.stop_reason is not None:
                 choice.stop_reason = update.stop_reason
-            yield self._wrap([choice])
+            yield self._wrap(choice, update.tokens)
 
-    def usage_chunk(self, usage: Usage) -> BaseModel:
-        chunk = self._wrap([])
-        chunk.usage = usage
-        return chunk
+    def usage_chunk(self, usage: Usage) -> WireAnswer:
+        return self._chunk([], usage)
 
     def add(self, update: Update) -> None:
+        if update.prompt_logprobs is not None:
+            self._prompt_logprobs = self._form.prompt(update.prompt_logprobs)
         self._messages[update.index].add(update)
 
-    def whole(self, usage: Usage) -> BaseModel:
-        choices = [
-            message.choice(index, logprobs=self._logprobs)
-            for index, message in enumerate(self._messages)
-        ]
-        return ChatCompletion(
-            id=self.id,
+    def whole(self, usage: Usage) -> WireAnswer:
+        answer = ChatCompletion(
+            id=self.head.id,
             object="chat.completion",
-            created=self.created,
-            model=self.model,
-            choices=choices,
+            created=self.head.created,
+            model=self.head.model,
+            system_fingerprint=self.head.fingerprint,
+            choices=[self._choice(i, message) for i, message in enumerate(self._messages)],
             usage=usage,
         )
+        if self._prompt_logprobs is not None:
+            answer.prompt_logprobs = self._prompt_logprobs
+        return answer
 
-    def _chunk(self, index: int, delta: ChatDelta) -> ChatCompletionChunk:
-        return self._wrap([ChatChunkChoice(index=index, delta=delta, finish_reason=None)])
+    def _opening(self, update: Update) -> Iterable[WireAnswer]:
+        """The role of each choice, once the engine has answered, and what comes before its text."""
+        for index in range(self.choices):
+            delta = ChatDelta(role=self._role, content="")
+            chunk = self._wrap(ChatChunkChoice(index=index, delta=delta, finish_reason=None), 0)
+            if update.prompt_logprobs is not None and not index:
+                chunk.prompt_logprobs = self._form.prompt(update.prompt_logprobs)
+            yield chunk
+        if self._echoed:
+            for index in range(self.choices):
+                delta = ChatDelta(content=self._echoed)
+                yield self._wrap(ChatChunkChoice(index=index, delta=delta, finish_reason=None), 0)
 
-    def _wrap(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
-        return ChatCompletionChunk(
-            id=self.id,
+    def _wrap(self, choice: ChatChunkChoice, tokens: int) -> ChatCompletionChunk:
+        return self._chunk([choice], self.usage_so_far(choice.index, tokens))
+
+    def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None) -> ChatCompletionChunk:
+        chunk = ChatCompletionChunk(
+            id=self.head.id,
             object="chat.completion.chunk",
-            created=self.created,
-            model=self.model,
+            created=self.head.created,
+            model=self.head.model,
+            system_fingerprint=self.head.fingerprint,
             choices=choices,
+        )
+        if usage:
+            chunk.usage = usage
+        return chunk
+
+    def _delta(self, part: Part) -> ChatDelta | None:
+        match part:
+            case ContentDelta(text):
+                return ChatDelta(content=text)
+            case ReasoningDelta(text) if self._reasoning_fields:
+                return self._with_reasoning(ChatDelta(), text)
+            case ToolCallDelta() if not self._old_names:
+                return ChatDelta(tool_calls=[_call_delta(part)])
+            case ToolCallDelta(index=0):
+                return ChatDelta(function_call=_called_function(part))
+            case _:
+                return None
+
+    def _with_reasoning(self, message: Reasoned, text: str) -> Reasoned:
+        for name in self._reasoning_fields:
+            setattr(message, name, text)
+        return message
+
+    def _finish_reason(self, reason: FinishReason) -> FinishReason:
+        return "function_call" if self._old_names and reason == "tool_calls" else reason
+
+    def _choice(self, index: int, gained: "_Message") -> ChatChoice:
+        message = AssistantMessage(role=self._role, content=gained.content)
+        if gained.reasoning:
+            self._with_reasoning(message, gained.reasoning)
+        if gained.calls and self._old_names:
+            message.function_call = gained.calls[0].function
+        elif gained.calls:
+            message.tool_calls = gained.calls
+        show = self._logprobs and gained.content is not None
+        return ChatChoice(
+            index=index,
+            message=message,
+            logprobs=self._form.chat(gained.logprobs) if show else None,
+            finish_reason=self._finish_reason(gained.finish_reason),
+            stop_reason=gained.stop_reason,
         )
 
 
 class _Message:
     """What one choice has gained so far."""
 
-    def __init__(self) -> None:
-        self._content: list[str] = []
+    def __init__(self, echoed: str) -> None:
+        self._content = [echoed]
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}
-        self._logprobs: list[EngineLogprob] = []
-        self._finish_reason: FinishReason = "stop"
-        self._stop_reason: str | int | None = None
+        self.logprobs: list[TokenLogprob] = []
+        self.finish_reason: FinishReason = "stop"
+        self.stop_reason: str | int | None = None
 
     def add(self, update: Update) -> None:
         for part in update.parts:
             match part:
                 case ContentDelta(text, logprobs):
                     self._content.append(text)
-                    self._logprobs += logprobs
+                    self.logprobs += logprobs
                 case ReasoningDelta(text):
                     self._reasoning.append(text)
                 case ToolCallDelta():
                     self._calls.setdefault(part.index, _Call()).add(part)
         if update.finish_reason:
-            self._finish_reason = update.finish_reason
-            self._stop_reason = update.stop_reason
+            self.finish_reason = update.finish_reason
+            self.stop_reason = update.stop_reason
 
-    def choice(self, index: int, *, logprobs: bool) -> ChatChoice:
-        message = AssistantMessage(role="assistant", content="".join(self._content) or None)
-        if self._reasoning:
-            message.reasoning_content = "".join(self._reasoning)
-        if self._calls:
-            message.tool_calls = [call.whole() for call in self._calls.values()]
-        return ChatChoice(
-            index=index,
-            message=message,
-            logprobs=_chat_logprobs(self._logprobs) if logprobs else None,
-            finish_reason=self._finish_reason,
-            stop_reason=self._stop_reason,
-        )
+    @property
+    def content(self) -> str | None:
+        return "".join(self._content) or None
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
+    @property
+    def calls(self) -> list[ToolCallOut]:
+        return [call.whole() for call in self._calls.values()]
 
 
 class _Call:
@@ -180,45 +234,14 @@ class _Call:
         return ToolCallOut(id=self._id, type="function", function=function)
 
 
-def _delta(part: Part) -> ChatDelta:
-    match part:
-        case ContentDelta(text):
-            return ChatDelta(content=text)
-        case ReasoningDelta(text):
-            return ChatDelta(reasoning_content=text)
-        case ToolCallDelta():
-            return ChatDelta(tool_calls=[_call_delta(part)])
+def _called_function(part: ToolCallDelta) -> CalledFunction:
+    if part.name is None:
+        return CalledFunction(arguments=part.arguments)
+    return CalledFunction(name=part.name, arguments=part.arguments)
 
 
 def _call_delta(part: ToolCallDelta) -> ToolCallOut:
+    function = _called_function(part)
     if part.name is None:
-        return ToolCallOut(index=part.index, function=CalledFunction(arguments=part.arguments))
-    function = CalledFunction(name=part.name, arguments=part.arguments)
+        return ToolCallOut(index=part.index, function=function)
     return ToolCallOut(index=part.index, id=part.id, type="function", function=function)
-
-
-def _chat_logprobs(logprobs: Iterable[EngineLogprob]) -> ChatLogprobs:
-    return ChatLogprobs(
-        content=[
-            TokenLogprob(
-                **_candidate(entry.token, entry.logprob),
-                top_logprobs=[
-                    TopLogprob(**_candidate(top.token, top.logprob)) for top in entry.top
-                ],
-            )
-            for entry in logprobs
-        ]
-    )
-
-
-def finite(logprob: float) -> float:
-    """`logprob` with minus infinity replaced by a number that JSON can say."""
-    return max(logprob, LOWEST_LOGPROB)
-
-
-def _candidate(token: str, logprob: float) -> dict[str, str | float | list[int]]:
-    return {
-        "token": token,
-        "logprob": finite(logprob),
-        "bytes": list(token.encode(errors="replace")),
-    }

@@ -67,9 +67,26 @@ class ServerConfig(_Section):
         gt=0,
         description="Seconds without a token after which a stream gets a comment, to stay open.",
     )
+    request_id_from: Literal["header", "request_id", "user"] = Field(
+        "header",
+        description="Where a request's id comes from: header (X-Request-Id), or a body field first.",
+    )
+    usage_with_finish: bool = Field(
+        False,
+        description="End streams with usage and last finish in one event, as TabbyAPI does.",
+    )
+    tokens_as_ids: bool = Field(
+        False, description="Write tokens beside logprobs as token_id:N; requests can say otherwise."
+    )
+    log_prompts: bool = Field(
+        False, description="Log what is asked and answered, not only how long it is."
+    )
     strict_params: bool = Field(
         False,
         description="Answer 400 to parameters a backend cannot honour, else a header names them.",
+    )
+    allow_request_template: bool = Field(
+        False, description="Let requests bring chat templates: Jinja that this server then runs."
     )
 
 
@@ -192,11 +209,33 @@ class ModelConfig(_Section):
     )
     chat_template: Text | None = Field(
         None,
-        description="A .jinja file, or the name of one in templates/; not set, the model's own.",
+        description="A .jinja file, one of templates/ or of the model's by name; else its own.",
+    )
+    chat_template_content_format: Literal["auto", "string", "openai"] = Field(
+        "auto",
+        description="Content in templates: string, openai (a list of parts), auto (what it reads).",
     )
     reasoning: Text = Field(
         "auto",
         description="Format of its reasoning: auto (seen in the chat template), none or a name.",
+    )
+    reasoning_field: Literal["reasoning_content", "reasoning", "both", "content"] = Field(
+        "reasoning_content",
+        description="What reasoning is called in answers; content: between tags in the content.",
+    )
+    reasoning_budget: int | None = Field(
+        None,
+        ge=0,
+        description="Tokens an answer may think before it is made to end that; not set, any.",
+    )
+    reasoning_budget_message: str = Field(
+        "", description="What the model is made to say last when its reasoning is ended so."
+    )
+    template_vars: dict[str, Any] = Field(
+        default={}, description="Variables of the chat template, unless a request sets them."
+    )
+    force_template_vars: dict[str, Any] = Field(
+        default={}, description="Variables of the chat template, whatever requests say."
     )
     tools: Text = Field(
         "auto",

@@ -33,6 +33,7 @@ from core.errors import (
     BackendUnavailableError,
     EngineDeadError,
     InvalidRequestError,
+    ModelUnloadedError,
     ServingError,
 )
 from core.types import Delta, GenerationRequest, Isolation, ModelInfo
@@ -147,7 +148,7 @@ class EngineBackend(Backend):
         self._restarting = None
         if self._waiting:
             self._waiting.cancel()
-        self._fail("the model was unloaded", EngineDeadError("the model was unloaded"))
+        self._fail("the model was unloaded", ModelUnloadedError("the model was unloaded"))
         await self._home.end()
 
     def _require_engine(self) -> None:
@@ -202,10 +203,11 @@ class EngineBackend(Backend):
 
     def _fail(self, reason: str, unavailable: ServingError) -> None:
         self._unavailable = unavailable
+        dead = type(unavailable) if isinstance(unavailable, EngineDeadError) else EngineDeadError
         for stream in self._streams.values():
-            stream.put(EngineDeadError(reason))
+            stream.put(dead(reason))
         for answer in self._calls.values():
-            _resolve(answer, EngineDeadError(reason))
+            _resolve(answer, dead(reason))
 
     def _restart_later(self) -> None:
         if self._closed or not self._info:

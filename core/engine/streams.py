@@ -15,19 +15,21 @@ class DeltaStream:
 
     def __init__(self) -> None:
         self._items: list[Delta | ServingError] = []
-        self._available = asyncio.Event()
+        self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
 
     def put(self, item: Delta | ServingError) -> None:
         """Add what the engine gave."""
         self._items.append(item)
-        self._available.set()
+        if self._arrival and not self._arrival.done():
+            self._arrival.set_result(None)
 
     async def take(self) -> Iterable[Delta | ServingError]:
         """Wait until there is something; then all of it, as few deltas as possible."""
-        await self._available.wait()
-        self._available.clear()
+        if not self._items:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
         items, self._items = self._items, []
-        return _merge(items)
+        return items if len(items) == 1 else _merge(items)
 
 
 def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingError]:
@@ -57,4 +59,6 @@ def _joined(deltas: list[Delta]) -> Delta:
         token_ids=tuple(chain.from_iterable(delta.token_ids for delta in deltas)),
         prefill_tokens=sum(delta.prefill_tokens for delta in deltas),
         cached_tokens=sum(delta.cached_tokens for delta in deltas),
+        pieces=tuple((len(delta.text), len(delta.token_ids)) for delta in deltas),
+        prompt_logprobs=deltas[0].prompt_logprobs,
     )

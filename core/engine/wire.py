@@ -47,6 +47,7 @@ def _reduced(delta: Delta) -> tuple[Any, ...]:
         delta.stop_reason,
         delta.prefill_tokens,
         delta.cached_tokens,
+        delta.prompt_logprobs,
     )
 
 
@@ -59,6 +60,7 @@ def _delta(
     stop_reason: Any,
     prefill_tokens: int,
     cached_tokens: int,
+    prompt_logprobs: Any,
 ) -> Delta:
     return Delta(
         index=index,
@@ -69,6 +71,7 @@ def _delta(
         stop_reason=stop_reason,
         prefill_tokens=prefill_tokens,
         cached_tokens=cached_tokens,
+        prompt_logprobs=prompt_logprobs,
     )
 
 

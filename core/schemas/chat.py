@@ -1,10 +1,13 @@
-"""Bodies of `/v1/chat/completions`: https://platform.openai.com/docs/api-reference/chat."""
+"""Requests to `/v1/chat/completions`: https://platform.openai.com/docs/api-reference/chat."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.schemas.common import FinishReason, GenerationBody, Usage, aliased
+from core.errors import InvalidRequestError, UnsupportedParameterError
+from core.schemas.common import GenerationBody
+from core.schemas.fields import aliased
 
 
 class ContentPart(BaseModel):
@@ -41,6 +44,7 @@ class Message(BaseModel):
     name: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
+    function_call: FunctionCall | None = None
     reasoning_content: str | None = aliased("reasoning_content", "reasoning")
 
 
@@ -71,6 +75,12 @@ class NamedToolChoice(BaseModel):
     type: str
 
 
+class NamedFunction(BaseModel):
+    """`function_call` as an object."""
+
+    name: Annotated[str, Field(min_length=1)]
+
+
 class ResponseFormat(BaseModel):
     """`response_format` of OpenAI."""
 
@@ -79,115 +89,126 @@ class ResponseFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"]
 
 
+class Thinking(BaseModel):
+    """`thinking` as an object, as Anthropic, DeepSeek and Zhipu have it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["enabled", "disabled", "adaptive", "auto"]
+    budget_tokens: int | None = None
+
+
 class ChatCompletionRequest(GenerationBody):
-    """A chat completion request."""
+    """A chat completion request.
+
+    OpenAI's old `functions`, `function_call` and messages of the role `function` are read as what
+    replaced them; `functions` stays to tell that the answer has to use the old names, too.
+    `echo`: the answer begins with the last message, if that is of the answer's role (vLLM).
+    """
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    functions: Annotated[list[FunctionDefinition], Field(fail_fast=True)] | None = None
+    function_call: Literal["none", "auto"] | NamedFunction | None = None
     response_format: ResponseFormat | None = None
+    modalities: Annotated[list[str], Field(fail_fast=True)] | None = None
+    web_search_options: dict[str, Any] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    chat_template: Annotated[str, Field(min_length=1)] | None = None
     chat_template_kwargs: dict[str, Any] | None = aliased("chat_template_kwargs", "template_vars")
+    documents: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool | str = False
+    response_prefix: str | None = None
+    add_special_tokens: bool | None = aliased("add_special_tokens", "add_bos_token")
+    echo: bool = False
+    reasoning_effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    enable_thinking: bool | None = None
+    thinking: bool | Thinking | None = None
+    thinking_budget: int | None = aliased(
+        "reasoning_budget",
+        "reasoning_budget_tokens",
+        "thinking_budget",
+        "thinking_token_budget",
+        "thinking_budget_tokens",
+    )
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
+
+    @model_validator(mode="after")
+    def _refuse_what_is_not_text(self) -> Self:
+        if set(self.modalities or ()) - {"text"}:
+            raise UnsupportedParameterError("this server answers with text", param="modalities")
+        if self.web_search_options is not None:
+            raise UnsupportedParameterError(
+                "this server searches no web; offer a search as one of the tools",
+                param="web_search_options",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _functions_are_tools(self) -> Self:
+        if self.functions is not None:
+            if self.tools is not None:
+                raise InvalidRequestError(
+                    "send tools or functions (their old name), not both", param="functions"
+                )
+            self.tools = [Tool(type="function", function=each) for each in self.functions]
+        if self.function_call is not None:
+            if not self.functions:
+                raise InvalidRequestError(
+                    "function_call needs functions to choose from", param="function_call"
+                )
+            self.tool_choice = _tool_choice(self.function_call)
+        _read_old_calls(self.messages)
+        return self
 
     @property
     def offered_tools(self) -> list[Tool]:
         """The tools the model may call: none with `tool_choice: none`."""
         return [] if self.tool_choice == "none" else self.tools or []
 
+    @property
+    def thinks(self) -> bool | None:
+        """Whether the model is to think; None if the request does not say."""
+        if self.enable_thinking is not None:
+            return self.enable_thinking
+        if isinstance(self.thinking, Thinking):
+            return {"enabled": True, "disabled": False}.get(self.thinking.type)
+        return self.thinking
 
-class TopLogprob(BaseModel):
-    """A candidate token."""
-
-    token: str
-    logprob: float
-    bytes: list[int]
-
-
-class TokenLogprob(TopLogprob):
-    """A token of the answer with its candidates."""
-
-    top_logprobs: list[TopLogprob]
-
-
-class ChatLogprobs(BaseModel):
-    """Logprobs of a message's content."""
-
-    content: list[TokenLogprob]
+    @property
+    def budget_tokens(self) -> int | None:
+        """How many tokens the answer may think, any number if negative; None: not said."""
+        if self.thinking_budget is None and isinstance(self.thinking, Thinking):
+            return self.thinking.budget_tokens
+        return self.thinking_budget
 
 
-class CalledFunction(BaseModel):
-    """Name and arguments (JSON text); in a delta only what is new."""
-
-    name: str | None = None
-    arguments: str
-
-
-class ToolCallOut(BaseModel):
-    """A tool call of the answer; `index`, in deltas only, says which call a piece belongs to."""
-
-    index: int | None = None
-    id: str | None = None
-    type: Literal["function"] | None = None
-    function: CalledFunction
+def _tool_choice(
+    function_call: Literal["none", "auto"] | NamedFunction,
+) -> Literal["none", "auto"] | NamedToolChoice:
+    if isinstance(function_call, str):
+        return function_call
+    named = {"type": "function", "function": {"name": function_call.name}}
+    return NamedToolChoice.model_validate(named)
 
 
-class AssistantMessage(BaseModel):
-    """The answer of one choice."""
+def _read_old_calls(messages: Sequence[Message]) -> None:
+    """Calls by the old names, which had no ids, get some; answers to them are of the role `tool`.
 
-    role: Literal["assistant"]
-    content: str | None
-    reasoning_content: str | None = None
-    tool_calls: list[ToolCallOut] | None = None
-
-
-class ChatChoice(BaseModel):
-    """One choice of a whole answer."""
-
-    index: int
-    message: AssistantMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: FinishReason
-    stop_reason: str | int | None
-
-
-class ChatCompletion(BaseModel):
-    """The whole answer."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[ChatChoice]
-    usage: Usage
-
-
-class ChatDelta(BaseModel):
-    """What a choice's message gained."""
-
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[ToolCallOut] | None = None
-
-
-class ChatChunkChoice(BaseModel):
-    """The one choice of a chunk."""
-
-    index: int
-    delta: ChatDelta
-    logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason | None
-    stop_reason: str | int | None = None
-
-
-class ChatCompletionChunk(BaseModel):
-    """One event of a streamed answer."""
-
-    id: str
-    object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    choices: list[ChatChunkChoice]
-    usage: Usage | None = None
+    Nine digits, since the templates of Mistral's models take no other ids.
+    """
+    ids: dict[str, str] = {}
+    for position, message in enumerate(messages):
+        if message.function_call and not message.tool_calls:
+            name = message.function_call.name
+            ids[name] = f"{position:09d}"
+            message.tool_calls = [ToolCall(id=ids[name], function=message.function_call)]
+        elif message.role == "function":
+            message.role = "tool"
+            message.tool_call_id = message.tool_call_id or ids.get(message.name or "")
+        message.function_call = None

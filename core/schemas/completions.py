@@ -2,28 +2,47 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from core.schemas.common import FinishReason, GenerationBody, Usage
+from core.schemas.common import GenerationBody
+from core.schemas.fields import aliased, none_if_minus_one
 from core.schemas.prompts import Prompts, prompts_shape
+from core.schemas.sampling import MAX_TOKENS
+from core.schemas.usage import PromptLogprobs, WireAnswer
+from core.types import FinishReason
 
 MAX_PROMPTS = 256
 
 
 class CompletionRequest(GenerationBody):
-    """A text completion request; several prompts make `n` choices each."""
+    """A text completion request; several prompts make `n` choices each.
+
+    `best_of`: so many are made for each, and the `n` with the highest mean logprob are the answer.
+    `suffix`: what follows the completion, for models that fill in the middle.
+    """
 
     prompt: Annotated[Prompts, BeforeValidator(prompts_shape(MAX_PROMPTS))]
+    suffix: str | None = None
+    max_tokens: Annotated[
+        Annotated[int, Field(ge=0)] | None, BeforeValidator(none_if_minus_one)
+    ] = aliased(*MAX_TOKENS)
+    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    echo: bool = False
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    add_bos_token: bool = True
+    add_bos_token: bool = Field(
+        default=True, validation_alias=AliasChoices("add_bos_token", "add_special_tokens")
+    )
 
 
 class CompletionLogprobs(BaseModel):
-    """Logprobs of a choice's text; `text_offset` counts characters of the completion."""
+    """Logprobs of a choice's text; `text_offset` counts its characters.
+
+    The first token of an echoed prompt has none.
+    """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 
@@ -35,14 +54,11 @@ class CompletionChoice(BaseModel):
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: str | int | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
-class Completion(BaseModel):
+class Completion(WireAnswer):
     """The answer, whole or one event of it: OpenAI gives both the same shape."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
     choices: list[CompletionChoice]
-    usage: Usage | None = None

@@ -1,10 +1,11 @@
 """Promise 7: every sampling param a backend does not disown has an effect."""
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from core.testing.probe import GREEDY, Probe, expect
-from core.types import SamplingParams
+from core.types import ReasoningBudget, SamplingParams
 
 SAMPLED = SamplingParams(temperature=1.0, seed=7)
 _DRY_LIMITS = ("dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers")
@@ -113,6 +114,53 @@ async def _logprobs(probe: Probe) -> None:
         expect(entry.logprob <= 0, 7, "a log probability is positive")
 
 
+async def _allowed_token_ids(probe: Probe) -> None:
+    allowed = (await probe.generate()).token_ids[1:3]
+    for params in (GREEDY, SAMPLED):
+        choice = await probe.generate(replace(params, allowed_token_ids=allowed))
+        others = set(choice.token_ids) - set(allowed)
+        expect(not others, 7, f"allowed_token_ids={allowed} let {others} through")
+
+
+async def _banned_tokens(probe: Probe) -> None:
+    banned = set((await probe.generate()).token_ids)
+    bias = dict.fromkeys(banned, -math.inf)
+    for params in (GREEDY, SAMPLED):
+        choice = await probe.generate(replace(params, logit_bias=bias))
+        through = banned.intersection(choice.token_ids)
+        expect(not through, 7, f"a logit_bias of minus infinity let {through} through")
+
+
+async def _prompt_logprobs(probe: Probe) -> None:
+    """What the model said, given back to it as a prompt, is as likely as it was."""
+    request = await probe.request(replace(GREEDY, logprobs=2))
+    [said] = await probe.run(request)
+    entries = [entry for delta in said.deltas for entry in delta.logprobs or ()]
+    prompt = (*request.prompt_token_ids, *(entry.token_id for entry in entries))
+    again = await probe.request(replace(GREEDY, prompt_logprobs=2, max_tokens=1))
+    for _ in range(2):  # also when all of it is in a prefix cache
+        [choice] = await probe.run(replace(again, prompt_token_ids=prompt))
+        found = choice.deltas[0].prompt_logprobs or ()
+        again = replace(again, request_id=f"{again.request_id}-again")
+        expect(len(found) == len(prompt), 7, f"{len(found)} entries of {len(prompt)} tokens")
+        expect(found[0] is None, 7, "the first token of a prompt has a logprob")
+        known = found[len(request.prompt_token_ids) :]
+        for entry, expected in zip(known, entries, strict=True):
+            same = entry and entry.token_id == expected.token_id and len(entry.top) <= 2
+            expect(bool(same), 7, f"{entry} is not the entry of {expected.token}")
+            off = abs(entry.logprob - expected.logprob) if entry else 0
+            expect(off < 0.1, 7, f"the logprob of {expected.token!r} in the prompt is {off} off")
+
+
+async def _include_stop(probe: Probe) -> None:
+    whole = (await probe.generate()).text
+    stop = whole[1:3]
+    params = replace(GREEDY, stop=(stop,), include_stop_str_in_output=True)
+    choice = await probe.generate(params)
+    expected = whole[: whole.index(stop) + len(stop)]
+    expect(choice.text == expected, 7, f"a stop string to keep gave {choice.text!r}")
+
+
 async def _temperature_last(probe: Probe) -> None:
     # Before such a temperature min_p keeps the likeliest token only, behind it nearly all.
     params = SamplingParams(temperature=1e4, min_p=0.99, temperature_last=True)
@@ -164,6 +212,20 @@ async def _grammar(probe: Probe) -> None:
     expect(choice.last.finish_reason == "stop", 7, "the end of the grammar did not stop")
 
 
+async def _reasoning_budget(probe: Probe) -> None:
+    closing = (await probe.generate()).token_ids[1:3]
+    budget = ReasoningBudget(
+        tokens=2,
+        start="never\0said",
+        end="never\0said",
+        close_token_ids=closing,
+        starts_inside=True,
+    )
+    choice = await probe.generate(replace(GREEDY, reasoning_budget=budget))
+    forced = [choice.token_ids[at : at + len(closing)] for at in range(2, 12)]
+    expect(closing in forced, 7, f"a budget of 2 did not force {closing}: {choice.token_ids}")
+
+
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] = (
     (("max_tokens",), _max_tokens),
     (("stop_token_ids",), _stop_token_ids),
@@ -194,4 +256,9 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] 
     (("adaptive_target", "temperature"), _adaptive_target),
     (("penalty_last_n", "repetition_penalty"), _penalty_last_n),
     (("grammar",), _grammar),
+    (("reasoning_budget",), _reasoning_budget),
+    (("allowed_token_ids",), _allowed_token_ids),
+    (("logit_bias",), _banned_tokens),
+    (("prompt_logprobs", "logprobs"), _prompt_logprobs),
+    (("include_stop_str_in_output", "stop"), _include_stop),
 )

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from core.engine import Engine
 from core.errors import ContextLengthExceededError, ServingError
+from core.text.budget import BudgetWatch
 from core.text.stop import StopStrings
 from core.types import (
     Delta,
     EngineFinishReason,
     GenerationRequest,
     ModelInfo,
+    ReasoningBudget,
     SamplingParams,
     TokenLogprob,
     TopLogprob,
@@ -20,7 +23,16 @@ Script = Callable[[str, int], Iterable[str]]
 """`script(prompt, index)`: what choice `index` says, cut into one piece a step."""
 
 END_OF_SEQUENCE = 0
-_HONOURED = {"max_tokens", "stop", "stop_token_ids", "logprobs"}
+_HONOURED = {
+    "max_tokens",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "skip_special_tokens",
+    "logprobs",
+    "prompt_logprobs",
+    "reasoning_budget",
+}
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
     "{% if tools %}<tools>{{ tools | tojson }}\n{% endif %}"
@@ -37,11 +49,36 @@ class _Choice:
     token_ids: list[int] = field(default_factory=list)
 
 
+def _within(budget: ReasoningBudget, pieces: Iterable[str]) -> Iterator[str]:
+    """What the script says, until the budget closes its thought, of which it then skips the rest.
+
+    A character a piece, as each counts.
+    """
+    watch = BudgetWatch(budget)
+    script = chain.from_iterable(pieces)
+    while True:
+        if watch.forced is not None:
+            skipped = ""
+            for character in script:
+                skipped += character
+                if skipped.endswith(budget.end):
+                    break
+        while (token_id := watch.forced) is not None:
+            watch.add(chr(token_id))
+            yield chr(token_id)
+        said = next(script, None)
+        if said is None:
+            return
+        watch.add(said)
+        yield said
+
+
 class ScriptedEngine(Engine):
     """One token is one character, its id the code point; id 0 ends the sequence.
 
-    Honours what it can without a model: `max_tokens`, `stop`, `stop_token_ids`, `logprobs` (every
-    character is certain). The other sampling params it declares as unsupported.
+    Honours what it can without a model: `max_tokens`, the stops, `logprobs` and `prompt_logprobs`
+    (every character is certain), `reasoning_budget`. The other sampling params it declares as
+    unsupported. There are no special tokens to skip.
     """
 
     def __init__(
@@ -71,7 +108,10 @@ class ScriptedEngine(Engine):
         prompt = self.detokenize(request.prompt_token_ids)
         for index in range(request.n):
             pieces = iter(self._script(prompt, index))
-            stop = StopStrings(request.sampling.stop)
+            if budget := request.sampling.reasoning_budget:
+                pieces = _within(budget, pieces)
+            keep = request.sampling.include_stop_str_in_output
+            stop = StopStrings(request.sampling.stop, keep=keep)
             self._choices.append(_Choice(request, index, pieces, stop))
 
     def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
@@ -109,20 +149,23 @@ class ScriptedEngine(Engine):
         if len(new) > room or (len(new) == room and finish_reason is None):
             new, finish_reason, stop_reason = new[:room], "length", None
         choice.token_ids += new
-        visible = new[:-1] if finish_reason == "stop" else new
+        keeps_stop = sampling.include_stop_str_in_output and stop_reason is not None
+        visible = new[:-1] if finish_reason == "stop" and not keeps_stop else new
         text = choice.stop.feed(self.detokenize(visible))
         if choice.stop.found is not None:
             finish_reason, stop_reason = "stop", choice.stop.found
         elif finish_reason:
             text += choice.stop.finish()
+        prefilled = self._prefill(choice.request)
         return Delta(
             index=choice.index,
             text=text,
             token_ids=tuple(new),
-            logprobs=self._logprobs(choice, visible),
+            logprobs=_logprobs(visible, sampling.logprobs),
             finish_reason=finish_reason,
             stop_reason=stop_reason,
-            prefill_tokens=self._prefill(choice.request),
+            prefill_tokens=prefilled,
+            prompt_logprobs=_prompt_logprobs(choice.request) if prefilled else None,
         )
 
     def _limit(self, request: GenerationRequest) -> int:
@@ -135,11 +178,16 @@ class ScriptedEngine(Engine):
         self._prefilled.add(request.request_id)
         return len(request.prompt_token_ids)
 
-    @staticmethod
-    def _logprobs(choice: _Choice, token_ids: Sequence[int]) -> tuple[TokenLogprob, ...] | None:
-        if choice.request.sampling.logprobs is None:
-            return None
-        top = 1 if choice.request.sampling.logprobs else 0
-        return tuple(
-            TokenLogprob(i, chr(i), 0.0, (TopLogprob(i, chr(i), 0.0),) * top) for i in token_ids
-        )
+
+def _logprobs(token_ids: Sequence[int], asked: int | None) -> tuple[TokenLogprob, ...] | None:
+    if asked is None:
+        return None
+    top = 1 if asked else 0
+    return tuple(
+        TokenLogprob(i, chr(i), 0.0, (TopLogprob(i, chr(i), 0.0),) * top) for i in token_ids
+    )
+
+
+def _prompt_logprobs(request: GenerationRequest) -> tuple[TokenLogprob | None, ...] | None:
+    entries = _logprobs(request.prompt_token_ids[1:], request.sampling.prompt_logprobs)
+    return None if entries is None else (None, *entries)

@@ -17,10 +17,11 @@ class StopStrings:
     """Finds the earliest stop string in the text of one completion.
 
     Text that could be the beginning of a stop string is held back. `found` is the stop string that
-    was met, after which nothing more comes out.
+    was met, after which nothing more comes out. `keep` lets it come out, too.
     """
 
     strings: Sequence[str]
+    keep: bool = False
     found: str | None = None
     _held: str = field(default="", init=False)
 
@@ -32,9 +33,9 @@ class StopStrings:
         matches = [(at + len(s), at, s) for s in self.strings if (at := text.find(s)) >= 0]
         if matches:
             # The one that ends first, as if the text had come character by character.
-            _, at, self.found = min(matches)
+            end, at, self.found = min(matches)
             self._held = ""
-            return text[:at]
+            return text[: end if self.keep else at]
         hold = max((longest_overlap(text, s) for s in self.strings), default=0)
         self._held = text[len(text) - hold :]
         return text[: len(text) - hold]

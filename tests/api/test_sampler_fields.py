@@ -1,5 +1,6 @@
 """Names and values of sampling fields that clients of other servers send."""
 
+import math
 from typing import Any
 
 import pytest
@@ -19,7 +20,11 @@ def params(**body: Any) -> SamplingParams:
     [
         ("max_length", 5, "max_tokens"),
         ("min_length", 5, "min_tokens"),
+        ("num_predict", 5, "max_tokens"),
         ("stop_sequence", ["x"], "stop"),
+        ("ban_eos_token", True, "ignore_eos"),
+        ("allowed_tokens", [5, 6], "allowed_token_ids"),
+        ("allowed_token_ids", "5, 6", "allowed_token_ids"),
         ("rep_pen", 1.5, "repetition_penalty"),
         ("typical", 0.5, "typical_p"),
         ("nsigma", 1.5, "top_n_sigma"),
@@ -37,12 +42,17 @@ def params(**body: Any) -> SamplingParams:
 )
 def test_other_names(name: str, value: Any, field: str) -> None:
     expected = tuple(value) if isinstance(value, list) else value
+    expected = (5, 6) if value == "5, 6" else expected
     assert getattr(params(**{name: value}), field) == expected
     body = GenerationBody.model_validate({name: value})
     assert body.unknown_fields() == []
 
 
-@pytest.mark.parametrize("field", SamplingParams.__dataclass_fields__.keys() - {"logprobs"})
+# `logprobs` is a number in one API and a switch in the other, a budget of thought the chat's alone.
+OF_ONE_API = {"logprobs", "reasoning_budget"}
+
+
+@pytest.mark.parametrize("field", SamplingParams.__dataclass_fields__.keys() - OF_ONE_API)
 def test_every_param_has_its_own_name_on_the_wire(field: str) -> None:
     assert GenerationBody.model_validate({field: None}).model_extra == {}
     assert field in GenerationBody.model_fields
@@ -118,3 +128,11 @@ def test_temperatures_the_wrong_way_round() -> None:
 def test_mirostat_as_tabbyapi_has_it() -> None:
     assert params(mirostat=True).mirostat == 2
     assert params(mirostat=False).mirostat == 0
+
+
+@pytest.mark.parametrize("sent", [[5, 6], "5,6", " [5, 6] ", "5, 6,"])
+@pytest.mark.parametrize("name", ["banned_tokens", "custom_token_bans"])
+def test_token_bans(name: str, sent: Any) -> None:
+    chosen = params(**{name: sent, "logit_bias": {"5": 3, "7": 1}})
+    assert chosen.logit_bias == {5: -math.inf, 6: -math.inf, 7: 1}
+    assert params(**{name: type(sent)()}) == SamplingParams()

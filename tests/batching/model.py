@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from backends.batching.engine import BatchingEngine
 from backends.batching.runner import Chunk, Memory, Runner, Sampled
 from backends.batching.scheduler import BatchLimits
-from enginebay import Detokenizer, GenerationRequest, ModelInfo, SamplingParams
+from enginebay import Detokenizer, GenerationRequest, ModelInfo, SamplingParams, TokenLogprob
 
 VOCAB_SIZE = 50
 EOS = 1
@@ -20,6 +20,11 @@ EOS = 1
 def next_token(token_ids: Sequence[int], index: int = 0) -> int:
     """What the model says after these tokens; `index` stands for chance."""
     return 2 + zlib.crc32(repr((list(token_ids), index)).encode()) % (VOCAB_SIZE - 2)
+
+
+def surprise(token_ids: Sequence[int], token_id: int) -> float:
+    """What stands for a token's logprob behind these tokens."""
+    return -1.0 - zlib.crc32(repr((list(token_ids), token_id)).encode()) / 2**32
 
 
 def expected(request: GenerationRequest, index: int = 0) -> list[int]:
@@ -109,6 +114,19 @@ class HashRunner(Runner[list[list[int]], Dice]):
             for row, dice in zip(rows, samplers, strict=True)
         ]
 
+    def logprobs(
+        self, logits: list[list[int]], rows: Sequence[int], token_ids: Sequence[int], top: int
+    ) -> list[TokenLogprob]:
+        return [
+            TokenLogprob(token_id, str(token_id), surprise(logits[row], token_id))
+            for row, token_id in zip(rows, token_ids, strict=True)
+        ]
+
+    def force(self, logits: list[list[int]], row: int, sampler: Dice, token_id: int) -> Sampled:
+        assert not sampler.released
+        assert logits[row]
+        return Sampled(token_id)
+
     def copy(self, source: int, target: int, tokens: int) -> None:
         assert not self.slots[target], "the target is not empty"
         assert self.memory.cuts or tokens == len(self.slots[source]), "a part is copied"
@@ -137,6 +155,8 @@ class _Cell:
 
 class Numbers:
     """Tokens are written as their numbers."""
+
+    special_token_ids = frozenset({EOS})
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [int(word) for word in text.split()]

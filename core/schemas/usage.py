@@ -1,0 +1,65 @@
+"""What whole and streamed answers of both APIs have in common."""
+
+from pydantic import BaseModel
+
+
+class PromptTokensDetails(BaseModel):
+    """Where prompt tokens came from."""
+
+    cached_tokens: int
+
+
+class CompletionTokensDetails(BaseModel):
+    """What completion tokens were used for; `reasoning_tokens` count the tags of reasoning, too."""
+
+    reasoning_tokens: int
+
+
+class Timings(BaseModel):
+    """`usage.extra` of WebLLM (https://github.com/mlc-ai/web-llm): how long what took.
+
+    All five are numbers, whatever happened: 0 where there is nothing to divide by.
+    """
+
+    e2e_latency_s: float
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+    time_to_first_token_s: float
+    time_per_output_token_s: float
+
+
+class Usage(BaseModel):
+    """Token counts of one request: the prompt once, the completions of all choices summed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+    extra: Timings | None = None
+
+
+class WireAnswer(BaseModel):
+    """What every answer, whole or one event of it, has beside its choices."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    system_fingerprint: str
+    usage: Usage | None = None
+
+
+class PromptLogprob(BaseModel):
+    """A candidate for one place of the prompt, as vLLM writes it; rank 1 is the likeliest."""
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+"""For each token of the prompt its own entry and the likeliest ones, by token id.
+
+The first token has none, since nothing comes before it.
+"""
