@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,10 +57,11 @@ def conformance(
 def _print(results: Sequence[Result], rows: dict[str, Row]) -> None:
     lines = table("row", "what", "result", "seen")
     for id, outcome, seen in _by_row(results, rows):
-        lines.add_row(id, rows[id].what, outcome, seen)
+        lines.add_row(id, rows[id].what, outcome, shorten(seen, 200, placeholder=" ..."))
     for result in results:
         if not result.check.rows:
-            lines.add_row("-", result.check.what, result.outcome, result.seen)
+            seen = shorten(result.seen, 200, placeholder=" ...")
+            lines.add_row("-", result.check.what, result.outcome, seen)
     stdout().print(lines)
     counts = [(o, sum(r.outcome == o for r in results)) for o in ("pass", "fail", "skip")]
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts)

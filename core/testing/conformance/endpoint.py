@@ -158,9 +158,12 @@ def connect(
     key = api_key or "none"
     with (
         httpx2.Client(
-            base_url=base, timeout=timeout, headers={"Authorization": f"Bearer {key}"}
+            base_url=base,
+            timeout=timeout,
+            headers={"Authorization": f"Bearer {key}"},
+            limits=httpx2.Limits(max_keepalive_connections=0),  # that servers close when they like
         ) as http,
-        OpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0, timeout=timeout) as openai,
+        OpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0, http_client=http) as openai,
     ):
         cards: list[Json] = _object(http.get("/v1/models"))["data"]
         card = next((card for card in cards if model in (None, card["id"])), None)

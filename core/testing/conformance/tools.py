@@ -84,6 +84,8 @@ def _calls(choice: Json) -> list[Json]:
     calls: list[Json] | None = choice["message"].get("tool_calls")
     if not calls:
         raise NotShown("the model called nothing")
+    if choice["finish_reason"] == "length":
+        raise NotShown("the model's call has no end")
     return calls
 
 
