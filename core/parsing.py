@@ -47,6 +47,30 @@ class Span:
     opens_with: str = ""
 
 
+class ReasoningParser(Parser):
+    """Turns the text of one choice into `ReasoningDelta` and `ContentDelta`."""
+
+    @abstractmethod
+    def settled(self) -> list[tuple[int, bool]]:
+        """How many characters turned out to be thought (True) or not since the last call, in order.
+
+        The tags of thought count as thought. Together these are the characters fed so far, less
+        those that are still held back.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtMarks:
+    """The texts that begin and end thought.
+
+    `close` ends it from outside, when a budget is used up, and leads on to the answer.
+    """
+
+    start: str
+    end: str
+    close: str
+
+
 class ReasoningFormat(ABC):
     """A syntax for thinking aloud, registered by name."""
 
@@ -59,12 +83,21 @@ class ReasoningFormat(ABC):
         """Whether generation after this rendered prompt begins inside reasoning."""
 
     @abstractmethod
-    def parser(self, *, inside: bool, spans: Sequence[Span] = ()) -> Parser:
-        """A parser for one choice: text to `ReasoningDelta` and `ContentDelta`.
+    def parser(
+        self, *, inside: bool, spans: Sequence[Span] = (), spans_in_thought: bool = True
+    ) -> ReasoningParser:
+        """A parser for one choice.
 
         `inside`: generation starts in reasoning. `spans`: stretches to pass on as content
-        untouched, wherever they stand.
+        untouched, wherever they stand; without `spans_in_thought`, only outside of thought.
         """
+
+    def marks(self, *, tools: bool) -> ThoughtMarks | None:
+        """What a reasoning budget needs to know; None for a format that cannot be cut short.
+
+        `tools`: whether tools are offered, so that what follows thought may be a call.
+        """
+        return None
 
 
 class ToolFormat(ABC):

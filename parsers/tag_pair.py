@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from enginebay import Parser, Part, ReasoningFormat, Span
+from enginebay import Part, ReasoningFormat, ReasoningParser, Span, ThoughtMarks
 from parsers.open_span import OpenSpan
 from parsers.parts import Parts
 from parsers.splitter import Piece, TagSplitter
+from parsers.stretches import Stretches
 
 # Further from the end of the prompt than this, a start tag is something the prompt speaks about.
 _REACH = 256
@@ -18,18 +19,22 @@ class TagPair(ReasoningFormat):
     """`start`, thought, `end`, any number of times.
 
     `header`: a line that may stand right behind `start` and is no part of the thought.
+    `answer`: tags that open and close the answer, and are no part of it.
+    `evidence`: what tells in a chat template that its model writes this, if not the tags.
     """
 
     start: str
     end: str
     header: str = ""
+    answer: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
 
     def matches(self, template: str) -> bool:
-        """Whether one of the tags occurs in the chat template.
+        """Whether one of the tags, or the evidence, occurs in the chat template.
 
         Some templates have only the end tag, where they cut reasoning out of the history.
         """
-        return self.start in template or self.end in template
+        return any(text in template for text in self.evidence or (self.start, self.end))
 
     def starts_inside(self, prompt: str) -> bool:
         """Whether the prompt ends in thought that it has opened itself.
@@ -43,27 +48,38 @@ class TagPair(ReasoningFormat):
         opening, closing = re.escape(self.start[0]), re.escape(self.start[-1])
         return len(behind) <= _REACH and not re.search(rf"{opening}\S{{0,30}}{closing}", behind)
 
-    def parser(self, *, inside: bool, spans: Sequence[Span] = ()) -> Parser:
+    def parser(
+        self, *, inside: bool, spans: Sequence[Span] = (), spans_in_thought: bool = True
+    ) -> ReasoningParser:
         """A parser for one choice.
 
         A start tag opens thought or is repeated in it; both are dropped. An end tag closes it; one
         that closes nothing is dropped too: models asked not to think write it, and so do those
-        whose start tag stood in a prompt that did not look like it. Where text speaks about a tag,
-        it has it between backticks, and there it is text.
+        whose start tag stood in a prompt that did not look like it. A tag of the answer is dropped
+        and closes thought, too. Where text speaks about a tag, it has it between backticks, and
+        there it is text.
 
         Spans that open with a bracket hold JSON: their end tag in a JSON string does not end them.
         """
-        return _TagPairParser(self, inside=inside, spans=spans)
+        return _TagPairParser(self, inside, spans, spans_in_thought)
+
+    def marks(self, *, tools: bool) -> ThoughtMarks:
+        """The tags; the end tag is enough to close thought."""
+        return ThoughtMarks(self.start, self.end, self.end)
 
 
-class _TagPairParser(Parser):
-    def __init__(self, tags: TagPair, *, inside: bool, spans: Sequence[Span]) -> None:
+class _TagPairParser(ReasoningParser):
+    def __init__(
+        self, tags: TagPair, inside: bool, spans: Sequence[Span], spans_in_thought: bool
+    ) -> None:
         self._tags = tags
         self._spans = {span.start: span for span in spans}
+        self._spans_in_thought = spans_in_thought
         self._splitter = TagSplitter(
-            [tags.start, tags.end, *self._spans, *(span.end for span in spans)]
+            [tags.start, tags.end, *tags.answer, *self._spans, *(span.end for span in spans)]
         )
         self._parts = Parts()
+        self._stretches = Stretches()
         self._inside = inside
         self._header: str | None = "" if inside and tags.header else None
         self._span: OpenSpan | None = None
@@ -82,11 +98,14 @@ class _TagPairParser(Parser):
         self._end_header()
         return self._parts.take()
 
+    def settled(self) -> list[tuple[int, bool]]:
+        return self._stretches.take()
+
     def _read(self, piece: Piece) -> None:
         if self._opening is not None:
             self._read_behind_start_of_span(self._opening, piece)
         elif self._span is not None:
-            self._parts.content(piece.text)
+            self._pass_on(piece.text)
             if self._span.ends_with(piece):
                 self._span = None
         elif piece.is_tag:
@@ -97,9 +116,14 @@ class _TagPairParser(Parser):
     def _read_tag(self, piece: Piece) -> None:
         if piece.text in (self._tags.start, self._tags.end):
             self._end_header()
+            self._stretches.add(len(piece.text), thought=True)
             self._inside = piece.text == self._tags.start
             self._header = "" if self._inside and self._tags.header else None
-        elif piece.text in self._spans:
+        elif piece.text in self._tags.answer:
+            self._end_header()
+            self._stretches.add(len(piece.text), thought=False)
+            self._inside = False
+        elif piece.text in self._spans and (self._spans_in_thought or not self._inside):
             self._end_header()
             self._held.append(piece.text)
             self._opening = self._spans[piece.text]
@@ -120,9 +144,13 @@ class _TagPairParser(Parser):
         self._read(piece)
 
     def _open_span(self, span: Span) -> None:
-        self._parts.content("".join(self._held))
+        self._pass_on("".join(self._held))
         self._held.clear()
         self._span, self._opening = OpenSpan(span), None
+
+    def _pass_on(self, text: str) -> None:
+        self._parts.content(text)
+        self._stretches.add(len(text), thought=False)
 
     def _end_opening(self) -> None:
         text = "".join(self._held)
@@ -132,6 +160,7 @@ class _TagPairParser(Parser):
             self._read_text(text)
 
     def _read_text(self, text: str) -> None:
+        self._stretches.add(len(text), thought=self._inside)
         if self._header is not None:
             text = self._read_header(text)
         (self._parts.reasoning if self._inside else self._parts.content)(text)

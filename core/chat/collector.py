@@ -6,7 +6,8 @@ The streamed answer sends each part as it falls out, the whole answer joins the 
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from core.parsing import Parser, new_call_id
+from core.chat.thought_tokens import ThoughtTokens
+from core.parsing import Parser, ReasoningParser, new_call_id
 from core.types import (
     ContentDelta,
     Delta,
@@ -18,36 +19,62 @@ from core.types import (
 
 Phase = Literal["reasoning", "content", "tool"]
 
+OPENING_TAG, CLOSING_TAG = "<think>", "</think>"
+"""Around reasoning that stands in the content, whatever the model writes: clients know these."""
+
 
 class Collector:
     """Splits one choice into reasoning, content and tool calls.
 
     `trim`: white space in front of content is held until there is real text, and dropped if none
     comes, so that a blank line after `</think>` does not make an empty answer look like one.
+    `merge`: reasoning stays part of the content, between tags. `one_call`: all calls but the first
+    are left out.
     """
 
     def __init__(
         self,
-        reasoning: Parser | None = None,
+        reasoning: ReasoningParser | None = None,
         tools: Parser | None = None,
         *,
         starts_in_reasoning: bool = False,
         trim: bool = False,
+        merge: bool = False,
+        one_call: bool = False,
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         self._reasoning = reasoning
         self._tools = tools
         self._trim = trim
+        self._merge = merge
+        self._one_call = one_call
+        self._tag_is_open = False  # in merged content
+        self._thought_tokens = ThoughtTokens()
         self._new_call_id = new_call_id
         self._phase: Phase = "reasoning" if starts_in_reasoning else "content"
         self._space: str | None = "" if trim else None  # held white space; None: not holding
         self._logprobs: list[TokenLogprob] = []  # of content that has not been sent yet
         self._held_logprobs: list[TokenLogprob] = []  # of text a parser holds: a tag, or content
-        self.has_tool_calls = False
+        self.tool_calls = 0
         self.finished = False
+
+    @property
+    def reasons(self) -> bool:
+        """Whether reasoning is told from content here."""
+        return self._reasoning is not None
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many tokens so far are reasoning, see `ThoughtTokens`."""
+        return self._thought_tokens.count
 
     def feed(self, delta: Delta) -> list[Part]:
         """The parts this delta completes; all that is left once it has a `finish_reason`."""
+        if self._passes_on(delta):
+            return [ContentDelta(delta.text)]
+        if self._reasoning:
+            for piece in delta.pieces or ((len(delta.text), len(delta.token_ids)),):
+                self._thought_tokens.add(*piece)
         parts = self._parse(delta.text) if delta.text else []
         phase = self._phase
         result = self._track(parts)
@@ -55,15 +82,29 @@ class Collector:
         if delta.finish_reason:
             self.finished = True
             result += self._track(self._flush())
+            if self._phase != "reasoning":
+                result += self._close_tag()
             logprobs += (*self._logprobs, *self._held_logprobs)
         return _attach(_join(result), logprobs)
 
+    def _passes_on(self, delta: Delta) -> bool:
+        """Whether a text is content just as it is, which is most of what nothing parses."""
+        parsed = self._reasoning or self._tools or self._space is not None
+        logprobs = delta.logprobs or self._logprobs
+        return not (parsed or logprobs or delta.finish_reason) and bool(delta.text)
+
     def _parse(self, text: str) -> list[Part]:
-        parts: list[Part] = self._reasoning.feed(text) if self._reasoning else [ContentDelta(text)]
+        if self._reasoning is None:
+            return self._parse_tools([ContentDelta(text)])
+        parts = self._reasoning.feed(text)
+        self._thought_tokens.settle(self._reasoning.settled())
         return self._parse_tools(parts)
 
     def _flush(self) -> list[Part]:
-        parts = self._parse_tools(self._reasoning.finish() if self._reasoning else [])
+        parts: list[Part] = []
+        if self._reasoning:
+            parts = self._parse_tools(self._reasoning.finish())
+            self._thought_tokens.settle(self._reasoning.settled())
         return parts + (self._tools.finish() if self._tools else [])
 
     def _parse_tools(self, parts: Iterable[Part]) -> list[Part]:
@@ -83,15 +124,21 @@ class Collector:
                     self._phase = "content"
                     result += self._content(text)
                     continue
-                case ReasoningDelta():
+                case ReasoningDelta(text):
                     self._phase = "reasoning"
+                    if self._merge:
+                        part = ContentDelta(text if self._tag_is_open else OPENING_TAG + text)
+                        self._tag_is_open = True
                 case ToolCallDelta(index, name, arguments, id):
                     self._phase = "tool"
-                    self.has_tool_calls = True
+                    result += self._close_tag()
                     if name is not None:
                         part = ToolCallDelta(index, name, arguments, id or self._new_call_id())
+                    if not (self._one_call and index):
+                        self.tool_calls = index + 1
             self._space = "" if self._trim else None
-            result.append(part)
+            if not isinstance(part, ToolCallDelta) or part.index < self.tool_calls:
+                result.append(part)
         return result
 
     def _content(self, text: str) -> list[Part]:
@@ -101,7 +148,11 @@ class Collector:
                 self._space = text
                 return []
             self._space = None
-        return [ContentDelta(text)]
+        return [*self._close_tag(), ContentDelta(text)]
+
+    def _close_tag(self) -> list[Part]:
+        was_open, self._tag_is_open = self._tag_is_open, False
+        return [ContentDelta(CLOSING_TAG)] if was_open else []
 
     def _take_logprobs(
         self, delta: Delta, phase: Phase, parts: list[Part]
@@ -111,6 +162,8 @@ class Collector:
         They are collected from deltas whose text became content and nothing else, so not from one
         that opened or closed a tag, and wait for the next content if theirs is held back.
         """
+        if not (delta.logprobs or self._logprobs or self._held_logprobs):
+            return ()
         entries = delta.logprobs or ()
         if not all(isinstance(part, ContentDelta) for part in parts):
             self._logprobs.clear()
@@ -143,8 +196,10 @@ def _attach(parts: list[Part], logprobs: tuple[TokenLogprob, ...]) -> list[Part]
     return parts
 
 
-def _join(parts: Iterable[Part]) -> list[Part]:
+def _join(parts: list[Part]) -> list[Part]:
     """Neighbours of one kind as one part."""
+    if len(parts) < 2:
+        return parts
     joined: list[Part] = []
     for part in parts:
         last = joined[-1] if joined else None

@@ -72,6 +72,9 @@ class Recorder(Runner[Any, Any]):
     def sample(self, logits: Any, rows: Any, samplers: Any) -> Any:
         raise AssertionError("nothing is sampled here")
 
+    def force(self, logits: Any, row: int, sampler: Any, token_id: int) -> Any:
+        raise AssertionError("nothing is forced here")
+
 
 @settings(max_examples=60, deadline=None)
 @given(

@@ -9,32 +9,42 @@ from enginebay import (
     Parser,
     Part,
     ReasoningDelta,
+    ReasoningParser,
     TokenLogprob,
     ToolCallDelta,
 )
 
 
-class Reasoning(Parser):
+class Reasoning(ReasoningParser):
     """`(` and `)` around reasoning; a `[` is held back, as if it could become a tag."""
 
     def __init__(self, inside: bool = False) -> None:
         self.inside = inside
         self.held = ""
+        self.stretches: list[tuple[int, bool]] = []
 
     def feed(self, text: str) -> list[Part]:
         parts: list[Part] = []
         for character in text:
             if character in "()":
                 self.inside = character == "("
+                self.stretches.append((len(self.held) + 1, True))
+                self.held = ""
             elif character == "[":
                 self.held += character
             else:
                 text, self.held = self.held + character, ""
+                self.stretches.append((len(text), self.inside))
                 parts.append(ReasoningDelta(text) if self.inside else ContentDelta(text))
         return parts
 
     def finish(self) -> list[Part]:
+        self.stretches.append((len(self.held), self.inside))
         return [ContentDelta(self.held)] if self.held else []
+
+    def settled(self) -> list[tuple[int, bool]]:
+        stretches, self.stretches = self.stretches, []
+        return stretches
 
 
 class Tools(Parser):
@@ -111,14 +121,14 @@ def test_calls_get_an_id_once_each() -> None:  # TAB-51
     pipe = Collector(None, Tools(), new_call_id=lambda: next(ids))
     parts = collect(pipe, "{f}", "{g}")
     assert parts == [ToolCallDelta(0, "f", "{}", "one"), ToolCallDelta(1, "g", "{}", "two")]
-    assert pipe.has_tool_calls
+    assert pipe.tool_calls
 
 
 def test_what_is_held_comes_out_at_the_end() -> None:
     pipe = collector()
     assert collect(pipe, "a[") == [ContentDelta("a[")]
     assert collect(collector(), "{f") == [ContentDelta("{f")]
-    assert not pipe.has_tool_calls
+    assert not pipe.tool_calls
 
 
 def logprob(token: str) -> TokenLogprob:
@@ -163,3 +173,44 @@ def test_text_that_the_engine_holds_keeps_its_logprobs() -> None:
 
 def test_a_token_that_closes_a_tag_has_no_logprobs() -> None:  # TAB-71
     assert logprobs_of(collector(), "(", "x)a", "b") == [("a", ""), ("b", "b")]
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_reasoning_stays_in_the_content(size: int) -> None:
+    """Complaint 7, vLLM #43171: tags that clients look for, and none without reasoning."""
+    for text, expected in [
+        ("a(b)c", "a<think>b</think>c"),
+        ("(b)\n\nc", "<think>b</think>\n\nc"),
+        ("(b)\n", "<think>b</think>"),
+        ("(b", "<think>b"),
+        ("(b)c(d)e", "<think>b</think>c<think>d</think>e"),
+        ("abc", "abc"),
+        ("()a", "a"),
+    ]:
+        pipe = Collector(Reasoning(), Tools(), trim=True, merge=True)
+        parts = collect(pipe, *[text[i : i + size] for i in range(0, len(text), size)])
+        assert all(isinstance(part, ContentDelta) for part in parts)
+        assert "".join(part.text for part in parts if isinstance(part, ContentDelta)) == expected
+
+
+def test_merged_reasoning_ends_in_front_of_a_call() -> None:
+    pipe = Collector(Reasoning(), Tools(), merge=True, new_call_id=lambda: "id")
+    assert collect(pipe, "(b){f}c") == [
+        ContentDelta("<think>b</think>"),
+        ToolCallDelta(0, "f", "{}", "id"),
+        ContentDelta("c"),
+    ]
+
+
+def test_tokens_of_reasoning() -> None:
+    """Those of thought and its tags, whether the engine's deltas were joined or not."""
+    texts = ["a", "(", "b", "[", "c", ")", "d"]
+    single, joined = collector(), collector()
+    for text in texts:
+        single.feed(Delta(text=text, token_ids=(1,)))
+    joined.feed(Delta(text="".join(texts), token_ids=(1,) * 7, pieces=tuple((1, 1) for _ in texts)))
+    for pipe in (single, joined):
+        pipe.feed(Delta(token_ids=(0,), finish_reason="stop"))
+        assert pipe.reasoning_tokens == 5
+    assert collector().reasons
+    assert not Collector().reasons

@@ -2,21 +2,19 @@
 
 import pytest
 
-from enginebay import ReasoningFormat, Register, Span, ToolFormat
+from enginebay import ReasoningFormat, ReasoningParser, Register, Span, ToolFormat
 from parsers import REASONING, TOOLS, register_parsers
 from parsers.tag_pair import TagPair
 from tests.parsers.cutting import MakeParser, joined, run, same_however_cut
 
 THINK = TagPair("<think>", "</think>")
 HEADED = TagPair("<|channel>", "<channel|>", header="thought")
+WRAPPED = TagPair("<think>", "</think>", answer=("<response>", "</response>"))
 TOOL = Span("<tool_call>", "</tool_call>", opens_with="{[")
 TAGS = {
-    "think": ("<think>", "</think>"),
-    "mistral": ("[THINK]", "[/THINK]"),
-    "cohere": ("<|START_THINKING|>", "<|END_THINKING|>"),
-    "seed": ("<seed:think>", "</seed:think>"),
-    "hunyuan": ("<think:opensource>", "</think:opensource>"),
-    "gemma": ("<|channel>", "<channel|>"),
+    name: (format.start, format.end)
+    for name, format in REASONING.items()
+    if isinstance(format, TagPair)
 }
 
 
@@ -38,17 +36,38 @@ def test_registered() -> None:
     reasoning: Register[ReasoningFormat] = Register("reasoning format")
     tools: Register[ToolFormat] = Register("tool format")
     register_parsers(reasoning, tools)
-    assert set(reasoning) == set(TAGS)
+    assert set(reasoning) == set(REASONING)
     assert set(tools) == set(TOOLS)
 
 
-@pytest.mark.parametrize("name", TAGS)
-def test_matches_a_template_with_the_start_tag(name: str) -> None:
-    start, end = TAGS[name]
-    assert REASONING[name].matches(f"{{{{ '<bos>' }}}}{{{{ '{start}' }}}}")
+# What gives each format away in the chat template of its models.
+TEMPLATES = {
+    "harmony": "{{ '<|start|>assistant<|channel|>analysis<|message|>' }}",
+    "muse": "{{- '<|start|>assistant to=self<|message|>' + message['reasoning_content'] -}}",
+    "gemma": "{{- '<|think|>\\n' -}}{{- '<|channel>thought\\n' + thinking_text -}}",
+    "solar": '{{- "<|begin|>assistant<|think|>" + message.reasoning + "<|end|>" }}',
+    "kimi-k3": "{{- open_tag('think') -}}{{- close_tag('think') -}}",
+    "minimax-m3": "{%- set think_begin_token = '<mm:think>' -%}",
+    "mistral": "{{- '[THINK]' + block['thinking'] + '[/THINK]' }}",
+    "cohere": "<|START_THINKING|>{{ message.tool_plan }}<|END_THINKING|><|START_ACTION|>",
+    "seed": '{%- set think_begin_token = "<seed:think>" -%}',
+    "hunyuan": "{%- set think_begin_token = '<think{}>'.format(HYTK) %}",
+    "hunyuan-a13b": "{{ '<think>\\n\\n</think>\\n<answer>\\n' }}",
+    "apertus": "{%- set inner_token = '<|inner_prefix|>' -%}",
+    "apriel": "{# whether to include <thinking> #}{{ reasoning + '\\n[BEGIN FINAL RESPONSE]\\n' }}",
+    "granite": "Write your thoughts between <think></think> and ... between <response></response>",
+    "granite-3.2": "Write your thoughts after 'Here is my thought process:'",
+    "exaone-deep": "{{- '<thought>\\n' }}",
+    "thinking": "generate these reasoning thoughts between <thinking> and </thinking> XML tags",
+    "think": "{%- set content = content.split('</think>')[-1] %}",
+}
+
+
+@pytest.mark.parametrize("name", REASONING)
+def test_the_first_format_that_matches_a_template_is_its_own(name: str) -> None:
+    matching = [other for other, each in REASONING.items() if each.matches(TEMPLATES[name])]
+    assert matching[0] == name
     assert not REASONING[name].matches("{{ messages }}")
-    for other in TAGS.keys() - {name}:
-        assert not REASONING[other].matches(f"{start} {end}")
 
 
 PROMPTS = [
@@ -137,6 +156,21 @@ def test_every_registered_format_splits(name: str) -> None:
     assert same_however_cut(maker(REASONING[name]), text) == parts
 
 
+ANSWERS = [
+    ("<think>a</think><response>b</response>", [r("a"), c("b")]),
+    # Thought is over where the answer begins, whatever is missing.
+    ("<think>a<response>b</response>", [r("a"), c("b")]),
+    ("<response>b</response> c", [c("b c")]),
+    ("<think>a</think><response>b<think>c</think>d", [r("a"), c("b"), r("c"), c("d")]),
+    ("<think>`<response>`</think><respons", [r("`<response>`"), c("<respons")]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), ANSWERS)
+def test_tags_of_the_answer(text: str, parts: list[tuple[str, str]]) -> None:
+    assert same_however_cut(maker(WRAPPED), text) == parts
+
+
 INSIDE = [
     ("a</think>b", [r("a"), c("b")]),
     ("<think>a</think>b", [r("a"), c("b")]),
@@ -213,6 +247,23 @@ SPANS = [
 @pytest.mark.parametrize(("text", "parts"), SPANS)
 def test_spans(text: str, parts: list[tuple[str, str]]) -> None:
     assert same_however_cut(maker(THINK, spans=(TOOL,)), text) == parts
+
+
+OUTSIDE_ONLY = [
+    # VLLM-60
+    (f"<think>a{CALL}b</think>c", [r(f"a{CALL}b"), c("c")]),
+    (f"<think>a</think>{CALL}", [r("a"), c(CALL)]),
+    # A tag in the arguments of a call is still text.
+    (f"<think>a</think>{QUOTING}b", [r("a"), c(f"{QUOTING}b")]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), OUTSIDE_ONLY)
+def test_spans_outside_of_thought_only(text: str, parts: list[tuple[str, str]]) -> None:
+    def make() -> ReasoningParser:
+        return THINK.parser(inside=False, spans=(TOOL,), spans_in_thought=False)
+
+    assert same_however_cut(make, text) == parts
 
 
 def test_a_span_of_anything() -> None:

@@ -1,0 +1,102 @@
+"""Reasoning in messages of its own, on a channel or to a recipient that the header names."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from enginebay import Part, ReasoningFormat, ReasoningParser, Span, ThoughtMarks
+from parsers.messages import Kind, MessageReader, Stretch, Tags
+from parsers.parts import Parts
+from parsers.stretches import Stretches
+
+
+@dataclass(frozen=True, slots=True)
+class Channels(ReasoningFormat):
+    """Messages (`tags`) that are thought if their header matches `thought`, else the answer.
+
+    `evidence`: what tells in a chat template that its model writes this.
+    `opening`: the end of the header of thought. `end`: the tag behind it.
+    `answer`, `answer_or_call`: what leads from there to the answer, or to one of both.
+    """
+
+    tags: Tags
+    thought: re.Pattern[str]
+    evidence: str
+    opening: str
+    end: str
+    answer: str
+    answer_or_call: str
+
+    def matches(self, template: str) -> bool:
+        """Whether the evidence occurs in the chat template."""
+        return self.evidence in template
+
+    def starts_inside(self, prompt: str) -> bool:
+        """Whether the last message of the prompt is thought and has not ended."""
+        last = prompt[max(prompt.rfind(self.tags.begin), 0) :]
+        header, message, body = last.partition(self.tags.message)
+        return (
+            bool(message and self.thought.search(header + message))
+            and self.tags.message not in body
+            and not any(end in body for end in self.tags.ends)
+        )
+
+    def parser(
+        self, *, inside: bool, spans: Sequence[Span] = (), spans_in_thought: bool = True
+    ) -> ReasoningParser:
+        """A parser for one choice.
+
+        With `spans`, tool calls are passed on as whole messages: `begin`, `assistant` and the rest
+        as written. Without, they are part of the channel that they are written on. All other
+        headers and tags are dropped.
+        """
+        return _ChannelsParser(self, inside, bool(spans), spans_in_thought)
+
+    def marks(self, *, tools: bool) -> ThoughtMarks:
+        """The header and end of thought; what closes it opens the next message, too."""
+        following = self.answer_or_call if tools else self.answer
+        return ThoughtMarks(self.opening, self.end, self.end + following)
+
+
+class _ChannelsParser(ReasoningParser):
+    def __init__(self, form: Channels, inside: bool, calls: bool, calls_in_thought: bool) -> None:
+        self._form = form
+        self._reader = MessageReader(form.tags, in_body=inside)
+        self._calls = calls
+        self._calls_in_thought = calls_in_thought
+        self._in_thought = inside
+        self._in_call = False
+        self._parts = Parts()
+        self._stretches = Stretches()
+
+    def feed(self, text: str) -> list[Part]:
+        return self._read(self._reader.feed(text))
+
+    def finish(self) -> list[Part]:
+        return self._read(self._reader.finish())
+
+    def settled(self) -> list[tuple[int, bool]]:
+        return self._stretches.take()
+
+    def _read(self, stretches: Iterable[Stretch]) -> list[Part]:
+        for kind, text in stretches:
+            if kind is Kind.HEADER:
+                self._begin(text)
+            self._stretches.add(len(text), thought=self._in_thought)
+            if kind is Kind.BODY and self._in_thought:
+                self._parts.reasoning(text)
+            elif kind is Kind.BODY or (kind is Kind.END and self._in_call):
+                self._parts.content(text)
+            if kind is Kind.END:
+                self._in_thought = self._in_call = False
+        return self._parts.take()
+
+    def _begin(self, header: str) -> None:
+        tags = self._form.tags
+        is_thought = self._form.thought.search(header) is not None
+        may_call = self._calls and (self._calls_in_thought or not is_thought)
+        self._in_call = may_call and tags.is_call(header)
+        self._in_thought = is_thought and not self._in_call
+        if self._in_call:
+            begun = header.startswith(tags.begin)
+            self._parts.content(header if begun else f"{tags.begin}assistant{header}")

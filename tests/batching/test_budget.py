@@ -1,0 +1,80 @@
+"""Forced tokens among sampled ones: the same whatever else happens in the batch."""
+
+import pytest
+
+from backends.batching.drafts import PromptLookup
+from backends.batching.runner import Memory
+from enginebay import GenerationRequest, ReasoningBudget
+from tests.batching.model import CONTEXT, Numbers, decode, make_engine, next_token, request
+from tests.run import Run
+
+CLOSE = (40, 41, 42)
+END = decode([42])
+BIG = Memory(slots=8, tokens=8 * CONTEXT)
+
+
+def budgeted(tokens: int, prompt: list[int], id: str = "r", **fields: object) -> GenerationRequest:
+    limit = ReasoningBudget(
+        tokens=tokens, start="no start", end="no end", close_token_ids=CLOSE, starts_inside=True
+    )
+    return request(prompt, id, reasoning_budget=limit, **fields)
+
+
+def expected(item: GenerationRequest, index: int = 0) -> list[int]:
+    """The model's own tokens up to the budget, the forced ones, then what it says after those."""
+    limit = item.sampling.reasoning_budget
+    assert limit
+    token_ids = list(item.prompt_token_ids)
+    said = 0
+    while said < (item.sampling.max_tokens or 0):
+        at = said - limit.tokens
+        chance = index if item.sampling.temperature else 0
+        free = next_token(token_ids, chance)
+        token_ids.append(CLOSE[at] if 0 <= at < len(CLOSE) else free)
+        said += 1
+    return token_ids[len(item.prompt_token_ids) :]
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 4, 9, 50])
+@pytest.mark.parametrize("n", [1, 3])
+def test_thought_is_ended_in_every_choice(tokens: int, n: int) -> None:
+    run = Run(make_engine(BIG))
+    item = budgeted(tokens, [5, 6, 7], n=n, max_tokens=12, temperature=1.0)
+    run.add(item)
+    run.finish()
+    for index in range(n):
+        assert run.token_ids("r", index) == expected(item, index)
+
+
+def test_forced_tokens_survive_preemption_and_company() -> None:
+    run = Run(make_engine(Memory(slots=4, tokens=CONTEXT), max_batch_size=4))
+    items = [
+        budgeted(3 + number, [2 + number] * 8, id=str(number), max_tokens=20) for number in range(4)
+    ]
+    plain = request([9] * 5, id="plain", max_tokens=20)
+    for item in [*items, plain]:
+        run.add(item)
+    run.finish()
+    for item in items:
+        assert run.token_ids(item.request_id) == expected(item)
+
+
+def test_a_draft_that_is_not_what_is_forced_is_rejected() -> None:
+    # The prompt quotes what closes thought, and goes on otherwise.
+    prompt = [5, 40, 41, 7, 5, 40, 41, 8, 5]
+    for tokens in range(6):
+        run = Run(make_engine(BIG, drafter=PromptLookup(4)))
+        item = budgeted(tokens, prompt, max_tokens=14)
+        run.add(item)
+        run.finish()
+        assert run.token_ids("r") == expected(item)
+
+
+def test_forced_tokens_are_tokens_of_the_completion() -> None:
+    run = Run(make_engine(BIG))
+    item = budgeted(2, [5, 6], max_tokens=4)
+    run.add(item)
+    run.finish()
+    assert run.token_ids("r") == expected(item)[:4]
+    assert run.token_ids("r")[2:] == [40, 41]
+    assert Numbers().decode(run.token_ids("r")) == run.text("r")

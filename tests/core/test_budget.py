@@ -1,0 +1,113 @@
+"""When thought is ended by force, and how tokens of thought are counted."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.chat.thought_tokens import ThoughtTokens
+from core.text.budget import BudgetWatch
+from core.types import ReasoningBudget
+
+CLOSE = (1, 2, 3)
+
+
+def budget(tokens: int, *, inside: bool = False) -> ReasoningBudget:
+    return ReasoningBudget(
+        tokens=tokens, start="<t>", end="</t>", close_token_ids=CLOSE, starts_inside=inside
+    )
+
+
+def forced_at(limit: ReasoningBudget, texts: Iterable[str]) -> list[int]:
+    """Before which of these tokens thought was ended by force; the last number is the end."""
+    watch = BudgetWatch(limit)
+    places = []
+    texts = list(texts)
+    for place, text in enumerate([*texts, None]):
+        if watch.forced is not None:
+            places.append(place)
+            for token_id in CLOSE:
+                assert watch.forced == token_id
+                watch.add("?")
+            assert watch.forced is None
+        if text is not None:
+            watch.add(text)
+    return places
+
+
+@pytest.mark.parametrize(
+    ("tokens", "inside", "texts", "places"),
+    [
+        (2, True, ["a", "b", "c"], [2]),
+        (2, True, ["a", "b"], [2]),
+        (2, True, ["a", "</t>", "c"], []),
+        (2, False, ["a", "b", "c"], []),
+        (2, False, ["x", "<t>", "a", "b", "c"], [4]),
+        (0, True, ["a"], [0]),
+        (0, False, ["<t>", "a"], [1]),
+        (0, False, ["a", "b"], []),
+        # The budget is that of all thought together.
+        (2, False, ["<t>", "a", "</t>", "x", "<t>", "b", "c"], [6]),
+        (1, True, ["a", "x", "<t>", "y"], [1, 3]),
+        # Tags of several tokens, and several tags in a token.
+        (2, False, ["<", "t", ">", "a", "b", "c"], [5]),
+        (3, True, ["a", "</t><t>", "b", "c"], [3]),
+        (1, True, ["</t>x<t></t>", "a", "b"], []),
+        # A tag that has begun may end, and a character be completed, without being torn.
+        (2, True, ["a", "b<", "/t>", "c"], []),
+        (2, True, ["a", "<", "b", "c"], [3]),
+        (2, True, ["a", "", "é", "c"], [3]),
+        (1, True, [""] * 20, [9]),
+    ],
+)
+def test_when_thought_is_ended(
+    tokens: int, inside: bool, texts: list[str], places: list[int]
+) -> None:
+    assert forced_at(budget(tokens, inside=inside), texts) == places
+
+
+pieces = st.sampled_from(["a", "<", "t>", "</t>", "<t>", "", "x<t>y", "</t", ">"])
+
+
+@given(st.lists(pieces, max_size=40), st.integers(0, 5), st.booleans())
+def test_no_more_is_thought_than_the_budget_and_its_grace(
+    texts: list[str], tokens: int, inside: bool
+) -> None:
+    watch = BudgetWatch(budget(tokens, inside=inside))
+    said, thought, thinking = "", 0, inside
+    for text in texts:
+        while watch.forced is not None:
+            watch.add("!")
+            said, thinking = "", False
+        watch.add(text)
+        was = thinking
+        said += text
+        while (tag := "</t>" if thinking else "<t>") in said:
+            said = said.partition(tag)[2]
+            thinking = not thinking
+        thought += was and thinking
+        assert thought <= tokens + 8
+
+
+@pytest.mark.parametrize(
+    ("pieces", "stretches", "count"),
+    [
+        ([(7, 1), (2, 1), (8, 1), (3, 1)], [(7, True), (2, True), (8, True), (3, False)], 3),
+        ([(3, 1), (4, 1), (1, 1)], [(7, True), (1, False)], 2),  # a tag of two tokens
+        ([(10, 2), (5, 3)], [(7, True), (8, False)], 2),  # a token across the end of thought
+        ([(0, 1), (0, 1), (3, 1), (2, 1)], [(3, True), (2, False)], 3),  # bytes of a character
+        ([(3, 1), (0, 1)], [(3, True)], 1),  # the end of the sequence
+        ([(3, 1)], [(1, True)], 0),  # still held back
+        ([], [(1, True)], 0),
+    ],
+)
+def test_tokens_of_thought(
+    pieces: list[tuple[int, int]], stretches: list[tuple[int, bool]], count: int
+) -> None:
+    tokens = ThoughtTokens()
+    for piece in pieces:
+        tokens.add(*piece)
+    for stretch in stretches:
+        tokens.settle([stretch])
+    assert tokens.count == count
