@@ -26,11 +26,14 @@ from core.errors import UnsupportedParameterError as UnsupportedParameterError
 from core.hookspecs import hookimpl as hookimpl
 from core.parsing import Parser as Parser
 from core.parsing import ReasoningFormat as ReasoningFormat
+from core.parsing import ReasoningParser as ReasoningParser
 from core.parsing import Schemas as Schemas
 from core.parsing import Span as Span
+from core.parsing import ThoughtMarks as ThoughtMarks
 from core.parsing import ToolFormat as ToolFormat
 from core.registers import BackendRegister as BackendRegister
 from core.registers import Register as Register
+from core.text.budget import BudgetWatch as BudgetWatch
 from core.text.detokenizer import Detokenizer as Detokenizer
 from core.text.stop import StopStrings as StopStrings
 from core.types import BackendSettings as BackendSettings
@@ -39,6 +42,7 @@ from core.types import Delta as Delta
 from core.types import GenerationRequest as GenerationRequest
 from core.types import ModelInfo as ModelInfo
 from core.types import Part as Part
+from core.types import ReasoningBudget as ReasoningBudget
 from core.types import ReasoningDelta as ReasoningDelta
 from core.types import ReportProgress as ReportProgress
 from core.types import SamplingParams as SamplingParams
