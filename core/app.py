@@ -12,7 +12,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
-from core.api import chat, completions, embeddings, health, models
+from core.api import chat, completions, embeddings, explain, health, models
 from core.api.limit import BodyLimit
 from core.api.respond import ClientLeft
 from core.auth import require_key
@@ -44,7 +44,13 @@ def create_app(
     app.state.plugins = plugins
     app.state.models = Models(config, plugins, report_progress or (lambda *_: None))
     for prefix in ("/v1", ""):
-        for router in (chat.router, completions.router, embeddings.router, models.router):
+        for router in (
+            chat.router,
+            explain.router,
+            completions.router,
+            embeddings.router,
+            models.router,
+        ):
             app.include_router(
                 router,
                 prefix=prefix,

@@ -1,73 +1,120 @@
-"""From messages to prompt text: what every chat template can rely on."""
+"""The prompt of a chat request: which template, what it is given, what stands around its text."""
 
-import json
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from core.chat.template import ChatTemplate
+from core.chat.features import TemplateFeatures
+from core.chat.messages import template_messages
+from core.chat.thinking import template_variables
 from core.errors import InvalidRequestError
-from core.schemas.chat import ChatCompletionRequest, ContentPart, Message
+from core.models import LoadedModel
+from core.schemas.chat import ChatCompletionRequest
 
 logger = logging.getLogger(__name__)
 
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 
-def render_prompt(body: ChatCompletionRequest, template: ChatTemplate) -> str:
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt and how it came about.
+
+    `add_special_tokens`: whether the tokenizer is to add its own. `bos` says why there is a BOS in
+    front or none. `notes`: what was changed in the messages. `ignored`: what the request asks for
+    in vain, by the names of its fields.
+    """
+
+    text: str
+    template: TemplateFeatures
+    add_special_tokens: bool
+    bos: str
+    notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+async def chat_prompt(
+    body: ChatCompletionRequest, model: LoadedModel, *, allow_template: bool = False
+) -> Prompt:
+    """The prompt of a chat request. Long ones take their time, so that is done on a thread.
+
+    `allow_template`: whether the request may bring Jinja of its own.
+    """
+    return await asyncio.to_thread(build_prompt, body, model, allow_template=allow_template)
+
+
+def build_prompt(
+    body: ChatCompletionRequest, model: LoadedModel, *, allow_template: bool = False
+) -> Prompt:
     """The prompt of a chat request.
 
     Tools stay out of it when `tool_choice` is `none`: a model that does not see them does not call
     them.
     """
-    tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
-    return template.render(
-        template_messages(body.messages, knows_developer=template.knows_developer_role),
-        tools=tools or None,
-        add_generation_prompt=body.add_generation_prompt,
-        variables=body.chat_template_kwargs,
+    features = model.chat_template(
+        with_tools=bool(body.offered_tools), asked=body.chat_template, allow_source=allow_template
     )
+    chat = template_messages(
+        body.messages, features, content_format=model.config.chat_template_content_format
+    )
+    tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
+    generation_prompt = _generation_prompt(body)
+    text = features.template.render(
+        chat.messages,
+        tools=tools or None,
+        documents=body.documents,
+        add_generation_prompt=generation_prompt,
+        continue_final_message=body.continue_final_message,
+        variables={
+            **features.extra_variables(tools),
+            **template_variables(body, model.config),
+        },
+        drop_nulls=False,  # messages have none but those that the template needs
+    )
+    if body.response_prefix and generation_prompt:
+        text += body.response_prefix
+    add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))
+    ignored = _ignored(body, features, generation_prompt=generation_prompt)
+    if ignored:
+        logger.warning("without effect on this chat template: %s", ", ".join(ignored))
+    return Prompt(text, features, add_special_tokens, bos, tuple(chat.notes), tuple(ignored))
 
 
-def template_messages(
-    messages: Sequence[Message], *, knows_developer: bool = True
-) -> list[dict[str, Any]]:
-    """Messages as templates expect them.
-
-    Without null fields, content always a string, tool-call arguments as objects (templates iterate
-    them), `developer` as `system` for templates that do not know it.
-    """
-    return [_template_message(i, m, knows_developer) for i, m in enumerate(messages)]
-
-
-def _template_message(position: int, message: Message, knows_developer: bool) -> dict[str, Any]:
-    fields = message.model_dump(exclude_none=True, exclude={"content"})
-    fields["content"] = _text(message.content, param=f"messages[{position}].content")
-    if message.role == "developer" and not knows_developer:
-        fields["role"] = "system"
-    for call in fields.get("tool_calls", []):
-        call["function"]["arguments"] = _arguments(call["function"])
-    return fields
+def _generation_prompt(body: ChatCompletionRequest) -> bool:
+    if not body.continue_final_message:
+        return body.add_generation_prompt
+    if body.add_generation_prompt and "add_generation_prompt" in body.model_fields_set:
+        raise InvalidRequestError(
+            "continue_final_message goes on with the last message, add_generation_prompt begins a "
+            "new one: send one of them",
+            param="continue_final_message",
+        )
+    return False
 
 
-def _text(content: str | Sequence[ContentPart] | None, param: str) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    for i, part in enumerate(content):
-        if part.type != "text":
-            raise InvalidRequestError(
-                f"this model takes text only; a content part of type {part.type!r} cannot be used",
-                param=f"{param}[{i}].type",
-            )
-        if part.text is None:
-            raise InvalidRequestError("the text part has no `text`", param=f"{param}[{i}].text")
-    return "".join(part.text or "" for part in content)
+def _bos(body: ChatCompletionRequest, text: str, bos: str | None) -> tuple[bool, str]:
+    """Whether the tokenizer adds its special tokens, and why. Never a second BOS."""
+    written = bool(bos) and text.startswith(bos or "")
+    if not body.add_special_tokens:
+        if written:
+            return False, "the chat template writes it"
+        return False, "none: the chat template writes none, and that is how it is meant"
+    if written:
+        return False, "the chat template writes it, so the tokenizer adds no second one"
+    return True, "the tokenizer adds what it adds by itself, as the request asks"
 
 
-def _arguments(function: Mapping[str, Any]) -> Any:
-    arguments = function["arguments"]
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        logger.warning("arguments of an earlier call of %r are not JSON", function["name"])
-        return arguments
+def _ignored(
+    body: ChatCompletionRequest, features: TemplateFeatures, *, generation_prompt: bool
+) -> list[str]:
+    """Fields that the chat template does nothing with."""
+    read = {*features.template.variables, *features.template.special_tokens} - {*_RESERVED}
+    names = [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
+    ignored = [name for name in names if name.partition(".")[2] not in read]
+    if body.offered_tools and not features.knows_tools:
+        ignored.append("tools")
+    if body.documents and not features.knows_documents:
+        ignored.append("documents")
+    if body.response_prefix and not generation_prompt:
+        ignored.append("response_prefix")
+    return ignored

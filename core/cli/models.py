@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 
 def models(
+    context: typer.Context,
     url: Annotated[str | None, typer.Option(metavar="URL", help="A running server.")] = None,
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
     """List the models of a running server, or those of the config when none runs."""
+    if context.invoked_subcommand:
+        return
     from openai import APIConnectionError, APIError
 
     from core.cli.client import address, configured, connect, key_of, message_of

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from core.chat.template import TEMPLATES_FOLDER, template_path
+from core.chat.templates import USUAL_NAMES
 from core.config.messages import explain
 from core.config.problems import KeyPath, Problem, in_order, key_text
 from core.config.schema import Config, ModelConfig, resolved_path
@@ -59,10 +60,11 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
     path = resolved_path(model.path, base)
     if "://" not in path and not Path(path).exists():
         yield ("path",), f"there is no file or folder {path}"
-    if model.chat_template and template_path(model.chat_template, base) is None:
+    template = model.chat_template
+    if template and template not in USUAL_NAMES and template_path(template, base) is None:
         shipped = sorted(path.stem for path in TEMPLATES_FOLDER.glob("*.jinja"))
-        message = f"there is no file {base / model.chat_template}, nor one so named in templates/"
-        yield ("chat_template",), message + nearest(model.chat_template, shipped)
+        message = f"there is no file {base / template}, nor one so named in templates/"
+        yield ("chat_template",), message + nearest(template, shipped)
     for key, name, known in (
         ("reasoning", model.reasoning, plugins.reasoning),
         ("tools", model.tools, plugins.tools),

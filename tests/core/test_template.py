@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.chat.prompt import template_messages
+from core.chat.features import TemplateFeatures
+from core.chat.messages import template_messages
 from core.chat.template import TEMPLATES_FOLDER, ChatTemplate, TemplateError, template_path
 from core.schemas.chat import Message
 
@@ -58,11 +59,41 @@ def test_a_template_that_does_not_compile_says_where() -> None:
         render("\n{% if %}")
 
 
-def test_the_roles_a_template_knows() -> None:
-    messages = [Message(role="developer", content="x")]
-    assert template_messages(messages, knows_developer=False)[0]["role"] == "system"
-    assert template_messages(messages, knows_developer=True)[0]["role"] == "developer"
-    assert ChatTemplate("{% if m.role == 'developer' %}{% endif %}", {}).knows_developer_role
+def test_nothing_of_python_can_be_reached() -> None:
+    for source in (
+        "{{ dict.__class__.mro }}",
+        "{{ dict.mro() }}",
+        "{% set ns = namespace(__class__=1) %}",
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
+        "{{ namespace.__init__.__globals__.x }}",
+        "{{ strftime_now.__globals__.x }}",
+        "{{ messages[0].update({'role': 'x'}) }}",
+    ):
+        with pytest.raises(TemplateError):
+            render(source)
+    assert render("{{ dict(a=1).a }}{{ dict.fromkeys(['b'], 2).b }}") == "12"
+    assert render("{% set ns = namespace(self=1) %}{% set ns.self = 2 %}{{ ns.self }}") == "2"
+
+
+def test_a_template_names_its_variables_and_stop_strings() -> None:
+    # TAB-46
+    source = (
+        "{% set stop_strings = ['### User:', '<end>', ''] %}{% set mine = 1 %}"
+        "{{ bos_token }}{{ mood }}{{ mine }}{% for m in messages %}{{ m }}{% endfor %}"
+    )
+    template = ChatTemplate(source, {"bos_token": "<s>"})
+    assert template.stop_strings == ("### User:", "<end>")
+    assert template.variables == {"mood"}
+    assert ChatTemplate("{% set stop_strings = messages %}", {}).stop_strings == ()
+    assert ChatTemplate("{% set stop_strings = 'END' %}", {}).stop_strings == ("END",)
+    assert ChatTemplate("{{ messages }}", {}).stop_strings == ()
+
+
+def test_reasoning_under_each_name_that_templates_read() -> None:
+    message = {"role": "assistant", "reasoning": "hm", "content": None}
+    for name in ("reasoning", "reasoning_content", "thinking"):
+        assert render(f"{{{{ messages[0].{name} }}}}", [message]) == "hm"
+    assert render("{{ 'content' in messages[0] }}", [message]) == "False"  # TAB-34
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES_FOLDER.glob("*.jinja")), ids=lambda p: p.stem)
@@ -73,7 +104,8 @@ def test_shipped_templates(path: Any) -> None:
         Message(role="assistant", content="Hi"),
         Message(role="user", content="Bye"),
     ]
-    text = render(path.read_text(encoding="utf-8"), template_messages(messages))
+    features = TemplateFeatures(ChatTemplate(path.read_text(encoding="utf-8"), {}))
+    text = features.template.render(template_messages(messages, features).messages)
     positions = [text.index(part) for part in ("Be brief.", "Hello", "Hi", "Bye")]
     assert positions == sorted(positions)
     assert "assistant" in text[positions[-1] :]

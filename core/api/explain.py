@@ -1,0 +1,108 @@
+"""What requests come to and what is known of models: `/explain` and `/inspect`."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import fields
+
+from fastapi import APIRouter, Request
+
+from core.api.chat import ChatPlan, plan_chat
+from core.api.params import fitted
+from core.errors import ContextLengthExceededError
+from core.models import LoadedModel
+from core.report import model_report
+from core.sampling import sampling_layers
+from core.schemas.chat import ChatCompletionRequest
+from core.schemas.errors import ErrorObject
+from core.schemas.explain import (
+    BosReport,
+    Explanation,
+    ModelReport,
+    SamplingValue,
+    Source,
+    StopReport,
+    Token,
+)
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/chat/completions/explain")
+async def explain_chat_completion(body: ChatCompletionRequest, http: Request) -> Explanation:
+    """What `/v1/chat/completions` would run for this body, and why.
+
+    It is answered by the functions that plan the real answer, so it says what happens there; what
+    is refused there is refused here, too, but for a prompt that is too long, which is shown.
+    """
+    plan = await plan_chat(body, http)
+    model, prompt, sampling = plan.model, plan.prompt, plan.sampling
+    headers = dict(plan.headers)
+    tokens = error = None
+    try:
+        tokens = await plan.tokenize()
+        headers |= fitted(http, body, [tokens], model)
+    except ContextLengthExceededError as too_long:
+        error = ErrorObject.model_validate(too_long.body()["error"])
+    token_ids = tokens.token_ids if tokens else []
+    room = model.info.context_length - len(token_ids) if tokens else 0
+    return Explanation(
+        object="chat.completion.explanation",
+        model=await asyncio.to_thread(model_report, model, prompt.template),
+        prompt=prompt.text,
+        prompt_tokens=len(token_ids) if tokens else None,
+        tokens=await _tokens(model, token_ids) if tokens else None,
+        truncated_tokens=tokens.cut if tokens else 0,
+        context_length=model.info.context_length,
+        room=room,
+        max_tokens=min(room, sampling.max_tokens or room),
+        starts_in_reasoning=plan.starts_in_reasoning,
+        bos=await _bos(plan, token_ids),
+        sampling=_sampling(body, plan),
+        stop=StopReport(strings=list(sampling.stop), token_ids=list(sampling.stop_token_ids)),
+        notes=list(prompt.notes),
+        ignored=list(plan.ignored),
+        headers=headers,
+        error=error,
+    )
+
+
+@router.get("/models/{model_id:path}/inspect")  # ids may hold slashes
+async def inspect_model(model_id: str, http: Request) -> ModelReport:
+    """What is known of a model: formats found and how, features of its chat template, defaults."""
+    model: LoadedModel = http.app.state.models.get(model_id)
+    return await asyncio.to_thread(model_report, model)
+
+
+async def _tokens(model: LoadedModel, token_ids: Sequence[int]) -> list[Token]:
+    texts = {id: await model.backend.detokenize([id]) for id in set(token_ids)}
+    return [Token(id=id, text=texts[id]) for id in token_ids]
+
+
+async def _bos(plan: ChatPlan, token_ids: Sequence[int]) -> BosReport:
+    """The BOS tokens the prompt really begins with."""
+    text = plan.model.info.special_tokens.get("bos_token")
+    count = 0
+    while text and count < len(token_ids):
+        if await plan.model.backend.detokenize([token_ids[count]]) != text:
+            break
+        count += 1
+    return BosReport(text=text, count=count, reason=plan.prompt.bos)
+
+
+def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, SamplingValue]:
+    layers = sampling_layers(body, plan.model)
+    sources: tuple[Source, ...] = ("request", "config", "model")
+    of_template = {
+        "stop": plan.model.turn_end.strings,
+        "stop_token_ids": plan.model.turn_end.token_ids,
+    }
+    shown = {}
+    for field in fields(plan.sampling):
+        name, value = field.name, getattr(plan.sampling, field.name)
+        source: Source = next((s for s in sources if name in layers[s]), "default")
+        if name == "logprobs" and body.logprobs:
+            source = "request"
+        elif source == "default" and value and value == of_template.get(name):
+            source = "template"
+        shown[name] = SamplingValue(value=value, source=source)
+    return shown

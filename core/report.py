@@ -1,0 +1,51 @@
+"""What is known of a model, for people: `enginebay models inspect` and the explain route."""
+
+from core.chat.features import TemplateFeatures
+from core.chat.turn_end import turn_end_marker
+from core.models import LoadedModel
+from core.schemas.explain import FormatReport, ModelReport, TemplateReport
+
+
+def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -> ModelReport:
+    """What the backend says of a model, and what trials with a chat template of it showed.
+
+    The one that renders requests with tools, if no other is given.
+    """
+    info = model.info
+    template = template or model.templates.choose(with_tools=True)
+    reasoning, tools = model.detected_reasoning, model.detected_tools
+    return ModelReport(
+        id=model.name,
+        backend=model.config.backend,
+        context_length=info.context_length,
+        vocab_size=info.vocab_size,
+        special_tokens=dict(info.special_tokens),
+        defaults=dict(info.defaults),
+        configured=model.config.sampling.params(),
+        unsupported=sorted(info.unsupported),
+        adapters=list(info.adapters),
+        templates=list(model.templates.names),
+        template=template and template_report(template),
+        reasoning=FormatReport(name=reasoning.name, evidence=reasoning.evidence),
+        tools=FormatReport(name=tools.name, evidence=tools.evidence),
+    )
+
+
+def template_report(features: TemplateFeatures) -> TemplateReport:
+    """What trials with a chat template showed."""
+    return TemplateReport(
+        name=features.template.name,
+        system=features.knows_system,
+        several_systems=features.takes_several_systems,
+        later_systems=features.takes_later_systems,
+        developer=features.knows_developer,
+        tools=features.knows_tools,
+        tool_results=features.knows_tool_results,
+        reasoning=features.knows_reasoning,
+        documents=features.knows_documents,
+        content=features.content_format,
+        arguments=features.arguments_format,
+        variables=sorted(features.template.settings),
+        stop_strings=list(features.template.stop_strings),
+        turn_end=turn_end_marker(features),
+    )

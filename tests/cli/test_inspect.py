@@ -1,0 +1,63 @@
+"""`enginebay models inspect`."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.conftest import ServeScripted
+
+CONFIG = """\
+server: {port: 1}
+models:
+  - {name: mine, backend: scripted, path: ., sampling: {temperature: 0.5}}
+  - {name: broken, backend: failing, path: .}
+"""
+
+
+def rows(text: str) -> dict[str, str]:
+    """Labels and what stands behind them."""
+    cells = [line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip()]
+    return {label.strip(): value.strip() for label, value in cells}
+
+
+def test_of_a_server(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], name="served", tools="hermes")
+    result = run("models", "inspect", "served", "--url", server.url)
+    assert result.exit_code == 0, result.output
+    found = rows(result.stdout)
+    assert found["model"] == "served on scripted"
+    assert found["context"] == "4096 tokens, vocabulary of 1114112"
+    assert found["tool calls"] == "hermes: the config names it"
+    assert found["reasoning"] == "none: the chat template shows none"
+    assert found["takes"].startswith("system messages, several of them, later ones, tools")
+    assert "developer messages" in found["takes no"]
+    assert found["special tokens"] == "none"
+
+
+def test_without_a_server_the_model_is_loaded(run: Run, plugin: Path) -> None:
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    result = run("models", "inspect", "mine")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("no server answers at http://127.0.0.1:1; loading mine")
+    found = rows(result.stdout)
+    assert found["reasoning"] == "think: its tags stand in the chat template"
+    assert found["config's defaults"] == "temperature=0.5"
+
+
+def test_models_that_cannot_be_inspected(run: Run, plugin: Path) -> None:
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    result = run("models", "inspect", "other")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "the config has no model 'other'; it has: mine, broken" in result.stderr
+    result = run("models", "inspect", "broken")
+    assert result.exit_code == 1
+    assert "broken cannot be loaded: out of memory" in result.stderr
+
+
+def test_of_nobody(run: Run, serve_scripted: ServeScripted) -> None:
+    result = run("models", "inspect", "mine", "--url", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "nothing answers at 127.0.0.1:1" in result.stderr
+    server = serve_scripted(["ok"])
+    result = run("models", "inspect", "nobody", "--url", server.url)
+    assert result.exit_code == 1
+    assert "the model 'nobody' does not exist" in result.stderr

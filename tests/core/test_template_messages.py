@@ -1,0 +1,266 @@
+"""Messages as each kind of template can take them, and the trials that tell the kinds apart."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from core.chat.features import TemplateFeatures
+from core.chat.messages import template_messages
+from core.chat.template import ChatTemplate
+from core.errors import InvalidRequestError
+from core.schemas.chat import Message
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<call>{{ c.function | tojson }}</call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}"
+)
+STRICT = """
+{%- if messages[0].role == 'system' %}{{ messages[0].content }}|{% set messages = messages[1:] %}
+{%- endif %}
+{%- for m in messages %}
+{%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('roles must alternate') }}{% endif %}
+{{- m.role }}:{{ m.content }}|
+{%- endfor %}"""
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+GEMMA = NO_SYSTEM + STRICT
+SILENT = (
+    "{% for m in messages if m.role in ('user', 'assistant') %}"
+    "{{ m.role }}:{{ m.content }}|{% endfor %}"
+)
+DEVELOPER = (
+    "{% for m in messages %}{% if m.role == 'developer' %}dev:{{ m.content }}|"
+    "{% else %}{{ m.role }}:{{ m.content }}|{% endif %}{% endfor %}"
+)
+PARTS = (
+    "{% for m in messages %}{{ m.role }}:"
+    "{% for p in m.content %}{{ p.text }}{% endfor %}|{% endfor %}"
+)
+ITERATES = (
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{% for k, v in c.function.arguments.items() %}"
+    "<{{ k }}={{ v }}>{% endfor %}{% endfor %}|{% endfor %}"
+)
+JOINS = (
+    "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name + c.function.arguments }}{% endfor %}|"
+    "{% endfor %}"
+)
+MISTRAL = (
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}"
+    "{{ raise_exception('ids have length 9') }}{% endif %}{{ c.function.arguments | tojson }}"
+    "{{ c.id }}|{% endfor %}{{ m.content }}{{ m.tool_call_id }}|{% endfor %}"
+)
+
+
+def features(source: str) -> TemplateFeatures:
+    return TemplateFeatures(ChatTemplate(source, {}))
+
+
+def prepared(source: str, *messages: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    parsed = [Message.model_validate(message) for message in messages]
+    return template_messages(parsed, features(source), **options).messages
+
+
+def rendered(source: str, *messages: dict[str, Any]) -> str:
+    return ChatTemplate(source, {}).render(prepared(source, *messages))
+
+
+def says(role: str, content: Any, **fields: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **fields}
+
+
+def call(arguments: Any, id: str | None = "c1", name: str = "f") -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def test_what_a_template_can_is_left_alone() -> None:
+    # TAB-34 VLLM-18
+    messages = [
+        says("system", "a"),
+        says("system", "b"),
+        says("user", "c", name="Ann"),
+        says("user", "d"),
+        says("system", "e"),
+        says("assistant", "f"),
+        says("system", "g"),
+    ]
+    assert prepared(CHATML, *messages) == messages
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (STRICT, "one\n\ntwo|user:hi|assistant:ho|user:now\n\nthree\n\nfour|"),
+        (GEMMA, "user:one\n\ntwo\n\nhi|assistant:ho|user:now\n\nthree\n\nfour|"),
+        (SILENT, "user:one\n\ntwo\n\nhi|assistant:ho|user:now\n\nthree\n\nfour|"),
+    ],
+)
+def test_system_messages_anywhere(source: str, text: str) -> None:
+    """Two in front, others in the middle and last, as SillyTavern sends them."""
+    # MLC-36
+    messages = [
+        says("system", "one"),
+        says("developer", "two"),
+        says("user", "hi"),
+        says("assistant", "ho"),
+        says("user", "now"),
+        says("system", "three"),
+        says("system", "four"),
+    ]
+    assert rendered(source, *messages) == text
+    parsed = [Message.model_validate(message) for message in messages]
+    notes = template_messages(parsed, features(source)).notes
+    assert "developer becomes system" in notes[0]
+    assert "system messages" in notes[1]
+
+
+def test_a_system_message_behind_an_answer_becomes_the_users() -> None:
+    messages = [says("user", "hi"), says("assistant", "ho"), says("system", "go on")]
+    assert rendered(STRICT, *messages) == "user:hi|assistant:ho|user:go on|"
+
+
+def test_system_messages_of_parts_are_joined_too() -> None:
+    source = PARTS.replace("{{ m.role }}", "{{ 'x' if m.role == 'system' else m.role }}").replace(
+        "{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"
+    )
+    messages = [says("system", "one"), says("user", [{"type": "text", "text": "hi"}])]
+    assert rendered(source, *messages) == "user:one\n\nhi|"
+
+
+def test_the_developer_role() -> None:
+    assert rendered(DEVELOPER, says("developer", "x"), says("user", "y")) == "dev:x|user:y|"
+    assert rendered(CHATML, says("developer", "x"), says("user", "y")).startswith(
+        "<|im_start|>system\nx"
+    )
+
+
+def test_content_is_what_the_template_reads() -> None:
+    # TAB-31 VLLM-18
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert prepared(CHATML, says("user", parts)) == [says("user", "ab")]
+    assert prepared(PARTS, says("user", parts)) == [says("user", parts)]
+    assert rendered(PARTS, says("user", "ab")) == "user:ab|"
+    assert prepared(CHATML, says("user", parts), content_format="openai") == [says("user", parts)]
+    assert prepared(PARTS, says("user", parts), content_format="string") == [says("user", "ab")]
+    refusal = [{"type": "refusal", "refusal": "No."}]
+    assert prepared(CHATML, says("assistant", refusal)) == [says("assistant", "No.")]
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "video_url", "file"])
+def test_media_is_refused(kind: str) -> None:
+    # TAB-30 TAB-33
+    part = {"type": kind, kind: {"url": "data:image/png;base64,AA=="}}
+    with pytest.raises(InvalidRequestError, match="text only") as caught:
+        prepared(CHATML, says("user", [{"type": "text", "text": "see"}, part]))
+    assert caught.value.param == "messages[0].content[1].type"
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', {"a": 1}])
+def test_arguments_are_what_the_template_reads(arguments: Any) -> None:
+    # TAB-35
+    asks = says("assistant", "", tool_calls=[call(arguments)])
+    assert "<a=1>" in rendered(ITERATES, says("user", "x"), asks)
+    assert '"arguments": {"a": 1}' in rendered(CHATML, says("user", "x"), asks)
+    assert 'f{"a": 1}|' in rendered(JOINS, says("user", "x"), asks)
+
+
+@pytest.mark.parametrize("text", ["{broken", "[1]", "7", '"text"', "[" * 100_000])
+def test_arguments_that_are_no_object_stay_text(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # TAB-36
+    asks = says("assistant", "", tool_calls=[call(text)])
+    with caplog.at_level(logging.WARNING):
+        [message] = prepared(CHATML, asks)
+    assert message["tool_calls"][0]["function"]["arguments"] == text
+    assert "messages[0].tool_calls[0].function.arguments" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "  ", "null", "{}"])
+def test_no_arguments_are_an_empty_object(text: str) -> None:
+    [message] = prepared(CHATML, says("assistant", "", tool_calls=[call(text)]))
+    assert message["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def test_null_content_of_calls() -> None:
+    """Left out, as transformers has it, but for templates that need one."""
+    # TAB-34 TAB-37
+    asks = says("assistant", None, tool_calls=[call("{}")])
+    assert "content" not in prepared(CHATML, says("user", "x"), asks)[1]
+    needs = CHATML.replace("{{ m.content }}", "{{ m.content + '' }}")
+    assert prepared(needs, says("user", "x"), asks)[1]["content"] == ""
+    assert prepared(CHATML, says("assistant", None))[0]["content"] == ""
+    assert "tool_calls" not in prepared(CHATML, says("assistant", "x", tool_calls=[]))[0]
+
+
+def test_results_come_in_the_order_of_their_calls() -> None:
+    asks = says("assistant", None, tool_calls=[call("{}", "a", "f"), call("{}", "b", "g")])
+    results = [says("tool", "2", tool_call_id="b"), says("tool", "1", tool_call_id="a")]
+    found = prepared(CHATML, says("user", "x"), asks, *results, says("user", "y"))
+    assert [(m["content"], m["tool_call_id"], m["name"]) for m in found[2:4]] == [
+        ("1", "a", "f"),
+        ("2", "b", "g"),
+    ]
+    strange = says("tool", "3", tool_call_id="nobody")
+    found = prepared(CHATML, says("user", "x"), asks, *results, strange)
+    assert [m["content"] for m in found[2:]] == ["2", "1", "3"]
+
+
+def test_ids_that_are_missing_are_given() -> None:
+    asks = says("assistant", None, tool_calls=[call("{}", None, "f"), call("{}", None, "g")])
+    found = prepared(CHATML, says("user", "x"), asks, says("tool", "1"), says("tool", "2"))
+    ids = [made["id"] for made in found[1]["tool_calls"]]
+    assert len(set(ids)) == 2
+    assert [m["tool_call_id"] for m in found[2:]] == ids
+    assert [m["name"] for m in found[2:]] == ["f", "g"]
+
+
+def test_ids_that_a_template_refuses_are_shortened() -> None:
+    """A conversation begun with another model goes on with Mistral's."""
+    # VLLM-12 VLLM-13
+    asks = says("assistant", "", tool_calls=[call("{}", "call_0123456789abcdef")])
+    answer = says("tool", "ok", tool_call_id="call_0123456789abcdef")
+    found = prepared(MISTRAL, says("user", "x"), asks, answer)
+    id = found[1]["tool_calls"][0]["id"]
+    assert (len(id), id.isalnum(), found[2]["tool_call_id"]) == (9, True, id)
+    kept = says("assistant", "", tool_calls=[call("{}", "abcDEF123")])
+    assert prepared(MISTRAL, says("user", "x"), kept)[1]["tool_calls"][0]["id"] == "abcDEF123"
+
+
+def test_messages_are_json_for_every_template() -> None:
+    messages = [says("user", "x"), says("assistant", None, tool_calls=[call('{"ä": [1]}')])]
+    for source in (CHATML, STRICT, GEMMA, SILENT, PARTS, ITERATES, JOINS, MISTRAL):
+        json.dumps(prepared(source, *messages))
+
+
+@pytest.mark.parametrize(
+    ("source", "feature", "value"),
+    [
+        (CHATML, "takes_later_systems", True),
+        (STRICT, "takes_later_systems", False),
+        (STRICT, "knows_system", True),
+        (GEMMA, "knows_system", False),
+        (SILENT, "knows_system", False),
+        (SILENT, "knows_tool_results", False),
+        (CHATML, "takes_users_in_a_row", True),
+        (STRICT, "takes_users_in_a_row", False),
+        (CHATML, "knows_developer", False),
+        (DEVELOPER, "knows_developer", True),
+        (CHATML, "content_format", "string"),
+        (PARTS, "content_format", "openai"),
+        (CHATML, "arguments_format", "object"),
+        (ITERATES, "arguments_format", "object"),
+        (JOINS, "arguments_format", "string"),
+        (SILENT, "arguments_format", None),
+        (CHATML, "takes_any_call_id", True),
+        (MISTRAL, "takes_any_call_id", False),
+        (CHATML, "knows_tools", False),
+        (CHATML + "{{ tools }}", "knows_tools", True),
+    ],
+)
+def test_trials(source: str, feature: str, value: object) -> None:
+    assert getattr(features(source), feature) == value

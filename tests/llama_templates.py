@@ -1,0 +1,54 @@
+"""The chat templates in the source package of the installed llama-cpp-python.
+
+They are read from what the benchmarks unpacked, else from a download of that package, which is kept
+in an ignored folder. Nothing of them is in this repository.
+"""
+
+import subprocess
+import sys
+import tarfile
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tests.support import REPOSITORY
+
+PACKAGE = "llama-cpp-python"
+WHERE = "vendor/llama.cpp/models/templates"
+CACHE = REPOSITORY / "tests" / ".cache"
+
+
+@cache
+def llama_templates() -> dict[str, str]:
+    """Template sources by file name without suffix; none when they cannot be had."""
+    for folder in (REPOSITORY / "benchmarks" / ".peers").glob(f"*/source/{WHERE}"):
+        return _read(folder)
+    try:
+        folder = CACHE / f"{PACKAGE}-{version(PACKAGE)}"
+    except PackageNotFoundError:
+        return {}
+    if not folder.is_dir():
+        _download(folder)
+    return _read(folder)
+
+
+def _read(folder: Path) -> dict[str, str]:
+    return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.jinja")}
+
+
+def _download(folder: Path) -> None:
+    """Fetch the package's source, once; the folder stays empty when there is no way to get it."""
+    folder.mkdir(parents=True)
+    requirement = f"{PACKAGE}=={version(PACKAGE)}"
+    options = ["--no-deps", "--no-binary", ":all:", "--retries", "0", "--timeout", "10"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(CACHE), requirement]
+    subprocess.run(command, check=False, capture_output=True)
+    for package in CACHE.glob("llama_cpp_python-*.tar.gz"):
+        with tarfile.open(package) as archive:
+            for member in archive:
+                name = Path(member.name)
+                if WHERE in member.name and name.suffix == ".jinja":
+                    file = archive.extractfile(member)
+                    assert file
+                    (folder / name.name).write_bytes(file.read())
+        package.unlink()
