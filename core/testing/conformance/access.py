@@ -5,7 +5,7 @@ from core.testing.conformance.endpoint import CHAT, Endpoint
 from core.testing.conformance.expect import NotShown, expect
 
 
-@check("MLC-1", "MLC-33", "WEB-39")
+@check()
 def routes_work_without_v1(server: Endpoint) -> None:
     """`/models` and `/chat/completions` are the same as under `/v1`."""
     for path in ("/v1/models", "/models"):
@@ -73,7 +73,7 @@ def keys_are_asked_for_in_both_headers(server: Endpoint) -> None:
 def request_id_is_the_clients(server: Endpoint) -> None:
     """`X-Request-Id` is in the answer's `id` and comes back as a header."""
     response = server.post(CHAT, server.chat_body(max_tokens=1), {"X-Request-Id": "check-7"})
-    expect(response.status_code == 200, f"{response.status_code}")
+    expect(response.status_code == 200, f"{response.status_code} {response.text[:120]}")
     expect(response.json()["id"] == "chatcmpl-check-7", f"the id is {response.json()['id']!r}")
     sent = response.headers.get("x-request-id")
     expect(sent == "check-7", f"the header is {sent!r}")

@@ -7,8 +7,8 @@ from core.testing.conformance.expect import NotShown, expect
 SUM = [{"role": "user", "content": "What is 7 + 5?"}]
 
 
-@check("MLC-24", "MLC-25", "MLC-38", "TAB-9", "TAB-11", "TAB-14", "TAB-15", "WEB-2", "WEB-4",
-       "WEB-8", "WEB-9", "VLLM-84", "VLLM-98")  # fmt: skip
+@check("MLC-1", "MLC-24", "MLC-25", "MLC-33", "MLC-38", "TAB-9", "TAB-11", "TAB-14", "TAB-15",
+       "WEB-2", "WEB-4", "WEB-8", "WEB-9", "VLLM-84", "VLLM-98")  # fmt: skip
 def whole_answer_is_complete(server: Endpoint) -> None:
     """A whole answer is a `chat.completion` with id, model, one choice, message and finish."""
     answer = server.chat()

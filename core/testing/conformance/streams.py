@@ -52,6 +52,7 @@ def each_choice_finishes_once(server: Endpoint) -> None:
     stream = server.stream(n=2)
     for index in (0, 1):
         choices = stream.choices(index)
+        expect(bool(choices), f"choice {index} never came")
         reasons = [choice["finish_reason"] for choice in choices]
         expect(reasons[:-1] == [None] * (len(reasons) - 1), f"choice {index} has {reasons}")
         expect(reasons[-1] in ("stop", "length", "tool_calls"), f"finish is {reasons[-1]!r}")

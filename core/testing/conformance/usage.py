@@ -57,7 +57,8 @@ def prompt_is_counted_once(server: Endpoint) -> None:
 @check("TAB-83")
 def streams_count_as_whole_answers(server: Endpoint) -> None:
     """The same request has the same counts, streamed or whole."""
-    whole, streamed = expect_usage(server.chat()["usage"]), server.stream(**ASKED).usage or {}
+    whole = expect_usage(server.chat()["usage"])
+    streamed = expect_usage(server.stream(**ASKED).usage)
     for key in ("prompt_tokens", "completion_tokens"):
         expect(streamed[key] == whole[key], f"{key} is {streamed[key]}, whole {whole[key]}")
 
