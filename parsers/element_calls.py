@@ -195,7 +195,7 @@ class _ElementCallsParser(Parser):
         text = self._text_before(found, final and self._open[-1].kind is _Kind.LEAF)
         json_text = self._open[-1].text(text) if text else ""
         if json_text is None:
-            self._at = start
+            self._at = start + len(text) - len(text.lstrip())
             self._end_elements(self._open)
             self._place = _Place.OUTSIDE
             self._end_is_due = True
