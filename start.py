@@ -7,6 +7,7 @@ python3 start.py chat                any other command of `enginebay`
 python3 start.py test [ARGUMENTS]    run the tests, with arguments of pytest
 python3 start.py check               ruff and mypy
 python3 start.py run FILE [...]      run a Python file in the same environment
+python3 start.py install llamacpp    add what another backend needs
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def main(arguments: list[str]) -> int:
     if command.startswith("-") and command != "--version":
         command, rest = "serve", arguments
     require_python(sys.version_info[:2])
+    if command == "install":
+        for extra in rest:
+            install(extra)
+        return 0 if rest else sys.exit("Say what to install: python3 start.py install llamacpp")
     install("test" if command in ("test", "check") else "hf")
     if command == "test":
         return run([PYTHON, "-m", "pytest", *rest, "--cov"])  # last: it would eat a path after it

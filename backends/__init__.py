@@ -77,5 +77,6 @@ def _spin(turns: int) -> None:
 def _missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:
     return BackendUnavailableError(
         f"the {name} backend needs {libraries} ({error}); "
-        f"install it with: pip install 'enginebay[{name}]'"
+        f"install it with: python3 start.py install {name}, or without a checkout: "
+        f"pip install 'enginebay[{name}]'"
     )

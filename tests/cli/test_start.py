@@ -29,6 +29,7 @@ BUILDER = '''
 import zipfile
 from pathlib import Path
 
+EXTRAS = ("hf", "llamacpp", "test")
 MODULE = """
 import json, os, sys
 def main():
@@ -48,7 +49,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     files = {
         "said.py": MODULE,
         "pytest.py": MODULE,
-        f"{info}/METADATA": metadata + "Provides-Extra: hf\\nProvides-Extra: test\\n",
+        f"{info}/METADATA": metadata + "".join(f"Provides-Extra: {e}\\n" for e in EXTRAS),
         f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
         f"{info}/entry_points.txt": "[console_scripts]\\nenginebay = said:main\\n",
     }
@@ -114,6 +115,11 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert said(start(project, "--port", "1")) == [["serve", "--port", "1"], None]
     assert said(start(project, "--version"))[0] == ["--version"]
 
+    result = start(project, "install", "llamacpp")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "Installing Enginebay [hf, llamacpp]" in result.stdout
+    assert "Say what to install" in start(project, "install").stderr
+
     # from elsewhere: the checkout's config, paths of arguments as they are meant there
     result = start(project, "chat", cwd=tmp_path)
     assert said(result) == [["chat"], str(project / "config.yml")]
@@ -121,7 +127,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     result = start(project, "test", "-k", "x")
     assert result.returncode == 7
     assert said(result)[0] == ["-k", "x", "--cov"]
-    assert "Installing Enginebay [hf, test]" in result.stdout
+    assert "Installing Enginebay [hf, llamacpp, test]" in result.stdout
 
     assert "Installing" not in start(project).stdout  # what tests need has all
 
