@@ -93,8 +93,8 @@ def _line(row: Row, tests: list[str]) -> str:
     if row.differs:
         what += f". **Differs:** {row.differs}"
     if row.later:
-        what += f". **Later:** {row.later}"
-    shown = ", ".join(f"`{test}`" for test in tests)
+        what += f". **Later:** with {row.later}"
+    shown = ", ".join(f"`{test}`" for test in tests) or "later"
     return f"| {row.id} | {what} | [`{row.where}`](../{row.where}) | {shown} |"
 
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 @dataclass(frozen=True, slots=True)
 class Row:
     """`what` is asked, `where` the code is; `differs` is why the answer is another on purpose,
-    `later` the part of Enginebay that is still to come.
+    `later` what it will come with.
     """
 
     id: str

@@ -6,6 +6,7 @@ import openai
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from core.testing.conformance.answers import SUM
 from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import STORY, Endpoint, Json
 from core.testing.conformance.expect import NotShown, expect
@@ -16,7 +17,9 @@ FIELDS: tuple[Json, ...] = (
     {},
     {"n": 2},
     {"stream_options": {"include_usage": True}},
+    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
     {"logprobs": True, "top_logprobs": 2},
+    {"messages": SUM, "max_tokens": 200},
     ASKED,
 )
 
