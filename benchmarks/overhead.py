@@ -19,7 +19,7 @@ import statistics
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -100,20 +100,27 @@ class Window:
 
 def watch(server: Talker, request: bytes, streams: int) -> Window:
     """Send the request on so many connections at once and read all answers to their end."""
-    connections = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(streams)]
-    received: dict[Any, list[bytes]] = {connection: [] for connection in connections}
-    silent, unfinished = set(connections), streams
+    unfinished = streams
     before = after = (0.0, 0.0, 0.0)
     bodies: list[bytes] = []
-    with selectors.DefaultSelector() as selector:
+    with selectors.DefaultSelector() as selector, ExitStack() as stack:
+        connections = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            for _ in range(streams)
+        ]
+        received: dict[Any, list[bytes]] = {connection: [] for connection in connections}
+        silent = set(connections)
         for connection in connections:
             selector.register(connection, selectors.EVENT_READ)
             connection.sendall(request)
         while unfinished:
-            for key, _ in selector.select(_TIMEOUT):
+            ready = selector.select(_TIMEOUT)
+            if not ready:
+                raise RuntimeError("the server has stopped answering")
+            for key, _ in ready:
                 connection = key.fileobj
                 assert isinstance(connection, socket.socket)
-                data = connection.recv(1 << 18)
+                data = connection.recv(1 << 15)
                 if not data:
                     raise RuntimeError("the server closed the connection")
                 received[connection].append(data)
@@ -129,8 +136,6 @@ def watch(server: Talker, request: bytes, streams: int) -> Window:
                         after = _clocks(server)
                         bodies = [b"".join(pieces) for pieces in received.values()]
                     unfinished -= 1
-    for connection in connections:
-        connection.close()
     return Window(bodies, *(b - a for a, b in zip(before, after, strict=True)))
 
 
@@ -143,7 +148,7 @@ def measure(server: Talker, request: bytes, streams: int, event: bytes) -> repor
     window = watch(server, request, streams)
     piece = talkers.PIECE.encode()
     tokens = sum(body.count(piece) for body in window.bodies) / event.count(piece)
-    events = sum(body.count(b"data: ") for body in window.bodies)
+    events = sum(piece in sent for body in window.bodies for sent in body.split(b"\n\n"))
     return {
         "streams": streams,
         "tokens_per_second": round(tokens / window.seconds, 1),
@@ -260,15 +265,16 @@ def main() -> None:
         running(SERVERS["free"]) as free,
     ):
         servers = dict(zip(names, (bare, in_step, free), strict=True))
-        for number in range(options.rounds + 1):
-            for mode in options.modes.split(";"):
+        modes = options.modes.split(";")
+        for mode in modes:
+            list(compare(servers, 8, mode, 500))  # to warm up
+        for number in range(options.rounds):
+            order = names[number % 3 :] + names[: number % 3]
+            taken = {name: servers[name] for name in order}
+            for mode in modes:
                 for streams in map(int, options.streams.split(",")):
-                    order = names[number % 3 :] + names[: number % 3]
-                    tokens = max(options.tokens, options.tokens * 16 // streams)
-                    taken = {name: servers[name] for name in order}
-                    measured = list(compare(taken, streams, mode, tokens))
-                    if number:  # the first round warms up
-                        results["measured"] += measured
+                    tokens = max(options.tokens, options.tokens * 32 // streams)
+                    results["measured"] += compare(taken, streams, mode, tokens)
     report.write(results, options.output)
     print(table(results))
 

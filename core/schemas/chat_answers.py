@@ -3,12 +3,13 @@
 from typing import Literal
 
 from pydantic import BaseModel
+from typing_extensions import TypedDict  # pydantic knows only this one before Python 3.12
 
 from core.schemas.usage import PromptLogprobs, WireAnswer
 from core.types import FinishReason
 
 
-class TopLogprob(BaseModel):
+class TopLogprob(TypedDict):  # made for every token: a model would cost several times as much
     """A candidate token."""
 
     token: str
