@@ -1,13 +1,32 @@
 """One tool call written as a JSON object."""
 
-import json
 import re
-from collections.abc import Collection
+from dataclasses import dataclass
 from enum import Enum, auto
 
+from parsers.call import Call, decode, load
 from parsers.json_scanner import JsonScanner, skip, skip_space
 
 _SCALAR = re.compile(r"[^ \t\r\n,}\]]*")
+_COMMON = frozenset({"type", "id", "index"})
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the members of a call may be called; the first one in the object counts.
+
+    No `name`: the name is itself the key of the arguments. `others`: members with other keys may
+    stand in front of the name; if not, an object that has one there is no call.
+    """
+
+    name: tuple[str, ...]
+    arguments: tuple[str, ...]
+    id: tuple[str, ...] = ()
+    others: bool = True
+
+    def allow(self, key: str | None) -> bool:
+        """Whether a call may have such a member."""
+        return self.others or key in {*self.name, *self.arguments, *self.id, *_COMMON}
 
 
 class _Next(Enum):
@@ -23,6 +42,7 @@ class _Next(Enum):
 class _Role(Enum):
     KEY = auto()
     NAME = auto()
+    ID = auto()
     ARGUMENTS = auto()
     OTHER = auto()
 
@@ -36,8 +56,8 @@ _STEPS = {
 }
 
 
-class CallObject:
-    """Reads `{"name": ..., "arguments": ...}` as it arrives, each character once.
+class CallObject(Call):
+    """Reads `{"name": ..., "arguments": ...}` as it arrives.
 
     The members of the object itself must be JSON, or it is `over`; so it is when its name is no
     name. Inside a value only brackets and strings are followed: arguments that are not JSON come
@@ -46,42 +66,21 @@ class CallObject:
     Arguments in brackets come out as they arrive. Others come when they are whole, because they
     may stand for something else: a string that holds a JSON object stands for that object, `null`
     and a blank string for `{}`. No arguments at all are `{}` too.
+
+    An id counts if it stands before the arguments: the name waits for it, the arguments do not.
     """
 
-    def __init__(self, name_keys: Collection[str], argument_keys: Collection[str]) -> None:
-        self.name: str | None = None
-        self.over = False
-        self._name_keys = name_keys
-        self._argument_keys = argument_keys
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._keys = keys
         self._next = _Next.OBJECT
         self._key: str | None = None
+        self._name: str | None = None
         self._role = _Role.OTHER
-        self._scanner: JsonScanner | None = None
         self._value: list[str] = []
         self._has_arguments = False
-        self._arguments: list[str] = []
-        self._watched: JsonScanner | None = None
-
-    @property
-    def in_string(self) -> bool:
-        """Whether the text so far ends in a JSON string."""
-        return self._scanner is not None and self._scanner.in_string
-
-    @property
-    def sound(self) -> bool | None:
-        """Whether the watched string closed as strings do; None while that is unknown."""
-        return self._watched.sound if self._watched else True
-
-    def watch(self) -> bool:
-        """Makes `sound` tell how the open string turns out, if it is in arguments in brackets."""
-        if self._scanner is None or self._value is not self._arguments:
-            return False
-        self._watched = self._scanner
-        self._watched.watch()
-        return True
 
     def feed(self, text: str, at: int) -> int:
-        """Reads `text` from `at` up to its end or until the object is over; returns where."""
         while at < len(text) and not self.over:
             if self._scanner is not None:
                 at = self._scanner.feed(text, at, self._value)
@@ -99,24 +98,17 @@ class CallObject:
                     at += self._step(text[at])
         return at
 
-    def take(self) -> str:
-        """The arguments that have come since the last time."""
-        text = "".join(self._arguments)
-        self._arguments.clear()
-        return text
-
     def end(self, *, cut_off: bool = False) -> None:
-        """Nothing more comes: something stands behind the object, or the text is cut off.
-
-        A call that is cut off keeps the arguments that came and gets no others, not even `{}`: it
-        must not look whole.
-        """
         unfinished = self._scanner is not None or self._next is _Next.REST_OF_SCALAR
         if unfinished and self._role is _Role.ARGUMENTS:
             self._end_value()
         if not self._has_arguments and not cut_off:
             self._arguments.append("{}")
+        self.name = self._name
         self.over = True
+
+    def _in_arguments(self) -> bool:
+        return self._value is self._arguments
 
     def _step(self, char: str) -> int:
         """Takes one character between values; 0 when it is left to what comes next."""
@@ -131,15 +123,28 @@ class CallObject:
         return int(char == "}")
 
     def _begin_value(self, char: str) -> int:
-        if self.name is None and self._key in self._name_keys:
-            if char == '"':
-                return self._begin(_Role.NAME, char)
-            self.end()
-            return 0
-        if not self._has_arguments and self._key in self._argument_keys:
-            self._has_arguments = True
-            return self._begin(_Role.ARGUMENTS, char)
+        if self._name is None and (not self._keys.name or self._key in self._keys.name):
+            return self._begin_named(char)
+        if not self._has_arguments and self._key in self._keys.arguments:
+            return self._begin_arguments(char)
+        if self.id is None and self._key in self._keys.id:
+            return self._begin(_Role.ID, char)
         return self._begin(_Role.OTHER, char)
+
+    def _begin_named(self, char: str) -> int:
+        """Begins the name, or the arguments behind a key that is the name."""
+        if self._keys.name and char == '"':
+            return self._begin(_Role.NAME, char)
+        if not self._keys.name and char == "{":
+            self._set_name(self._key)
+            return 0 if self.over else self._begin_arguments(char)
+        self.end()
+        return 0
+
+    def _begin_arguments(self, char: str) -> int:
+        self._has_arguments = True
+        self.name = self._name
+        return self._begin(_Role.ARGUMENTS, char)
 
     def _begin(self, role: _Role, char: str) -> int:
         self._role = role
@@ -157,19 +162,34 @@ class CallObject:
             return
         text = "".join(self._value)
         if self._role is _Role.KEY:
-            self._key = _decode(text)
-        elif self._role is _Role.NAME:
-            self.name = (_decode(text) or "").strip() or None
-            if self.name is None:
+            self._key = decode(text)
+            if self._name is None and not self._keys.allow(self._key):
                 self.end()
+        elif self._role is _Role.NAME:
+            self._set_name(decode(text))
+        elif self._role is _Role.ID:
+            self._set_id(text)
         elif self._role is _Role.ARGUMENTS:
             self._arguments.append(_as_arguments(text))
+
+    def _set_name(self, name: str | None) -> None:
+        self._name = (name or "").strip() or None
+        if self._name is None:
+            self.end()
+        elif not self._keys.id or self.id is not None or self._has_arguments:
+            self.name = self._name
+
+    def _set_id(self, text: str) -> None:
+        if self.name is None:
+            written = text if text.isdigit() else decode(text) or ""
+            self.id = written.strip() or None
+            self.name = self._name
 
 
 def _as_arguments(text: str) -> str:
     if text == "null":
         return "{}"
-    inner = _decode(text)
+    inner = decode(text)
     if inner is None:
         return text
     if not inner.strip():
@@ -177,20 +197,5 @@ def _as_arguments(text: str) -> str:
     mended: list[str] = []
     end = JsonScanner().feed(inner, skip_space(inner), mended)
     unwrapped = "".join(mended)
-    whole = skip_space(inner, end) == len(inner) and isinstance(_load(unwrapped), dict)
+    whole = skip_space(inner, end) == len(inner) and isinstance(load(unwrapped), dict)
     return unwrapped if whole else text
-
-
-def _decode(text: str) -> str | None:
-    """What a JSON string says; None when it is none, or has half a surrogate pair."""
-    value = _load(text)
-    if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value):
-        return None
-    return value
-
-
-def _load(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

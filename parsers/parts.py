@@ -25,10 +25,10 @@ class Parts:
         """More thinking aloud."""
         self._add(ReasoningDelta, text, ReasoningDelta)
 
-    def name(self, index: int, name: str) -> None:
-        """The beginning of tool call number `index`."""
+    def name(self, index: int, name: str, id: str | None = None) -> None:
+        """The beginning of tool call number `index`; `id` is what the model calls it."""
         self._join()
-        self._parts.append(ToolCallDelta(index, name=name))
+        self._parts.append(ToolCallDelta(index, name=name, id=id))
 
     def arguments(self, index: int, text: str) -> None:
         """More arguments of tool call number `index`."""

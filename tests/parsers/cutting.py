@@ -60,18 +60,22 @@ def assert_neighbours_joined(parts: list[Part]) -> None:
 
 
 def joined(parts: Iterable[Part]) -> Joined:
-    """`("content", text)`, `("reasoning", text)`, `("call", index, name, arguments)`."""
+    """`("content", text)`, `("reasoning", text)`, `("call", index, name, arguments)`.
+
+    The id of a call stands behind its arguments, if the model has written one.
+    """
     result: Joined = []
     for part in parts:
         match part:
             case ToolCallDelta(index, name, arguments, id):
-                assert id is None
                 last = result[-1] if result else ()
                 if name is None:
                     assert last[:2] == ("call", index), "arguments before the name"
-                    result[-1] = (*last[:3], f"{last[3]}{arguments}")
+                    assert id is None, "an id behind the name"
+                    result[-1] = (*last[:3], f"{last[3]}{arguments}", *last[4:])
                 else:
-                    result.append(("call", index, name, arguments))
+                    ids = () if id is None else (id,)
+                    result.append(("call", index, name, arguments, *ids))
             case ContentDelta(text):
                 _append(result, "content", text)
             case ReasoningDelta(text):

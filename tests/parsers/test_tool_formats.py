@@ -272,8 +272,8 @@ def test_spans_are_those_of_the_description() -> None:
     (span,) = HERMES.spans
     assert (span.start, span.end) == ("<tool_call>", "</tool_call>")
     assert set(span.opens_with) == set("{[")
-    assert HERMES.matches("... <tool_call> ...")
-    assert not HERMES.matches("{{ messages }}")
+    assert HERMES.matches('... <tool_call>{"name": ...}</tool_call> ...')
+    assert not HERMES.matches("... <tool_call><function=...></tool_call> ...")
 
 
 def test_other_keys_and_no_end_tag() -> None:
