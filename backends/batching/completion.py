@@ -69,11 +69,11 @@ class Completion:
         text = ""
         finish_reason: Literal["stop", "length"] | None = None
         stop_reason: str | int | None = None
-        if token_id in self._stop_token_ids:
+        if token_id in self._eos_token_ids and not self._ignore_eos:
+            finish_reason = "stop"
+        elif token_id in self._stop_token_ids:
             finish_reason, stop_reason = "stop", token_id
             text = self._feed(token_id, logprob) if self._keeps_stop else ""
-        elif token_id in self._eos_token_ids and not self._ignore_eos:
-            finish_reason = "stop"
         else:
             text = self._feed(token_id, logprob)
             if self._tokens >= self._max_tokens:

@@ -1,5 +1,6 @@
 """Tiny random GGUF models of several architectures, and an adapter."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def _start(
     path: Path,
     kind: str,
     seed: int,
-    template: str | None = None,
+    template: str | Sequence[Mapping[str, str]] | None = None,
     without_byte: int | None = None,
     **settings: Any,
 ) -> _Writer:
@@ -134,7 +135,7 @@ def _layer(writer: _Writer, prefix: str) -> None:
 
 def write_llama(
     path: Path,
-    template: str | None = None,
+    template: str | Sequence[Mapping[str, str]] | None = None,
     sampling: dict[str, float] | None = None,
     seed: int = 0,
     pooling: PoolingType | None = None,

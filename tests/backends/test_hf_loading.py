@@ -80,7 +80,8 @@ def test_the_default_of_several_chat_templates(folder: Path) -> None:
         {"name": "default", "template": "plain"},
     ]
     edit(folder / "tokenizer_config.json", chat_template=templates)
-    assert load(folder).info.chat_template == "plain"
+    info = load(folder).info
+    assert (info.chat_template, info.chat_templates) == ("plain", {"tool_use": "tools"})
 
 
 def test_context_length_may_be_shortened_and_not_stretched(folder: Path) -> None:

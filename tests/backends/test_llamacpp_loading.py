@@ -233,6 +233,17 @@ def test_metadata_can_be_overridden(shared: Path) -> None:
 # What a model says of itself.
 
 
+def test_named_chat_templates(tmp_path: Path) -> None:
+    named = [
+        {"name": "default", "template": TEMPLATE},
+        {"name": "tool_use", "template": "tools" * 100},
+    ]
+    engine = load(write_llama(tmp_path / "model.gguf", named))
+    info = engine.info
+    assert (info.chat_template, info.chat_templates) == (TEMPLATE, {"tool_use": "tools" * 100})
+    engine.close()
+
+
 def test_info(shared: Path) -> None:
     engine = load(shared)
     info = engine.info
