@@ -60,7 +60,10 @@ def turn_end_marker(features: TemplateFeatures) -> str | None:
     asked = features.says("user", _ASKED)
     answer = features.says("assistant", _ANSWER)
     behind = _behind(_ANSWER, features, asked, answer)
-    markers: list[str] = _MARKER.findall(behind)
+    bare = features.render([asked, answer], add_generation_prompt=False) or behind
+    markers: list[str] = [  # not of tools that stand behind the messages
+        marker for marker in _MARKER.findall(behind) if marker in bare.rpartition(_ANSWER)[2]
+    ]
     opened = _behind(_ASKED, features, asked, add_generation_prompt=True)
     opened = opened.removeprefix(_behind(_ASKED, features, asked))
     if not opened and len(markers) > 1:

@@ -90,6 +90,7 @@ def test_the_config_goes_before() -> None:
         (PLAIN, None),
         ("{% for m in messages %}<a>{{ m.content }}<|end|><b>x<|end|>{% endfor %}", None),
         ("{{ raise_exception('never') }}", None),
+        (PLAIN + "{% if tools %}<tools>{{ tools | tojson }}{% endif %}", None),
     ],
 )
 def test_turn_end(source: str, marker: str | None) -> None:
