@@ -205,3 +205,23 @@ def test_a_tool_format_keeps_the_tokens_it_is_made_of(tools: str, kept: bool) ->
         answer = server.http.post(CHAT, json=body)
     assert watcher.seen[0].sampling.skip_special_tokens is not kept
     assert ("skip_special_tokens" in answer.headers.get("x-unsupported-params", "")) == kept
+
+
+class Prefilling(InlineBackend):
+    """Tells how far its prompt is before it says anything."""
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        yield Delta(prefill_tokens=10)
+        yield Delta(prefill_tokens=9)
+        async for delta in super().generate(request):
+            yield replace(delta, prefill_tokens=0)
+
+
+def test_nothing_is_sent_of_what_says_nothing() -> None:
+    # TAB-25 VLLM-49
+    plugins = plugins_with(scripted=lambda settings: Prefilling(ScriptedEngine(["o", "", "k"])))
+    with serve(scripted_config(), plugins) as server:
+        text = server.http.post(CHAT, json={"messages": USER, "stream": True}).text
+    chunks = [json.loads(line[6:]) for line in text.split("\n\n")[:-2]]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": "o"}, {"content": "k"}, {}]
