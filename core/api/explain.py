@@ -102,6 +102,8 @@ def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, Sampling
         source: Source = next((s for s in sources if name in layers[s]), "default")
         if name == "logprobs" and body.logprobs:
             source = "request"
+        elif name == "reasoning_budget" and value:
+            source = "config" if body.budget_tokens is None else "request"
         elif source == "default" and value and value == of_template.get(name):
             source = "template"
         shown[name] = SamplingValue(value=value, source=source)
