@@ -39,12 +39,14 @@ class Span:
     """How a stretch of text begins that belongs to the tool parser, and how it ends.
 
     `opens_with`: characters of which one must follow `start` (white space aside) for this to be a
-    call rather than prose about one. Empty: anything may follow.
+    call rather than prose about one. Empty: anything may follow. `named`: a name must follow, and
+    behind it a tag.
     """
 
     start: str
     end: str
     opens_with: str = ""
+    named: bool = False
 
 
 class ReasoningParser(Parser):

@@ -12,6 +12,10 @@ from parsers.stretches import Stretches
 
 # Further from the end of the prompt than this, a start tag is something the prompt speaks about.
 _REACH = 256
+# What ends the tag that a name stands in may follow it.
+_NAME_AND_TAG = re.compile(
+    r"""\s{0,99}(?P<name>[^\s<>"'`{}()\[\],;=]{0,255})(?:">?|>)?\s{0,99}(?P<tag><?)"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +131,36 @@ class _TagPairParser(ReasoningParser):
             self._end_header()
             self._held.append(piece.text)
             self._opening = self._spans[piece.text]
-            if not self._opening.opens_with:
+            if not self._opening.opens_with and not self._opening.named:
                 self._open_span(self._opening)
         else:
             self._read_text(piece.text)
 
     def _read_behind_start_of_span(self, span: Span, piece: Piece) -> None:
-        first = piece.text.lstrip(" \t\r\n")[:1]
-        if not first:
+        opens = False if self._is_mark(piece) else self._opens(span, piece.text)
+        if opens is None:
             self._held.append(piece.text)
             return
-        if first in span.opens_with:
+        if opens:
             self._open_span(span)
         else:
             self._end_opening()
         self._read(piece)
+
+    def _is_mark(self, piece: Piece) -> bool:
+        marks = (self._tags.start, self._tags.end, *self._tags.answer)
+        return piece.is_tag and piece.text in marks
+
+    def _opens(self, span: Span, text: str) -> bool | None:
+        """Whether what follows its start makes it a span; None while that is unknown."""
+        if span.named:
+            text = "".join(self._held[1:]) + text
+            match = _NAME_AND_TAG.match(text)
+            if match and match["name"] and match["tag"]:
+                return True
+            return None if match and match.end() == len(text) else False
+        first = text.lstrip(" \t\r\n")[:1]
+        return first in span.opens_with if first else None
 
     def _open_span(self, span: Span) -> None:
         self._pass_on("".join(self._held))

@@ -2,8 +2,7 @@
 
 import html
 import re
-import string as chars
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from enginebay import Parser, Part, Schemas, Span, ToolFormat
@@ -13,8 +12,6 @@ from parsers.json_text import string
 from parsers.parts import Parts
 from parsers.tag_patterns import Found, Tag, TagPatterns, literal_start
 from parsers.typed_value import TypedValue
-
-_NAME_BEGINS = f"{chars.ascii_letters}_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class XmlCalls(ToolFormat):
         if self.block:
             spans.append(Span(self.block, self.block_end, opens_with=call[0]))
         if not self.block or self.may_lack_block:
-            spans.append(Span(call, self.call_end, opens_with=_NAME_BEGINS))
+            spans.append(Span(call, self.call_end, named=True))
         object.__setattr__(self, "spans", tuple(spans))
         object.__setattr__(self, "patterns", _Patterns(self))
 
@@ -69,11 +66,12 @@ class XmlCalls(ToolFormat):
     def parser(self, schemas: Schemas | None = None) -> Parser:
         """A parser for one choice.
 
-        A call is certain when the tag with its name is whole; until then what turns out to be none
-        comes back as content. From then on the call stands. A value ends at its end tag if what
-        follows can follow it: an end tag in front of anything else is part of the value. What is
-        wrong between values ends the call and comes back as content, tags that end it dropped. A
-        tag right behind a backtick is text: someone writes about it.
+        A call is certain when the tag with its name is whole, or without a block when what must
+        follow that tag does; until then what turns out to be none comes back as content. From then
+        on the call stands. A value ends at its end tag if what follows can follow it: an end tag in
+        front of anything else is part of the value. What is wrong between values ends the call and
+        comes back as content, tags that end it dropped. A call right behind a backtick is text:
+        someone writes about it.
         """
         return _XmlCallsParser(self, schemas or {})
 
@@ -84,18 +82,17 @@ class _Patterns:
     def __init__(self, tags: XmlCalls) -> None:
         starts = tuple(dict.fromkeys(literal_start(each.start) for each in tags.parameters))
         call, call_end = literal_start(tags.call), tags.call_end
-        behind_call = (*starts, call_end) if tags.call.endswith("}") else ()
+        behind_bare = (*starts, call_end)
+        behind_call = behind_bare if tags.call.endswith("}") else ()
         behind_value = tuple(filter(None, (*starts, call_end, tags.block_end, tags.block, call)))
         end_of_call = Tag("call end", call_end)
         end_of_block = [Tag("block end", tags.block_end)] if tags.block else []
-        openings = [Tag("call", f"{tags.block}{{}}{tags.call}", followed_by=behind_call)]
-        if not tags.block:
-            openings = []
+        openings = []
+        if tags.block:
+            openings.append(Tag("call", f"{tags.block}{{}}{tags.call}", followed_by=behind_call))
         if not tags.block or tags.may_lack_block:
-            openings.append(Tag("call", tags.call, followed_by=behind_call))
-        unquoted = [
-            Tag("call", each.text, followed_by=behind_call, not_behind="`") for each in openings
-        ]
+            openings.append(Tag("call", tags.call, followed_by=behind_bare))
+        unquoted = [replace(each, not_behind="`") for each in openings]
         self.outside = TagPatterns(*unquoted)
         self.outside_before_end = TagPatterns(*unquoted, end_of_call, *end_of_block)
         self.body = TagPatterns(

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enginebay import ContentDelta, Schemas, ToolCallDelta
-from parsers import TOOLS
+from parsers import REASONING, TOOLS
 from parsers.xml_calls import XmlCalls
 from tests.parsers.cutting import (
     Joined,
+    Pipe,
     calls_of,
     content_of,
     cut,
@@ -342,6 +343,43 @@ def test_long_texts(w: Writer) -> None:
         assert run(lambda: make(SCHEMAS), [long]) == run(lambda: make(SCHEMAS), long)
 
 
+def in_pipe(w: Writer, text: str) -> Joined:
+    """Behind a parser of thought, which begins inside it."""
+    return same_however_cut(lambda: Pipe(REASONING["think"], FORMATS[w.name], inside=True), text)
+
+
+@each_format
+def test_thought_around_calls_and_in_them(w: Writer) -> None:
+    # TAB-69, TAB-70; complaint 6
+    one = w.write(("f", {"s": "a"}))
+    arguments = '{"s": "a"}'
+    assert in_pipe(w, f"hm</think>{one}") == [("reasoning", "hm"), call(0, "f", arguments)]
+    assert in_pipe(w, f"hm {one} so</think>ok") == [
+        ("reasoning", "hm "),
+        call(0, "f", arguments),
+        ("reasoning", " so"),
+        c("ok"),
+    ]
+    text = w.write(("f", {"s": "</think>"}))
+    assert in_pipe(w, f"hm</think>{text}") == [
+        ("reasoning", "hm"),
+        call(0, "f", '{"s": "</think>"}'),
+    ]
+
+
+@each_format
+def test_thought_about_tags(w: Writer) -> None:
+    head = w.block or w.call.partition("NAME")[0]
+    for thought in (
+        f"use {head} now",
+        f"use {head}, `{head}` or ({head}).",
+        f"write '{w.begin('f')}' or not",
+        f"end {head}",
+        f"end {head} f",
+    ):
+        assert in_pipe(w, f"{thought}</think>ok") == [("reasoning", thought), c("ok")]
+
+
 def texts(w: Writer) -> st.SearchStrategy[str]:
     """Texts of tags, pieces of tags, calls and prose."""
     s, i = w.parameter("s", "x"), w.parameter("i", 5)
@@ -378,6 +416,20 @@ def test_any_text_however_cut(w: Writer, data: st.DataObject) -> None:
     # Whatever follows a call, all but the last are whole.
     for _, _, arguments in calls[:-1]:
         json.loads(str(arguments))
+
+
+@each_format
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), inside=st.booleans())
+def test_pipe(w: Writer, data: st.DataObject, inside: bool) -> None:
+    # TAB-59, TAB-60
+    thought = st.sampled_from(["<think>", "</think>", "hm"])
+    pieces = data.draw(cut(st.lists(texts(w) | thought, max_size=4).map("".join)))
+    tags, tools = REASONING["think"], FORMATS[w.name]
+    text = "".join(pieces)
+    parts = run(lambda: Pipe(tags, tools, inside=inside), pieces)
+    assert parts == run(lambda: Pipe(tags, tools, inside=inside), [text])
+    assert parts == run(lambda: Pipe(tags, tools, inside=inside), text)
 
 
 @each_format
