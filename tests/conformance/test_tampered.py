@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import httpx2
 import pytest
@@ -74,6 +75,16 @@ def streamed(pattern: str, new: str) -> Edit:
     return asked('"stream": ?true', text(pattern, new))
 
 
+def numbered(pattern: str) -> Edit:
+    """Put a number behind text like this, another one in each answer."""
+    numbers = count()
+
+    def edit(answer: Answer) -> None:
+        text(f"({pattern})", rf"\g<1> {next(numbers)}")(answer)
+
+    return edit
+
+
 def gone(answer: Answer) -> None:
     """What a server answers that works on for clients that left."""
     answer.status = 503
@@ -96,6 +107,7 @@ TAMPERED: dict[str, Edit] = {
     "created_is_in_seconds": text(r'("created": ?\d+)', r"\g<1>000"),
     "what_is_not_there_is_null": text('("content":)', r'"tool_calls":[],\1'),
     "ids_are_unique": text('"chatcmpl-[^"]*"', '"chatcmpl-1"'),
+    "same_seed_has_the_same_answer": numbered("train"),
     "n_choices": text('"index": ?2', '"index":1'),
     "stop_strings_end_an_answer": asked('"stop"', text('("content": ?"The)', r"\1 train")),
     "stop_reason_says_which": streamed('"stop_reason"', '"reason"'),
@@ -113,6 +125,7 @@ TAMPERED: dict[str, Edit] = {
     "streamed_is_whole": streamed("train", "plane"),
     "max_tokens_end_with_length": streamed('"length"', '"stop"'),
     "text_is_not_escaped": streamed("本", r"\\u672c"),
+    "eight_at_a_time_are_answered": text('"chatcmpl-[^"]*"', '"chatcmpl-1"'),
     "fingerprint_is_the_same": streamed('("system_fingerprint": ?")', r"\1x"),
     "leaving_ends_the_work": gone,
     "whole_answer_has_usage": NO_USAGE,

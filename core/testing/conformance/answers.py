@@ -48,6 +48,14 @@ def ids_are_unique(server: Endpoint) -> None:
     expect(first != second, f"both are {first!r}")
 
 
+@check("MLC-27")
+def same_seed_has_the_same_answer(server: Endpoint) -> None:
+    """With chance in it, an answer is the same again for the same `seed`."""
+    answers = [server.chat(temperature=1, seed=7)["choices"][0]["message"] for _ in range(2)]
+    texts = [(each["content"], each.get("reasoning_content")) for each in answers]
+    expect(texts[0] == texts[1], f"the answers are {texts}")
+
+
 @check("MLC-28", "TAB-88", "WEB-5")
 def n_choices(server: Endpoint) -> None:
     """`n` makes so many choices, in order."""
@@ -147,6 +155,7 @@ CHECKS = (
     created_is_in_seconds,
     what_is_not_there_is_null,
     ids_are_unique,
+    same_seed_has_the_same_answer,
     n_choices,
     stop_strings_end_an_answer,
     stop_reason_says_which,

@@ -1,6 +1,7 @@
 """Checks of streamed chat answers: the order of things, chunk by chunk."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import CHAT, Endpoint, Stream
@@ -114,6 +115,17 @@ def text_is_not_escaped(server: Endpoint) -> None:
         raise NotShown("the model said nothing outside ASCII")
 
 
+@check("WEB-1")
+def eight_at_a_time_are_answered(server: Endpoint) -> None:
+    """Eight streams at a time come to their ends, each under an id of its own."""
+    with ThreadPoolExecutor(8) as pool:
+        streams = list(pool.map(lambda tokens: server.stream(max_tokens=tokens), range(1, 9)))
+    ends = [stream.events[-1] for stream in streams]
+    expect(ends == ["[DONE]"] * 8, f"they end with {ends}")
+    ids = [{chunk["id"] for chunk in stream.chunks} for stream in streams]
+    expect(len(set.union(*ids)) == 8, f"the ids are {ids}")
+
+
 @check("WEB-7")
 def fingerprint_is_the_same(server: Endpoint) -> None:
     """`system_fingerprint` is a text, the same whole and in every chunk."""
@@ -146,6 +158,7 @@ CHECKS = (
     streamed_is_whole,
     max_tokens_end_with_length,
     text_is_not_escaped,
+    eight_at_a_time_are_answered,
     fingerprint_is_the_same,
     leaving_ends_the_work,
 )
