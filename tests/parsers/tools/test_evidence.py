@@ -4,6 +4,7 @@ import pytest
 
 from parsers import TOOLS
 from tests.parsers.tools.written import ALL
+from tests.support import REPOSITORY
 
 LINES = {
     "hermes": [
@@ -75,6 +76,11 @@ def test_every_format_is_tested() -> None:
 def test_the_evidence_of_one_is_that_of_no_other(name: str, line: str) -> None:
     assert next(other for other in ALL if TOOLS[other].matches(line)) == name
     assert next(other for other in TOOLS if TOOLS[other].matches(line)) == name
+
+
+def test_the_docs_list_every_format() -> None:
+    listed = (REPOSITORY / "docs" / "tools.md").read_text(encoding="utf-8")
+    assert not [name for name in TOOLS if f"`{name}`" not in listed]
 
 
 @pytest.mark.parametrize("line", OTHERS)
