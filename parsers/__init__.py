@@ -120,6 +120,14 @@ TOOLS: dict[str, ToolFormat] = {
         block_end="</｜DSML｜tool_calls>",
         evidence="(?s)｜DSML｜.*tool_calls>",
     ),
+    "step3": XmlCalls(
+        '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="{name}">',
+        "</steptml:invoke><｜tool_call_end｜>",
+        (Parameter('<steptml:parameter name="{key}">', "</steptml:parameter>"),),
+        block="<｜tool_calls_begin｜>",
+        block_end="<｜tool_calls_end｜>",
+        evidence="<steptml:",
+    ),
     "glm": XmlCalls(
         "<tool_call>{}{name}",
         "</tool_call>",

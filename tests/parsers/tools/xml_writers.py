@@ -120,6 +120,15 @@ WRITERS = [
     _deepseek("deepseek-v3.2", "function_calls"),
     _deepseek("deepseek-v4", "tool_calls"),
     Writer(
+        "step3",
+        "<｜tool_calls_begin｜>",
+        "<｜tool_calls_end｜>",
+        '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="NAME">',
+        "</steptml:invoke><｜tool_call_end｜>",
+        _tagged('<steptml:parameter name="KEY">', "</steptml:parameter>"),
+        "</steptml:parameter>",
+    ),
+    Writer(
         "glm",
         "",
         "",
