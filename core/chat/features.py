@@ -37,6 +37,7 @@ CALL_TOOL: dict[str, Any] = {
         },
     },
 }
+_SECOND_CITY, _SECOND_ID = "Bergen", "f5G6h7I8j"
 SHORT_ID = "a1B2c3D4e"  # the only form that Mistral's templates take
 _LONG_ID = "call_0123456789abcdef01234567"
 
@@ -59,12 +60,29 @@ class TemplateFeatures:
 
     def render(self, messages: Sequence[Message], **options: Any) -> str | None:
         """What the template makes of a trial; None if it refuses."""
-        extra = self.extra_variables(options.get("tools"))
-        variables = {**extra, **(options.pop("variables", None) or {})}
+        tools = options.pop("tools", None) or self.no_tools
+        variables = {**self.extra_variables(tools), **(options.pop("variables", None) or {})}
+        options |= {"tools": tools}
         try:
             return self.template.render(messages, drop_nulls=False, variables=variables, **options)
         except TemplateError:
             return None
+
+    @cached_property
+    def no_tools(self) -> Sequence[Mapping[str, Any]] | None:
+        """What `tools` is for a request without: null, or an empty list if the template wants one.
+
+        Templates made for tools alone iterate them without asking.
+        """
+        asked = [{"role": "user", "content": _USER}]
+        candidates: tuple[list[Mapping[str, Any]] | None, ...] = (None, [])
+        for none in candidates:
+            try:
+                self.template.render(asked, tools=none, variables=self.extra_variables(none))
+            except TemplateError:
+                continue
+            return none
+        return None
 
     def extra_variables(self, tools: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
         """What few templates read beside the usual: `functions`, `datetime` (FireFunction).
@@ -202,6 +220,25 @@ class TemplateFeatures:
         return (
             self.render(messages, tools=self.trial_tools) is not None
             and self.render([*messages, *more], tools=self.trial_tools) is not None
+        )
+
+    @cached_property
+    def takes_text_arguments(self) -> bool:
+        """Whether arguments can be text that is no JSON, as a model may have written them."""
+        return self._call_shows("Oslo for 3 days", self.content_of_calls)
+
+    @cached_property
+    def takes_several_calls(self) -> bool:
+        """Whether one message can hold several calls."""
+        call = self.known_call
+        arguments: Any = {**CALL_ARGUMENTS, "city": _SECOND_CITY}
+        if self.arguments_format == "string":
+            arguments = json.dumps(arguments)
+        more = self.call_message(arguments, id=_SECOND_ID)["tool_calls"]
+        both = {**call, "tool_calls": [*call["tool_calls"], *more]}
+        messages = [self.says("user", _USER), both]
+        return self._shows(
+            messages, _SECOND_CITY, tools=self.trial_tools, add_generation_prompt=False
         )
 
     @cached_property

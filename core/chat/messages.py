@@ -7,7 +7,10 @@ the template show (`core.chat.features`), is put so that it comes through, and a
 - System messages become user messages where the template takes none, or none at that place; they
   join a user message beside them if the template wants the roles to alternate. Several in front
   become one where the template takes one.
-- Results of tools come in the order of the calls they answer, with the function's name.
+- Results of tools come in the order of the calls they answer, with the function's name; where the
+  template takes none, they become user messages.
+- Several calls of one message become messages with one call each, where the template takes one.
+- Arguments that are no JSON object stay text, or become an object that holds the text.
 - Call ids are shortened for templates that insist on nine characters.
 """
 
@@ -48,9 +51,17 @@ def template_messages(
         result.messages.append(_template_message(position, message, features, wanted, result.notes))
     _place_systems(result, features)
     _place_tool_results(result.messages)
-    calls = any("tool_calls" in message for message in result.messages)
-    if calls and not features.takes_any_call_id:
-        _shorten_call_ids(result)
+    if any("tool_calls" in message for message in result.messages):
+        if not features.takes_any_call_id:
+            _shorten_call_ids(result)
+        if features.arguments_format is None:
+            result.notes.append("earlier calls are left out: the chat template shows none")
+        elif not features.takes_several_calls:
+            _separate_calls(result)
+    results = [i for i, message in enumerate(result.messages) if message["role"] == "tool"]
+    if results and not features.knows_tool_results:
+        result.notes.append("tool results become the user's: the chat template takes none")
+        _as_users(result.messages, results, join=not features.takes_users_in_a_row)
     return result
 
 
@@ -118,11 +129,14 @@ def _arguments(
         parsed = arguments
     if parsed is None:
         return {}
-    if not isinstance(parsed, dict):
-        notes.append(f"{param}: no JSON object, so it stays text")
-        logger.warning("%s: no JSON object, so it stays text", param)
-        return arguments
-    return parsed
+    if isinstance(parsed, dict):
+        return parsed
+    note = "no JSON object, so it stays text"
+    if not features.takes_text_arguments:
+        note = "no JSON object, as the chat template wants, so one that holds the text"
+    notes.append(f"{param}: {note}")
+    logger.warning("%s: %s", param, note)
+    return arguments if features.takes_text_arguments else {"arguments": arguments}
 
 
 def _place_systems(result: TemplateMessages, features: TemplateFeatures) -> None:
@@ -199,6 +213,34 @@ def _place_tool_results(messages: list[TemplateMessage]) -> None:
         order = {id: number for number, id in enumerate(names)}
         if all(result.get("tool_call_id") in order for result in results):
             messages[at + 1 : end] = sorted(results, key=lambda r: order[r["tool_call_id"]])
+
+
+def _separate_calls(result: TemplateMessages) -> None:
+    """A message for each call, with the call's results behind it."""
+    messages: list[TemplateMessage] = []
+    waiting: list[TemplateMessage] = []  # messages of further calls
+
+    def take_waiting(before: Any = None) -> None:
+        while waiting and (before is None or waiting[0]["tool_calls"][0]["id"] == before):
+            messages.append(waiting.pop(0))
+
+    for message in result.messages:
+        if message["role"] == "tool" and "tool_call_id" in message:
+            take_waiting(message["tool_call_id"])
+        else:
+            take_waiting()
+        calls = message.get("tool_calls", ())
+        if len(calls) < 2:
+            messages.append(message)
+            continue
+        messages.append({**message, "tool_calls": calls[:1]})
+        more: TemplateMessage = {"role": message["role"]}
+        if "content" in message:
+            more["content"] = message["content"] and ""
+        waiting += [{**more, "tool_calls": [call]} for call in calls[1:]]
+        result.notes.append("calls have messages of their own: the chat template takes one in each")
+    take_waiting()
+    result.messages[:] = messages
 
 
 def _shorten_call_ids(result: TemplateMessages) -> None:

@@ -61,7 +61,7 @@ def build_prompt(
     generation_prompt = _generation_prompt(body)
     text = features.template.render(
         chat.messages,
-        tools=tools or None,
+        tools=tools or features.no_tools,
         documents=body.documents,
         add_generation_prompt=generation_prompt,
         continue_final_message=body.continue_final_message,

@@ -231,6 +231,56 @@ def test_ids_that_a_template_refuses_are_shortened() -> None:
     assert prepared(MISTRAL, says("user", "x"), kept)[1]["tool_calls"][0]["id"] == "abcDEF123"
 
 
+SINGLE = CHATML.replace(
+    "{% for m in messages %}",
+    "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}"
+    "{{ raise_exception('one call at once') }}{% endif %}",
+)
+
+
+def test_calls_of_their_own_messages() -> None:
+    """Several at once go on with a template that takes one a message, as Llama's."""
+    asks = says("assistant", "Let me see.", tool_calls=[call("{}", "a", "f"), call("{}", "b", "g")])
+    answers = [says("tool", "2", tool_call_id="b"), says("tool", "1", tool_call_id="a")]
+    end = says("assistant", "Done.")
+    found = prepared(SINGLE, says("user", "x"), asks, *answers, end)
+    assert [(m["role"], m.get("content")) for m in found] == [
+        ("user", "x"),
+        ("assistant", "Let me see."),
+        ("tool", "1"),
+        ("assistant", ""),
+        ("tool", "2"),
+        ("assistant", "Done."),
+    ]
+    assert [[c["id"] for c in m.get("tool_calls", [])] for m in found[1:4:2]] == [["a"], ["b"]]
+    unanswered = prepared(SINGLE, says("user", "x"), asks, answers[0])
+    assert [m["role"] for m in unanswered] == ["user", "assistant", "assistant", "tool"]
+    assert len(prepared(SINGLE, says("user", "x"), asks)) == 3
+    assert len(prepared(CHATML, says("user", "x"), asks, *answers, end)) == 5
+
+
+def test_results_where_a_template_takes_none() -> None:
+    asks = says("assistant", "I look.", tool_calls=[call("{}", "a")])
+    messages = [says("user", "x"), asks, says("tool", "sunny", tool_call_id="a")]
+    assert rendered(SILENT, *messages) == "user:x|assistant:I look.|user:sunny|"
+    assert rendered(GEMMA, *messages, says("user", "so?")) == (
+        "user:x|assistant:I look.|user:sunny\n\nso?|"
+    )
+
+
+def test_arguments_for_templates_that_iterate_them() -> None:
+    # TAB-36
+    asks = says("assistant", "", tool_calls=[call("{broken")])
+    assert "<arguments={broken>" in rendered(ITERATES, says("user", "x"), asks)
+
+
+def test_a_template_that_wants_a_list_of_tools() -> None:
+    wants = "{% for t in tools %}{{ t }}{% endfor %}" + STRICT
+    assert features(wants).no_tools == []
+    assert features(STRICT).no_tools is None
+    assert features(wants).knows_system
+
+
 def test_messages_are_json_for_every_template() -> None:
     messages = [says("user", "x"), says("assistant", None, tool_calls=[call('{"ä": [1]}')])]
     for source in (CHATML, STRICT, GEMMA, SILENT, PARTS, ITERATES, JOINS, MISTRAL):

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from core.chat.features import TemplateFeatures
+from core.chat.messages import template_messages
 from core.chat.template import ChatTemplate, TemplateError
+from core.schemas.chat import Message
 from tests.llama_templates import llama_templates
 
 TEMPLATES = llama_templates()
@@ -155,3 +158,61 @@ def test_continues_as_transformers_does(
         assert expected[0] == "ValueError"
     else:
         assert found == expected
+
+
+def call(number: int, arguments: str) -> dict[str, Any]:
+    function = {"name": "get_weather", "arguments": arguments}
+    return {"id": f"call_{number:024d}", "type": "function", "function": function}
+
+
+def result(number: int, content: str) -> dict[str, Any]:
+    return {"role": "tool", "content": content, "tool_call_id": f"call_{number:024d}"}
+
+
+def calling(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+
+
+OSLO, ROME = call(1, '{"city": "Oslofjord"}'), call(2, '{"city": "Romulus"}')
+AS_CLIENTS_SEND: dict[str, list[Any]] = {
+    "system last": [
+        {"role": "system", "content": "sysone"},
+        {"role": "system", "content": "systwo"},
+        USER,
+        ANSWER,
+        NEXT,
+        {"role": "system", "content": "systhree"},
+    ],
+    "system later": [USER, ANSWER, {"role": "system", "content": "sysone"}, NEXT],
+    "developer": [{"role": "developer", "content": "sysone"}, USER],
+    "parts": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
+    "calls": [USER, calling(OSLO, ROME), result(2, "resulttwo"), result(1, "resultone"), ANSWER, NEXT],
+    "empty content": [USER, calling(OSLO, content=""), result(1, "resultone")],
+    "broken arguments": [USER, calling(call(1, "Oslofjord, please")), result(1, "resultone")],
+}
+# Their own source fails in the sandbox of transformers, whatever the messages of calls look like.
+CANNOT_RENDER_CALLS = {"Kimi-K2-Instruct", "Kimi-K2-Thinking", "llama-cpp-deepseek-r1"}
+
+
+@pytest.mark.skipif(not TEMPLATES, reason="llama.cpp's source is not here")
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_clients_send_comes_through(name: str) -> None:
+    """No system message is lost, no history of calls is refused."""
+    features = TemplateFeatures(compiled(TEMPLATES[name]))
+    for kind, messages in AS_CLIENTS_SEND.items():
+        calls = any("tool_calls" in message for message in messages)
+        if calls and name in CANNOT_RENDER_CALLS:
+            continue
+        parsed = [Message.model_validate(message) for message in messages]
+        text = features.render(
+            template_messages(parsed, features).messages, tools=TOOLS if calls else None
+        )
+        assert text is not None, kind
+        contents = [m["content"] for m in messages if isinstance(m["content"], str)]
+        places = [text.find(content) for content in contents]
+        assert -1 not in places, kind
+        if calls and features.arguments_format:
+            assert "Oslofjord" in text
+            assert ("Romulus" in text) == (kind == "calls")
+        if kind == "calls":
+            assert text.index("resultone") < text.index("resulttwo")
