@@ -48,6 +48,8 @@ SERVERS: Mapping[str, Callable[[Connection], None]] = {
 }
 _END = b"0\r\n\r\n"
 _TIMEOUT = 60.0
+_CLOCK_TICK = 0.01
+"""The least CPU time that systems count, in seconds."""
 _PACKAGES = ("uvicorn", "uvloop", "httptools", "starlette", "fastapi", "pydantic")
 
 
@@ -152,7 +154,7 @@ def measure(server: Talker, request: bytes, streams: int, event: bytes) -> repor
     return {
         "streams": streams,
         "tokens_per_second": round(tokens / window.seconds, 1),
-        "cpu_ms_per_1000_tokens": round(window.cpu_seconds / tokens * 1e6, 3),
+        "cpu_ms_per_1000_tokens": round(max(window.cpu_seconds, _CLOCK_TICK) / tokens * 1e6, 3),
         "tokens_per_event": round(tokens / events, 2),
         "client_cores": round(window.client_seconds / window.seconds, 2),
     }
