@@ -78,7 +78,10 @@ class ReasoningFormat(ABC):
 
     @abstractmethod
     def matches(self, template: str) -> bool:
-        """Whether a model with this chat template writes this format."""
+        """Whether the source of a chat template shows that its model writes this format.
+
+        Asked where rendering the template does not show it, or shows several.
+        """
 
     @abstractmethod
     def starts_inside(self, prompt: str) -> bool:
@@ -109,7 +112,10 @@ class ToolFormat(ABC):
 
     @abstractmethod
     def matches(self, template: str) -> bool:
-        """Whether a model with this chat template writes this format."""
+        """Whether the source of a chat template shows that its model writes this format.
+
+        Asked where rendering the template does not show it, or shows several.
+        """
 
     @abstractmethod
     def parser(self, schemas: Schemas | None = None) -> Parser:

@@ -95,13 +95,14 @@ def detect_reasoning(
             for name, each in formats.items()
         }
         if name := _best(formats, template.template.source, left):
-            return _found(formats, name, f"reads back the reasoning in {_quoted(sample.text)}")
+            evidence = f"reads back the reasoning in {_quoted(sample.text)}{_with(variables)}"
+            return _found(formats, name, evidence)
     for variables in _THINKING_ON:
         prompt = template.render([template.says("user", _ASKED)], variables=variables) or ""
         opened = {name: 0 if each.starts_inside(prompt) else None for name, each in formats.items()}
         if name := _best(formats, template.template.source, opened):
             end = _quoted(prompt[-_SHOWN // 2 :])
-            return _found(formats, name, f"the generation prompt opens it: {end}")
+            return _found(formats, name, f"the generation prompt opens it: {end}{_with(variables)}")
     return _by_tags(formats, template)
 
 
@@ -212,3 +213,7 @@ def _call_residue(parts: Sequence[Part]) -> int | None:
 def _quoted(text: str) -> str:
     shown = text.strip()
     return repr(shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…")
+
+
+def _with(variables: Mapping[str, Any]) -> str:
+    return f" with {dict(variables)}" if variables else ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from core.chat.features import TemplateFeatures
 from core.chat.messages import template_messages
+from core.chat.template import TemplateError
 from core.chat.thinking import template_variables
 from core.errors import InvalidRequestError
 from core.models import LoadedModel
@@ -59,18 +60,22 @@ def build_prompt(
     )
     tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
     generation_prompt = _generation_prompt(body)
-    text = features.template.render(
-        chat.messages,
-        tools=tools or features.no_tools,
-        documents=body.documents,
-        add_generation_prompt=generation_prompt,
-        continue_final_message=body.continue_final_message,
-        variables={
-            **features.extra_variables(tools),
-            **template_variables(body, model.config),
-        },
-        drop_nulls=False,  # messages have none but those that the template needs
-    )
+    try:
+        text = features.template.render(
+            chat.messages,
+            tools=tools or features.no_tools,
+            documents=body.documents,
+            add_generation_prompt=generation_prompt,
+            continue_final_message=body.continue_final_message,
+            variables={
+                **features.extra_variables(tools),
+                **template_variables(body, model.config),
+            },
+            drop_nulls=False,  # messages have none but those that the template needs
+        )
+    except TemplateError:
+        logger.warning("a prompt could not be rendered", exc_info=True)
+        raise
     if body.response_prefix and generation_prompt:
         text += body.response_prefix
     add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))

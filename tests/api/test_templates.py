@@ -165,6 +165,13 @@ def test_what_is_wrong_in_a_template_is_the_clients(echo: Echo, source: str, mes
     assert message in error["message"]
 
 
+def test_a_template_that_fails_leaves_a_trace(echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
+    # VLLM-26
+    refused(echo("{{ messages[0].content / 2 }}"))
+    assert "a prompt could not be rendered\nTraceback" in caplog.text
+    assert "TypeError: unsupported operand" in caplog.text
+
+
 def test_templates_of_the_model_by_name() -> None:
     """The rules of transformers: `tool_use` with tools, `default` without, others by name."""
     # VLLM-17
