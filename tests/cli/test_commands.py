@@ -50,7 +50,7 @@ def test_help_imports_nothing_heavy() -> None:
         assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "models", "plugins", "config"])
+@pytest.mark.parametrize("command", ["serve", "chat", "models", "plugins", "conformance", "config"])
 def test_every_command_is_listed(run: Run, command: str) -> None:
     assert f" {command} " in run("--help").output
     assert run(command, "--help").exit_code == 0
