@@ -21,6 +21,8 @@ class TagSplitter:
 
     def __init__(self, tags: Iterable[str]) -> None:
         known = sorted({tag for tag in tags if tag})
+        firsts = "".join(map(re.escape, sorted({tag[0] for tag in known})))
+        self._first = re.compile(f"[{firsts}]" if known else r"(?!)")
         self._pattern = re.compile("|".join(map(re.escape, known)) or r"(?!)")
         self._beginnings = frozenset(tag[:n] for tag in known for n in range(1, len(tag)))
         self._longest = max(map(len, self._beginnings), default=0)
@@ -29,6 +31,9 @@ class TagSplitter:
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain now; neighbouring texts may come as several pieces."""
+        if text and not self._held and not self._first.search(text):
+            self._before = text[-1]
+            return [Piece(text)]
         return self._split(text, final=False)
 
     def finish(self) -> list[Piece]:

@@ -76,6 +76,8 @@ class Collector:
             for piece in delta.pieces or ((len(delta.text), len(delta.token_ids)),):
                 self._thought_tokens.add(*piece)
         parts = self._parse(delta.text) if delta.text else []
+        if len(parts) == 1 and self._goes_on(delta, parts[0]):
+            return parts
         phase = self._phase
         result = self._track(parts)
         logprobs = self._take_logprobs(delta, phase, parts)
@@ -92,6 +94,15 @@ class Collector:
         parsed = self._reasoning or self._tools or self._space is not None
         logprobs = delta.logprobs or self._logprobs
         return not (parsed or logprobs or delta.finish_reason) and bool(delta.text)
+
+    def _goes_on(self, delta: Delta, part: Part) -> bool:
+        """Whether a part just goes on with what the last one was, and nothing is held or due."""
+        logprobs = delta.logprobs or self._logprobs or self._held_logprobs
+        if logprobs or delta.finish_reason or self._merge:
+            return False
+        if isinstance(part, ContentDelta):
+            return self._phase == "content" and self._space is None
+        return isinstance(part, ReasoningDelta) and self._phase == "reasoning"
 
     def _parse(self, text: str) -> list[Part]:
         if self._reasoning is None:

@@ -35,6 +35,10 @@ class ThoughtTokens:
     def settle(self, stretches: Iterable[tuple[int, bool]]) -> None:
         """The next characters are thought, or are not."""
         for characters, is_thought in stretches:
+            if len(self._undecided) == 1 and self._undecided[0].characters == characters:
+                piece = self._undecided.pop()
+                self.count += piece.tokens if is_thought or piece.is_thought else 0
+                continue
             while characters and self._undecided:
                 piece = self._undecided[0]
                 decided = min(characters, piece.characters)
