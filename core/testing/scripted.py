@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 from core.engine import Engine
 from core.errors import ContextLengthExceededError, ServingError
@@ -23,6 +23,7 @@ Script = Callable[[str, int], Iterable[str]]
 """`script(prompt, index)`: what choice `index` says, cut into one piece a step."""
 
 END_OF_SEQUENCE = 0
+_LONGEST_THOUGHT = 10_000  # characters; a script may have no end
 _HONOURED = {
     "max_tokens",
     "stop",
@@ -59,7 +60,7 @@ def _within(budget: ReasoningBudget, pieces: Iterable[str]) -> Iterator[str]:
     while True:
         if watch.forced is not None:
             skipped = ""
-            for character in script:
+            for character in islice(script, _LONGEST_THOUGHT):
                 skipped += character
                 if skipped.endswith(budget.end):
                     break
