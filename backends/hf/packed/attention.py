@@ -23,6 +23,8 @@ NAME = "enginebay_packed"
 SHORT = 8
 """Chunks of up to this many tokens are run together with those of neighbouring slots."""
 
+# On CPUs with AMX torch makes a program for each new number of queries and of keys in bfloat16, and
+# keeps all of them: these are rounded up, lest they fill the memory.
 _ROUND = 32
 
 
@@ -179,21 +181,23 @@ class PackedAttention:
         key_heads = keys.shape[1]
         shared = heads // key_heads
         low, high = self._range(group, kind.window)
-        causal = high == tokens and (kind.window is None or tokens <= kind.window)
-        mask = None if causal else self._mask(group, kind.window, query)[0]
+        causal = group.starts[0] == 0 and (kind.window is None or tokens <= kind.window)
         keys, values = keys[group.slot, :, low:high], values[group.slot, :, low:high]
         if query.device.type == "cpu" and kind.softcap is None and kind.sinks is None:
             # In bfloat16 up to 1.6 times faster than the views below; CUDA may have no such kernel.
+            padding = (high if causal else _rounded_up(tokens)) - tokens
+            mask = None if causal else self._mask(group, kind.window, query, padding)[0]
             result = F.scaled_dot_product_attention(
-                query[None],
+                F.pad(query, (0, 0, 0, padding))[None],
                 keys[None],
                 values[None],
                 attn_mask=mask,
                 is_causal=causal,
                 scale=kind.scale,
                 enable_gqa=shared > 1,
-            )
+            )[0, :, :tokens]
         else:
+            mask = None if causal and high == tokens else self._mask(group, kind.window, query)[0]
             result = attention(
                 query.reshape(key_heads, shared, tokens, size),
                 keys[:, None].expand(-1, shared, -1, -1),
@@ -206,10 +210,9 @@ class PackedAttention:
 
     def _range(self, group: Group, window: int | None) -> tuple[int, int]:
         """The positions that any of the group's tokens may attend to, and a few more."""
-        high = max(group.starts) + group.tokens
-        if group.tokens <= SHORT:
-            high = min(-(-high // _ROUND) * _ROUND, self._memory.capacity)
-        return max(0, min(group.starts) - window + 1) if window else 0, high
+        high = min(_rounded_up(max(group.starts) + group.tokens), self._memory.capacity)
+        low = max(0, min(group.starts) - window + 1) if window else 0
+        return low // _ROUND * _ROUND, high
 
     def _places(self, group: Group, device: torch.device) -> tuple[Tensor, Tensor]:
         made = self._made.get((group, device))
@@ -223,9 +226,12 @@ class PackedAttention:
             self._made[group, device] = made
         return made[0], made[1]
 
-    def _mask(self, group: Group, window: int | None, query: Tensor) -> Tensor:
-        """`[rows, tokens, positions]`: 0 where a token may look, minus infinity elsewhere."""
-        name = (group, window, query.device, query.dtype)
+    def _mask(self, group: Group, window: int | None, query: Tensor, padding: int = 0) -> Tensor:
+        """`[rows, tokens, positions]`: 0 where a token may look, minus infinity elsewhere.
+
+        Tokens of `padding` come behind the others and may look everywhere.
+        """
+        name = (group, window, query.device, query.dtype, padding)
         mask: Tensor | None = self._made.get(name)
         if mask is None:
             positions = self._places(group, query.device)[1].view(-1, group.tokens, 1)
@@ -234,8 +240,13 @@ class PackedAttention:
             if window:
                 hidden |= columns <= positions - window
             mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
-            self._made[name] = mask.masked_fill_(hidden, -math.inf)
+            mask = F.pad(mask.masked_fill_(hidden, -math.inf), (0, 0, 0, padding))
+            self._made[name] = mask
         return mask
+
+
+def _rounded_up(number: int) -> int:
+    return -(-number // _ROUND) * _ROUND
 
 
 def attention(
