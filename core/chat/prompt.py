@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from core.chat.features import TemplateFeatures
 from core.chat.messages import template_messages
 from core.chat.template import TemplateError
-from core.chat.thinking import template_variables
+from core.chat.thinking import ignored_thinking, template_variables
 from core.errors import InvalidRequestError
 from core.models import LoadedModel
 from core.schemas.chat import ChatCompletionRequest
@@ -116,6 +116,7 @@ def _ignored(
     read = {*features.template.variables, *features.template.special_tokens} - {*_RESERVED}
     names = [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
     ignored = [name for name in names if name.partition(".")[2] not in read]
+    ignored += ignored_thinking(body, read)
     if body.offered_tools and not features.knows_tools:
         ignored.append("tools")
     if body.documents and not features.knows_documents:

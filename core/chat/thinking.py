@@ -1,5 +1,6 @@
 """How a request says how much to think: to its template, and to the engine."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,14 @@ def thinking_variables(body: ChatCompletionRequest) -> dict[str, Any]:
     if effort is not None:
         variables["reasoning_effort"] = effort
     return variables
+
+
+def ignored_thinking(body: ChatCompletionRequest, read: Collection[str]) -> list[str]:
+    """Fields that mean nothing to a template that reads only these variables."""
+    if not thinking_variables(body).keys().isdisjoint(read):
+        return []
+    names = ("reasoning_effort", "enable_thinking", "thinking")
+    return [name for name in names if getattr(body, name) is not None]
 
 
 def budget_tokens(body: ChatCompletionRequest, config: ModelConfig) -> int | None:

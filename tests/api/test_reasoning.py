@@ -397,6 +397,16 @@ def test_a_budget_that_cannot_be_kept_is_named(serve_scripted: ServeScripted) ->
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "reasoning_budget")
 
 
+def test_what_a_template_does_not_read_is_named(serve_scripted: ServeScripted) -> None:
+    reads = serve_scripted(["Hello"], reasoning="think", engine={"chat_template": TEMPLATE})
+    ignores = serve_scripted(["Hello"], reasoning="think")
+    body = {"messages": USER, "reasoning_effort": "low", "enable_thinking": True}
+    for server, names in ((reads, None), (ignores, "reasoning_effort, enable_thinking")):
+        answer = server.http.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 200
+        assert answer.headers.get("x-unsupported-params") == names
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"reasoning_budget": "many"}, "reasoning_budget"),
     ({"reasoning_budget": 1.5}, "reasoning_budget"),
