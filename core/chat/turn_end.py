@@ -13,7 +13,7 @@ from core.backend import Backend
 from core.chat.features import Message, TemplateFeatures, reasoning
 from core.types import ModelInfo, SamplingParams
 
-_ASKED, _ANSWER, _THOUGHT = "useralpha", "asstbeta", "thoughtgamma"
+_ASKED, _ANSWER, _NEXT, _THOUGHT = "useralpha", "asstbeta", "userdelta", "thoughtgamma"
 _MARKER = re.compile(r"<[|｜]?[^<>\s]{1,40}>")
 
 
@@ -69,7 +69,8 @@ def turn_end_marker(features: TemplateFeatures) -> str | None:
     if not opened and len(markers) > 1:
         return None  # a template that opens the next turn whether it is asked to or not
     markers = list(takewhile(lambda marker: marker not in opened, markers))
-    if not markers:
+    following = _behind(_ANSWER, features, asked, answer, features.says("user", _NEXT))
+    if not markers or markers[-1] not in following.partition(_NEXT)[0]:
         return None
     thinking = features.says("assistant", _ANSWER, **reasoning(_THOUGHT))
     question = _behind(_ASKED, features, asked).count(markers[-1])

@@ -89,6 +89,7 @@ def test_the_config_goes_before() -> None:
         (HERMES, "<|im_end|>"),
         (PLAIN, None),
         ("{% for m in messages %}<a>{{ m.content }}<|end|><b>x<|end|>{% endfor %}", None),
+        (PLAIN + "<tool_call>", None),
         ("{{ raise_exception('never') }}", None),
         (PLAIN + "{% if tools %}<tools>{{ tools | tojson }}{% endif %}", None),
     ],
