@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from backends.batching.engine import BatchingEngine
 from backends.batching.runner import Chunk, Memory, Runner, Sampled
 from backends.batching.scheduler import BatchLimits
-from enginebay import Detokenizer, GenerationRequest, ModelInfo, SamplingParams, TokenLogprob
+from enginebay import (
+    Detokenizer,
+    GenerationRequest,
+    ModelInfo,
+    ReasoningBudget,
+    SamplingParams,
+    TokenLogprob,
+)
 
 VOCAB_SIZE = 50
 EOS = 1
@@ -27,11 +34,27 @@ def surprise(token_ids: Sequence[int], token_id: int) -> float:
     return -1.0 - zlib.crc32(repr((list(token_ids), token_id)).encode()) / 2**32
 
 
+CLOSE = (40, 41, 42)
+"""What ends thought when the budget is used up."""
+
+
+def budget(tokens: int) -> ReasoningBudget:
+    """For thought that begins with the completion, and that nothing else ends."""
+    return ReasoningBudget(
+        tokens=tokens, start="no start", end="no end", close_token_ids=CLOSE, starts_inside=True
+    )
+
+
 def expected(request: GenerationRequest, index: int = 0) -> list[int]:
+    """The model's own tokens, and at the end of a budget those that are forced."""
     token_ids = list(request.prompt_token_ids)
     count = min(request.sampling.max_tokens or 10**9, CONTEXT - len(token_ids))
-    for _ in range(count):
-        token_ids.append(next_token(token_ids, index if request.sampling.temperature else 0))
+    limit = request.sampling.reasoning_budget
+    for said in range(count):
+        token_id = next_token(token_ids, index if request.sampling.temperature else 0)
+        if limit and 0 <= said - limit.tokens < len(CLOSE):
+            token_id = CLOSE[said - limit.tokens]
+        token_ids.append(token_id)
     return token_ids[len(request.prompt_token_ids) :]
 
 

@@ -4,35 +4,15 @@ import pytest
 
 from backends.batching.drafts import PromptLookup
 from backends.batching.runner import Memory
-from enginebay import GenerationRequest, ReasoningBudget
-from tests.batching.model import CONTEXT, Numbers, decode, make_engine, next_token, request
+from enginebay import GenerationRequest
+from tests.batching.model import CONTEXT, Numbers, budget, expected, make_engine, request
 from tests.run import Run
 
-CLOSE = (40, 41, 42)
-END = decode([42])
 BIG = Memory(slots=8, tokens=8 * CONTEXT)
 
 
 def budgeted(tokens: int, prompt: list[int], id: str = "r", **fields: object) -> GenerationRequest:
-    limit = ReasoningBudget(
-        tokens=tokens, start="no start", end="no end", close_token_ids=CLOSE, starts_inside=True
-    )
-    return request(prompt, id, reasoning_budget=limit, **fields)
-
-
-def expected(item: GenerationRequest, index: int = 0) -> list[int]:
-    """The model's own tokens up to the budget, the forced ones, then what it says after those."""
-    limit = item.sampling.reasoning_budget
-    assert limit
-    token_ids = list(item.prompt_token_ids)
-    said = 0
-    while said < (item.sampling.max_tokens or 0):
-        at = said - limit.tokens
-        chance = index if item.sampling.temperature else 0
-        free = next_token(token_ids, chance)
-        token_ids.append(CLOSE[at] if 0 <= at < len(CLOSE) else free)
-        said += 1
-    return token_ids[len(item.prompt_token_ids) :]
+    return request(prompt, id, reasoning_budget=budget(tokens), **fields)
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 4, 9, 50])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from backends.batching.drafts import PromptLookup
 from backends.batching.runner import Memory
 from enginebay import GenerationRequest, InvalidRequestError, QueueFullError
-from tests.batching.model import CONTEXT, EOS, HashEngine, expected, make_engine, request
+from tests.batching.model import CONTEXT, EOS, HashEngine, budget, expected, make_engine, request
 from tests.run import Run
 
 BIG = Memory(slots=8, tokens=8 * CONTEXT)
@@ -46,6 +46,7 @@ def requests(draw: st.DrawFn) -> list[tuple[int, GenerationRequest]]:
                     adapter=draw(st.sampled_from([None, None, "tuned", "other"])),
                     priority=draw(st.integers(0, 2)),
                     cache_salt=draw(st.sampled_from([None, None, "mine"])),
+                    reasoning_budget=draw(st.sampled_from([None, None, budget(0), budget(4)])),
                 ),
             )
         )
