@@ -4,7 +4,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 
 from parsers.call import Call
-from parsers.calls_parser import SPACE
+from parsers.frame import SPACE
 from parsers.named_call import Field, Head, NamedCall
 from parsers.tagged_calls import TaggedCalls
 

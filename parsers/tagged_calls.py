@@ -8,7 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from enginebay import Parser, Schemas, Span, ToolFormat
 from parsers.call import Call
-from parsers.calls_parser import CallsParser, Frame
+from parsers.calls_parser import CallsParser
+from parsers.frame import Frame
 
 _IN_ID = string.ascii_letters + string.digits
 
