@@ -74,9 +74,11 @@ def _template_message(
         fields["role"] = "system"
         notes.append(f"{param}: developer becomes system, which the chat template knows")
     content = _content(message.content, f"{param}.content", wanted)
-    calls = fields.get("tool_calls")
-    if not calls:
-        fields.pop("tool_calls", None)
+    calls = fields.pop("tool_calls", None)
+    if message.role != "assistant":
+        calls = None
+    if calls:
+        fields["tool_calls"] = calls
     fields |= reasoning(message.reasoning_content) if message.reasoning_content else {}
     if message.content or not calls or features.content_of_calls == "empty":
         fields["content"] = content

@@ -5,6 +5,8 @@ import logging
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.chat.features import TemplateFeatures
 from core.chat.messages import template_messages
@@ -314,3 +316,56 @@ def test_messages_are_json_for_every_template() -> None:
 )
 def test_trials(source: str, feature: str, value: object) -> None:
     assert getattr(features(source), feature) == value
+
+
+TEXTS = st.text(max_size=12)
+CALLS = st.builds(
+    call,
+    st.one_of(TEXTS, st.just('{"a": 1}'), st.dictionaries(TEXTS, st.integers(), max_size=2)),
+    st.one_of(st.none(), st.sampled_from(["a", "b", "call_1"])),
+)
+CONTENTS = st.one_of(
+    st.none(), TEXTS, st.lists(st.builds(lambda t: {"type": "text", "text": t}, TEXTS), max_size=3)
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(["system", "developer", "user", "assistant", "tool"]),
+            "content": CONTENTS,
+        },
+        optional={
+            "tool_calls": st.lists(CALLS, max_size=3),
+            "tool_call_id": st.sampled_from(["a", "b", "call_1"]),
+            "reasoning_content": TEXTS,
+            "name": TEXTS,
+        },
+    ),
+    min_size=1,
+    max_size=6,
+)
+KNOWN = [
+    features(source) for source in (CHATML, STRICT, GEMMA, SILENT, PARTS, JOINS, MISTRAL, SINGLE)
+]
+
+
+@given(MESSAGES, st.sampled_from(KNOWN))
+def test_any_conversation_becomes_messages(
+    messages: list[dict[str, Any]], known: TemplateFeatures
+) -> None:
+    """No text is lost on the way to a template, and nothing but the template refuses."""
+    parsed = [Message.model_validate(message) for message in messages]
+    found = template_messages(parsed, known).messages
+    texts = "".join(as_text(message.get("content")) for message in found)
+    for message in messages:
+        assert as_text(message["content"]) in texts
+    for message in found:
+        assert message["role"] != "developer" or known.knows_developer
+        for made in message.get("tool_calls", ()):
+            assert made["id"]
+    known.render(found)
+
+
+def as_text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content)
+    return content or ""
