@@ -134,7 +134,7 @@ class LiteralScanner:
 
     def take(self) -> str:
         """The JSON that has come since the last time."""
-        if self._undecided:
+        if self._undecided and not self.failed:
             return ""
         text = "".join(self._out)
         self._out.clear()

@@ -38,9 +38,11 @@ def unescape(escape: str) -> str:
 
 
 def scalar(text: str) -> str | None:
-    """The JSON of a word or a number; None when it is none that JSON knows."""
+    """The JSON of a word or a number; None when it is neither, or one that JSON does not know."""
     if text in _WORDS:
         return _WORDS[text]
+    if text[:1] in ("+", "-"):
+        text = text[0] + text[1:].lstrip()
     if _JSON_NUMBER.fullmatch(text):
         return text
     if not _NUMBER.fullmatch(text):
