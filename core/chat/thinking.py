@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.config.schema import ModelConfig
+from core.errors import InvalidRequestError
 from core.models import LoadedModel
 from core.schemas.chat import ChatCompletionRequest
 from core.types import ReasoningBudget, SamplingParams
@@ -77,9 +78,14 @@ async def with_budget(
     marks = format.marks(tools=bool(body.offered_tools)) if format else None
     if not format or not marks or tokens is None or "reasoning_budget" in model.info.unsupported:
         return sampling
-    closing = await model.backend.tokenize(
-        model.config.reasoning_budget_message + marks.close, add_special_tokens=False
-    )
+    message = body.reasoning_budget_message
+    if message is None:
+        message = model.config.reasoning_budget_message
+    if any("\ud800" <= char <= "\udfff" for char in message):
+        raise InvalidRequestError(
+            "the message holds half a surrogate pair", param="reasoning_budget_message"
+        )
+    closing = await model.backend.tokenize(message + marks.close, add_special_tokens=False)
     budget = ReasoningBudget(
         tokens=tokens,
         start=marks.start,

@@ -135,6 +135,7 @@ class ChatCompletionRequest(GenerationBody):
         "thinking_token_budget",
         "thinking_budget_tokens",
     )
+    reasoning_budget_message: Annotated[str, Field(max_length=10_000)] | None = None
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
 

@@ -356,6 +356,8 @@ def test_budget_of_the_config(serve_scripted: ServeScripted) -> None:
     )
     assert message_of(ask(server))["reasoning_content"] == "one That will do."
     assert message_of(ask(server, thinking_budget=7))["reasoning_content"].startswith("one two T")
+    own = message_of(ask(server, reasoning_budget_message=" Stop, 世界!"))
+    assert own["reasoning_content"] == "one Stop, 世界!"
     assert message_of(ask(server, thinking_budget=-1))["reasoning_content"] == "one two three"
 
 
@@ -410,6 +412,8 @@ def test_what_a_template_does_not_read_is_named(serve_scripted: ServeScripted) -
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"reasoning_budget": "many"}, "reasoning_budget"),
     ({"reasoning_budget": 1.5}, "reasoning_budget"),
+    ({"reasoning_budget_message": 1}, "reasoning_budget_message"),
+    ({"reasoning_budget": 5, "reasoning_budget_message": "\ud800"}, "reasoning_budget_message"),
     ({"reasoning_effort": ""}, "reasoning_effort"),
     ({"reasoning_effort": 3}, "reasoning_effort"),
     ({"enable_thinking": "perhaps"}, "enable_thinking"),
@@ -422,6 +426,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("body", "param"), BAD)
 def test_bad_values(serve_scripted: ServeScripted, body: dict[str, Any], param: str) -> None:
     server = serve_scripted(["Hello"], reasoning="think")
-    answer = server.http.post("/v1/chat/completions", json={"messages": USER, **body})
+    text = json.dumps({"messages": USER, **body})
+    answer = server.http.post("/v1/chat/completions", content=text)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"].startswith(param)
