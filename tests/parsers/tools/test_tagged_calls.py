@@ -35,7 +35,7 @@ ARGUMENTS = [
     '{"name": "name", "arguments": {"arguments": {}}, "parameters": 1}',
     '{\n  "spread": [\n    1,\n    2\n  ]\n}',
     '{"a":"","b":" ","c":"\\\\"}',
-    '{"long": "' + "x" * 2_000 + '"}',
+    '{"long": "' + "x" * 500 + '"}',
     '{"deep": ' + "[" * 60 + "]" * 60 + "}",
     '{"comma": "a, b; c", "brackets": "]}, {\\"name\\": \\"g\\"}]"}',
     '{"same": 1, "same": 2}',
@@ -134,7 +134,7 @@ def test_its_own_syntax_in_a_string_is_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("arguments", ARGUMENTS[2:12])
+@pytest.mark.parametrize("arguments", ARGUMENTS[2:9:2])
 def test_cut_off_anywhere(name: str, arguments: str) -> None:
     """Nothing is lost and nothing is made up; what is no call yet is content."""
     written = ALL[name]
