@@ -86,8 +86,9 @@ class TextComposer(Composer):
             choice = self._choice(index, piece, text.place(entries))
             yield self._wrap(choice, update.tokens - left)
         if update.finish_reason:
-            choice = self._choice(index, "", [])
-            choice.finish_reason = update.finish_reason
+            choice = CompletionChoice(
+                index=index, text="", logprobs=None, finish_reason=update.finish_reason
+            )
             if update.stop_reason is not None:
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)

@@ -108,6 +108,7 @@ def test_one_token_an_event_with_logprobs(serve_scripted: ServeScripted) -> None
     assert [chunk["logprobs"]["tokens"] for chunk in chunks] == [["H"], ["é"], ["!"]]
     assert [chunk["logprobs"]["text_offset"] for chunk in chunks] == [[0], [1], [2]]
     assert (finish["text"], finish["finish_reason"]) == ("", "stop")
+    assert finish["logprobs"] is None
 
 
 class Doubtful(ScriptedEngine):
