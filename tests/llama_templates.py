@@ -1,9 +1,14 @@
 """The chat templates in the source package of the installed llama-cpp-python.
 
 They are read from what the benchmarks unpacked, else from a download of that package, which is kept
-in an ignored folder. Nothing of them is in this repository.
+in an ignored folder. It takes a minute or two, so it happens in CI, and where somebody asks for it:
+
+python -m tests.llama_templates    # fetches them
+
+Nothing of them is in this repository.
 """
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -15,6 +20,7 @@ from tests.support import REPOSITORY
 
 PACKAGE = "llama-cpp-python"
 WHERE = "vendor/llama.cpp/models/templates"
+WITHOUT = "no templates: python -m tests.llama_templates"
 CACHE = REPOSITORY / "tests" / ".cache"
 
 
@@ -23,13 +29,19 @@ def llama_templates() -> dict[str, str]:
     """Template sources by file name without suffix; none when they cannot be had."""
     for folder in (REPOSITORY / "benchmarks" / ".peers").glob(f"*/source/{WHERE}"):
         return _read(folder)
-    try:
-        folder = CACHE / f"{PACKAGE}-{version(PACKAGE)}"
-    except PackageNotFoundError:
+    folder = _cache()
+    if folder is None:
         return {}
-    if not folder.is_dir():
+    if not folder.is_dir() and "CI" in os.environ:
         _download(folder)
     return _read(folder)
+
+
+def _cache() -> Path | None:
+    try:
+        return CACHE / f"{PACKAGE}-{version(PACKAGE)}"
+    except PackageNotFoundError:
+        return None
 
 
 def _read(folder: Path) -> dict[str, str]:
@@ -52,3 +64,12 @@ def _download(folder: Path) -> None:
                     assert file
                     (folder / name.name).write_bytes(file.read())
         package.unlink()
+
+
+if __name__ == "__main__":
+    wanted = _cache()
+    if wanted is None:
+        sys.exit(f"{PACKAGE} is not installed")
+    if not wanted.is_dir():
+        _download(wanted)
+    print(f"{len(_read(wanted))} templates in {wanted}")

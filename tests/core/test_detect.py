@@ -8,7 +8,7 @@ from core.chat.template import ChatTemplate
 from core.chat.turn_end import turn_end_marker
 from core.errors import BackendUnavailableError
 from core.plugins import Plugins
-from tests.llama_templates import llama_templates
+from tests.llama_templates import WITHOUT, llama_templates
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 PLUGINS = Plugins()
@@ -174,7 +174,7 @@ EXPECTED: dict[str, tuple[str | None, str | None]] = {
 }
 
 
-@pytest.mark.skipif(not TEMPLATES, reason="llama.cpp's source is not here")
+@pytest.mark.skipif(not TEMPLATES, reason=WITHOUT)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_formats_of_llama_cpps_templates(name: str) -> None:
     """What each of them writes, by reading them: (reasoning, tools)."""

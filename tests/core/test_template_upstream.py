@@ -10,7 +10,7 @@ from core.chat.features import TemplateFeatures
 from core.chat.messages import template_messages
 from core.chat.template import ChatTemplate, TemplateError
 from core.schemas.chat import Message
-from tests.llama_templates import llama_templates
+from tests.llama_templates import WITHOUT, llama_templates
 
 TEMPLATES = llama_templates()
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
@@ -108,7 +108,7 @@ def outcome(render: Callable[..., str], *arguments: Any, **options: Any) -> tupl
         return type(error).__name__, str(error)
 
 
-@pytest.mark.skipif(not TEMPLATES, reason="llama.cpp's source is not here")
+@pytest.mark.skipif(not TEMPLATES, reason=WITHOUT)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_renders_as_transformers_does(name: str, theirs: Callable[..., str]) -> None:
     # TAB-38 TAB-41 VLLM-19 VLLM-21
@@ -128,7 +128,7 @@ def test_renders_as_transformers_does(name: str, theirs: Callable[..., str]) -> 
     assert rendered >= 10
 
 
-@pytest.mark.skipif(not TEMPLATES, reason="llama.cpp's source is not here")
+@pytest.mark.skipif(not TEMPLATES, reason=WITHOUT)
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("thinking", [True, False])
 def test_variables_as_with_transformers(
@@ -141,7 +141,7 @@ def test_variables_as_with_transformers(
     assert outcome(ours, source, messages, variables=given) == expected
 
 
-@pytest.mark.skipif(not TEMPLATES, reason="llama.cpp's source is not here")
+@pytest.mark.skipif(not TEMPLATES, reason=WITHOUT)
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("content", ["It is ", " It is", [{"type": "text", "text": "It is "}]])
 @pytest.mark.parametrize("field", [True, "reasoning_content"])
@@ -186,7 +186,14 @@ AS_CLIENTS_SEND: dict[str, list[Any]] = {
     "system later": [USER, ANSWER, {"role": "system", "content": "sysone"}, NEXT],
     "developer": [{"role": "developer", "content": "sysone"}, USER],
     "parts": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
-    "calls": [USER, calling(OSLO, ROME), result(2, "resulttwo"), result(1, "resultone"), ANSWER, NEXT],
+    "calls": [
+        USER,
+        calling(OSLO, ROME),
+        result(2, "resulttwo"),
+        result(1, "resultone"),
+        ANSWER,
+        NEXT,
+    ],
     "empty content": [USER, calling(OSLO, content=""), result(1, "resultone")],
     "broken arguments": [USER, calling(call(1, "Oslofjord, please")), result(1, "resultone")],
 }
@@ -194,7 +201,7 @@ AS_CLIENTS_SEND: dict[str, list[Any]] = {
 CANNOT_RENDER_CALLS = {"Kimi-K2-Instruct", "Kimi-K2-Thinking", "llama-cpp-deepseek-r1"}
 
 
-@pytest.mark.skipif(not TEMPLATES, reason="llama.cpp's source is not here")
+@pytest.mark.skipif(not TEMPLATES, reason=WITHOUT)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_what_clients_send_comes_through(name: str) -> None:
     """No system message is lost, no history of calls is refused."""
