@@ -12,13 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from core.chat.features import (
-    CALL_ARGUMENTS,
-    CALL_NAME,
-    CALL_TOOL,
-    TemplateFeatures,
-    reasoning,
-)
+from core.chat.features import TemplateFeatures
+from core.chat.trials import CALL_ARGUMENTS, CALL_NAME, CALL_TOOL, reasoning
 from core.errors import BackendUnavailableError
 from core.parsing import Parser, ReasoningFormat, ToolFormat
 from core.types import ContentDelta, Part, ReasoningDelta, ToolCallDelta

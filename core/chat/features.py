@@ -11,6 +11,15 @@ from functools import cached_property
 from typing import Any, Literal
 
 from core.chat.template import ChatTemplate, TemplateError
+from core.chat.trials import (
+    CALL_ARGUMENTS,
+    CALL_JSON,
+    CALL_NAME,
+    CALL_TOOL,
+    SHORT_ID,
+    Message,
+    reasoning,
+)
 
 ContentFormat = Literal["string", "openai"]
 ArgumentsFormat = Literal["object", "string"]
@@ -19,37 +28,8 @@ NoContent = Literal["absent", "empty", "null"]
 _SYSTEM, _SECOND, _LATER, _DEVELOPER = "sysalpha", "sysbeta", "sysgamma", "devdelta"
 _USER, _ANSWER, _NEXT, _RESULT = "useralpha", "asstalpha", "userbeta", "toolres"
 _THOUGHT = "thoughtalpha"
-CALL_NAME = "get_forecast"
-CALL_ARGUMENTS: dict[str, Any] = {"city": "Oslo", "days": 3}
-CALL_JSON = '{"city": "Oslo", "days": 3}'
-CALL_TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": CALL_NAME,
-        "description": "Weather of the next days.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "city": {"type": "string", "description": "Where."},
-                "days": {"type": "integer", "description": "How many."},
-            },
-            "required": ["city", "days"],
-        },
-    },
-}
 _SECOND_CITY, _SECOND_ID = "Bergen", "f5G6h7I8j"
-SHORT_ID = "a1B2c3D4e"  # the only form that Mistral's templates take
 _LONG_ID = "call_0123456789abcdef01234567"
-
-Message = Mapping[str, Any]
-
-
-def reasoning(text: str) -> dict[str, str]:
-    """Reasoning of an answer under each of the names that requests have for it.
-
-    Templates read one of these, or `thinking`, which they get as they do from transformers.
-    """
-    return {"reasoning_content": text, "reasoning": text}
 
 
 class TemplateFeatures:

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.chat.features import TemplateFeatures, reasoning
+from core.chat.features import TemplateFeatures
+from core.chat.trials import reasoning
 from core.errors import InvalidRequestError
 from core.schemas.chat import ContentPart, Message
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from core.backend import Backend
-from core.chat.features import Message, TemplateFeatures, reasoning
+from core.chat.features import TemplateFeatures
+from core.chat.trials import Message, reasoning
 from core.types import ModelInfo, SamplingParams
 
 _ASKED, _ANSWER, _NEXT, _THOUGHT = "useralpha", "asstbeta", "userdelta", "thoughtgamma"
