@@ -120,9 +120,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
             for i, entry in enumerate(logprobs)
         ]
 
-    def force(
-        self, logits: LlamaLogits, row: int, sampler: LlamaSampler, token_id: int
-    ) -> Sampled:
+    def force(self, logits: LlamaLogits, row: int, sampler: LlamaSampler, token_id: int) -> Sampled:
         entry = None
         if sampler.top is not None:
             logprobs = Logprobs(logits.rows[logits.order[row]], sampler.top)

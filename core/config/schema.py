@@ -69,7 +69,7 @@ class ServerConfig(_Section):
     )
     request_id_from: Literal["header", "request_id", "user"] = Field(
         "header",
-        description="Where a request's id comes from: header (X-Request-Id), or a body field first.",
+        description="Where a request's id comes from: header (X-Request-Id) or first a field.",
     )
     usage_with_finish: bool = Field(
         False,

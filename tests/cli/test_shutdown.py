@@ -17,7 +17,7 @@ async def nothing() -> None:
 
 
 def test_running_requests_end_as_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "GRACE", 0.2)
+    monkeypatch.setattr(server, "GRACE", 1.0)
     endless = scripted(lambda prompt, index: itertools.repeat("a"), context_length=10**9)
     app = create_app(scripted_config(), plugins_with(scripted=endless))
     body = {"prompt": "x", "stream": True}
