@@ -1,13 +1,13 @@
 """Tool calls whose arguments are elements in elements."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from enginebay import Parser, Part, Schemas, Span, ToolFormat
+from enginebay import Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_text import string
-from parsers.parts import Parts
+from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns
 from parsers.typed_value import TypedValue
 
@@ -138,43 +138,27 @@ class _Element:
         return self._leaf.cut_off() if self.kind is _Kind.LEAF else ""
 
 
-class _ElementCallsParser(Parser):
-    """Reads `_text` from `_at` on, as far as it is certain what it is."""
+class _ElementCallsParser(PlaceParser[_Place]):
+    """A parser for one choice."""
 
     def __init__(self, patterns: _Patterns, schemas: Schemas) -> None:
+        super().__init__(_Place.OUTSIDE)
         self._patterns = patterns
         self._schemas = schemas
-        self._parts = Parts()
-        self._text = ""
-        self._at = 0
-        self._place = _Place.OUTSIDE
         self._end_is_due = False
         self._calls = 0
         self._open: list[_Element] = []
 
-    def feed(self, text: str) -> list[Part]:
-        self._text = self._text[self._at :] + text
-        self._at = 0
-        self._read(final=False)
-        return self._parts.take()
-
-    def finish(self) -> list[Part]:
-        self._read(final=True)
-        if self._place is _Place.CALL:
-            self._write(self._open[-1].cut_off())
-        return self._parts.take()
-
-    def _read(self, *, final: bool) -> None:
-        steps = {
+    def _steps(self) -> Mapping[_Place, Callable[[bool], None]]:
+        return {
             _Place.OUTSIDE: self._read_outside,
             _Place.CALL: self._read_call,
             _Place.BETWEEN: self._read_between,
         }
-        while self._at < len(self._text):
-            at, place = self._at, self._place
-            steps[place](final)
-            if self._at == at and self._place is place:
-                break
+
+    def _cut_off(self) -> None:
+        if self._place is _Place.CALL:
+            self._write(self._open[-1].cut_off())
 
     def _read_outside(self, final: bool) -> None:
         patterns = self._patterns

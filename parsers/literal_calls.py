@@ -1,14 +1,15 @@
 """Tool calls in the manner of Python: a name, and arguments in brackets."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from enginebay import Parser, Part, Schemas, Span, ToolFormat
+from enginebay import Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_scanner import skip
 from parsers.literal_scanner import PYTHON_QUOTES, LiteralScanner, Quote
-from parsers.parts import Parts
+from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns
 
 _SPACE = re.compile(r"\s*")
@@ -82,46 +83,30 @@ class _Place(Enum):
     BETWEEN = auto()
 
 
-class _LiteralCallsParser(Parser):
-    """Reads `_text` from `_at` on, as far as it is certain what it is."""
+class _LiteralCallsParser(PlaceParser[_Place]):
+    """A parser for one choice."""
 
     def __init__(self, tags: LiteralCalls, schemas: Schemas | None) -> None:
+        super().__init__(_Place.START if tags.may_be_bare else _Place.OUTSIDE)
         self._tags = tags
         self._schemas = schemas
-        self._parts = Parts()
-        self._text = ""
-        self._at = 0
-        self._place = _Place.START if tags.may_be_bare else _Place.OUTSIDE
         self._end_is_due = False
         self._calls = 0
         self._arguments = LiteralScanner(tags.quotes)
         self._behind_call = tags.patterns.between
 
-    def feed(self, text: str) -> list[Part]:
-        self._text = self._text[self._at :] + text
-        self._at = 0
-        self._read(final=False)
-        return self._parts.take()
-
-    def finish(self) -> list[Part]:
-        self._read(final=True)
-        if self._place is _Place.ARGUMENTS:
-            self._arguments.finish()
-            self._take_arguments()
-        return self._parts.take()
-
-    def _read(self, *, final: bool) -> None:
-        steps = {
+    def _steps(self) -> Mapping[_Place, Callable[[bool], None]]:
+        return {
             _Place.START: self._read_start,
             _Place.OUTSIDE: self._read_outside,
             _Place.ARGUMENTS: self._read_arguments,
             _Place.BETWEEN: self._read_between,
         }
-        while self._at < len(self._text):
-            at, place = self._at, self._place
-            steps[place](final)
-            if self._at == at and self._place is place:
-                break
+
+    def _cut_off(self) -> None:
+        if self._place is _Place.ARGUMENTS:
+            self._arguments.finish()
+            self._take_arguments()
 
     def _read_start(self, final: bool) -> None:
         end = skip(_SPACE, self._text, self._at)

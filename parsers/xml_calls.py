@@ -2,14 +2,15 @@
 
 import html
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from enginebay import Parser, Part, Schemas, Span, ToolFormat
+from enginebay import Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_scanner import skip_space
 from parsers.json_text import string
-from parsers.parts import Parts
+from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns, literal_start
 from parsers.typed_value import TypedValue
 
@@ -122,19 +123,13 @@ class _Place(Enum):
     BETWEEN = auto()
 
 
-class _XmlCallsParser(Parser):
-    """Reads `_text` from `_at` on, as far as it is certain what it is.
-
-    One character in front of `_at` is kept, to tell whether it is a backtick.
-    """
+class _XmlCallsParser(PlaceParser[_Place]):
+    """A parser for one choice."""
 
     def __init__(self, tags: XmlCalls, schemas: Schemas) -> None:
+        super().__init__(_Place.OUTSIDE, kept=1)  # to see whether a tag stands behind a backtick
         self._tags = tags
         self._schemas = schemas
-        self._parts = Parts()
-        self._text = ""
-        self._at = 0
-        self._place = _Place.OUTSIDE
         self._end_is_due = False
         self._calls = 0
         self._schema = ArgumentSchema(None)
@@ -143,32 +138,17 @@ class _XmlCallsParser(Parser):
         self._margin = ""
         self._value = TypedValue(frozenset())
 
-    def feed(self, text: str) -> list[Part]:
-        kept = max(self._at - 1, 0)
-        self._text = self._text[kept:] + text
-        self._at -= kept
-        self._read(final=False)
-        return self._parts.take()
-
-    def finish(self) -> list[Part]:
-        self._read(final=True)
-        if self._place is _Place.VALUE:
-            self._write(self._value.cut_off())
-        return self._parts.take()
-
-    def _read(self, *, final: bool) -> None:
-        steps = {
+    def _steps(self) -> Mapping[_Place, Callable[[bool], None]]:
+        return {
             _Place.OUTSIDE: self._read_outside,
             _Place.BODY: self._read_body,
             _Place.VALUE: self._read_value,
             _Place.BETWEEN: self._read_between,
         }
-        while self._at < len(self._text):
-            at = self._at
-            place = self._place
-            steps[place](final)
-            if self._at == at and self._place is place:
-                break
+
+    def _cut_off(self) -> None:
+        if self._place is _Place.VALUE:
+            self._write(self._value.cut_off())
 
     def _read_outside(self, final: bool) -> None:
         patterns = self._tags.patterns
