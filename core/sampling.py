@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from core.errors import InvalidRequestError
 from core.models import LoadedModel
 from core.schemas.common import GenerationBody
 from core.types import SamplingParams
@@ -11,7 +12,11 @@ from core.types import SamplingParams
 def sampling_params(
     body: GenerationBody, model: LoadedModel, *, logprobs: int | None
 ) -> SamplingParams:
-    """The request's values over the config's over those of the model's generation config."""
+    """The request's values over the config's over those of the model's generation config.
+
+    An `InvalidRequestError` for a token id that the model does not have.
+    """
+    _check_token_ids(body, model.info.vocab_size)
     chosen: dict[str, Any] = {}
     for values in sampling_layers(body, model).values():
         chosen |= values
@@ -36,6 +41,17 @@ def unsupported(body: GenerationBody, params: SamplingParams, model: LoadedModel
         if getattr(params, name) != getattr(neutral, name)
     ]
     return sorted({*body.unknown_fields(), *engine})
+
+
+def _check_token_ids(body: GenerationBody, vocab_size: int) -> None:
+    for field in ("logit_bias", "banned_tokens", "allowed_token_ids", "stop_token_ids"):
+        for token_id in getattr(body, field) or ():
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequestError(
+                    f"{field} has the token id {token_id}; this model's go from 0 to "
+                    f"{vocab_size - 1}",
+                    param=field,
+                )
 
 
 def _sent_as(name: str, body: GenerationBody) -> str:

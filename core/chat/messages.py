@@ -17,7 +17,8 @@ the template show (`core.chat.features`), is put so that it comes through, and a
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,36 +163,36 @@ def _place_systems(result: TemplateMessages, features: TemplateFeatures) -> None
         messages[:in_front] = [_joined(messages[:in_front])]
 
 
-def _as_users(messages: list[TemplateMessage], positions: Sequence[int], *, join: bool) -> None:
+def _as_users(messages: list[TemplateMessage], positions: Collection[int], *, join: bool) -> None:
     """Make user messages of these; `join`: one message with the user's beside them."""
-    changed: list[tuple[TemplateMessage, bool]] = []
+    converted = set(positions)
+    groups: list[list[TemplateMessage]] = []
+    joins = False  # whether a user message may join the last group
     for i, message in enumerate(messages):
-        converted = i in positions
-        if converted:
+        if i in converted:
             message = {**message, "role": "user"}
-        if join and changed and message["role"] == "user" == changed[-1][0]["role"]:
-            before, before_converted = changed[-1]
-            if converted or before_converted:
-                changed[-1] = (_joined([before, message]), True)
-                continue
-        changed.append((message, converted))
-    messages[:] = [message for message, _ in changed]
+        users = bool(groups) and message["role"] == "user" == groups[-1][-1]["role"]
+        if join and users and (i in converted or joins):
+            groups[-1].append(message)
+            joins = True
+            continue
+        groups.append([message])
+        joins = i in converted
+    messages[:] = [group[0] if len(group) == 1 else _joined(group) for group in groups]
 
 
 def _joined(messages: Sequence[TemplateMessage]) -> TemplateMessage:
-    first, *rest = messages
-    content = first["content"]
-    for message in rest:
-        more = message["content"]
-        if isinstance(content, str) and isinstance(more, str):
-            content = "\n\n".join(text for text in (content, more) if text)
-        else:
-            content = [*_parts(content), {"type": "text", "text": "\n\n"}, *_parts(more)]
-    return {**first, "content": content}
+    contents = [message["content"] for message in messages]
+    if all(isinstance(content, str) for content in contents):
+        return {**messages[0], "content": "\n\n".join(text for text in contents if text)}
+    parts = _parts(contents[0])
+    for content in contents[1:]:
+        parts += [{"type": "text", "text": "\n\n"}, *_parts(content)]
+    return {**messages[0], "content": parts}
 
 
 def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
 def _place_tool_results(messages: list[TemplateMessage]) -> None:
@@ -207,10 +208,11 @@ def _place_tool_results(messages: list[TemplateMessage]) -> None:
         while end < len(messages) and messages[end]["role"] == "tool":
             end += 1
         results = messages[at + 1 : end]
-        unanswered = [id for id in names if id not in {r.get("tool_call_id") for r in results}]
+        answered = {result.get("tool_call_id") for result in results}
+        unanswered = deque(id for id in names if id not in answered)
         for result in results:
             if "tool_call_id" not in result and unanswered:
-                result["tool_call_id"] = unanswered.pop(0)
+                result["tool_call_id"] = unanswered.popleft()
             if name := names.get(result.get("tool_call_id", "")):
                 result.setdefault("name", name)
         order = {id: number for number, id in enumerate(names)}
@@ -221,11 +223,11 @@ def _place_tool_results(messages: list[TemplateMessage]) -> None:
 def _separate_calls(result: TemplateMessages) -> None:
     """A message for each call, with the call's results behind it."""
     messages: list[TemplateMessage] = []
-    waiting: list[TemplateMessage] = []  # messages of further calls
+    waiting: deque[TemplateMessage] = deque()  # messages of further calls
 
     def take_waiting(before: Any = None) -> None:
         while waiting and (before is None or waiting[0]["tool_calls"][0]["id"] == before):
-            messages.append(waiting.pop(0))
+            messages.append(waiting.popleft())
 
     for message in result.messages:
         if message["role"] == "tool" and "tool_call_id" in message:

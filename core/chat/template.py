@@ -49,6 +49,8 @@ class ChatTemplate:
             ) from error
         except RecursionError as error:
             raise TemplateError(f"the chat template ({name}) is nested too deeply") from error
+        except Exception as error:  # constant expressions are computed now, and may go wrong
+            raise TemplateError(f"the chat template ({name}) does not compile: {error}") from error
 
     @cached_property
     def variables(self) -> frozenset[str]:

@@ -147,6 +147,7 @@ def test_a_template_of_the_request_has_to_be_allowed(echo: Echo) -> None:
     [
         ("{% if %}", "does not compile: line 1"),
         ("{{ messages | nothing }}", "does not compile"),
+        ("{{ 10**5000 }}", "does not compile"),  # a constant, computed when it is compiled
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ raise_exception('No, thanks.') }}", "No, thanks."),
         ("{{ messages[0]['content'] + 1 }}", "TypeError"),
