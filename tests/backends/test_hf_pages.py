@@ -75,6 +75,9 @@ class Recorder(Runner[Any, Any]):
     def force(self, logits: Any, row: int, sampler: Any, token_id: int) -> Any:
         raise AssertionError("nothing is forced here")
 
+    def logprobs(self, logits: Any, rows: Any, token_ids: Any, top: int) -> Any:
+        raise AssertionError("nothing is asked of logits here")
+
 
 @settings(max_examples=60, deadline=None)
 @given(

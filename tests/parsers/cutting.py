@@ -62,17 +62,21 @@ def assert_neighbours_joined(parts: list[Part]) -> None:
 def joined(parts: Iterable[Part]) -> Joined:
     """`("content", text)`, `("reasoning", text)`, `("call", index, name, arguments)`.
 
-    The id of a call stands behind its arguments, if the model has written one.
+    The id of a call stands behind its arguments, if the model has written one. A call that is torn
+    by thought goes on behind it.
     """
     result: Joined = []
     for part in parts:
         match part:
             case ToolCallDelta(index, name, arguments, id):
-                last = result[-1] if result else ()
                 if name is None:
-                    assert last[:2] == ("call", index), "arguments before the name"
+                    at = len(result) - 1
+                    while at > 0 and result[at][0] == "reasoning":
+                        at -= 1
+                    call = result[at] if result else ()
+                    assert call[:2] == ("call", index), "arguments before the name"
                     assert id is None, "an id behind the name"
-                    result[-1] = (*last[:3], f"{last[3]}{arguments}", *last[4:])
+                    result[at] = (*call[:3], f"{call[3]}{arguments}", *call[4:])
                 else:
                     ids = () if id is None else (id,)
                     result.append(("call", index, name, arguments, *ids))
