@@ -75,6 +75,15 @@ class UnsupportedParameterError(InvalidRequestError):
     code = "unsupported_parameter"
 
 
+class SchemaError(ValueError):
+    """A JSON Schema that cannot be enforced; `path` says where in it, as a JSON pointer."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{reason}, at {path or 'the top'}")
+        self.path = path
+        self.reason = reason
+
+
 class AuthenticationError(ServingError):
     """No API key, or one that is not known."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from core.grammar.expressions import Case, Grammar
 from core.types import Part
 
 Schemas = Mapping[str, Mapping[str, Any]]
@@ -73,6 +74,20 @@ class ThoughtMarks:
     close: str
 
 
+@dataclass(frozen=True, slots=True)
+class CallGrammar:
+    """How calls of certain functions are written.
+
+    `forced`: all of an answer that calls. `cases`: what begins calls in an answer that may call,
+    and what must follow then, to the end of these calls. `first`: the same for what begins a call
+    only where the answer begins.
+    """
+
+    forced: Grammar
+    cases: tuple[Case, ...] = ()
+    first: tuple[Case, ...] = ()
+
+
 class ReasoningFormat(ABC):
     """A syntax for thinking aloud, registered by name."""
 
@@ -104,6 +119,13 @@ class ReasoningFormat(ABC):
         """
         return None
 
+    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
+        """What the model writes around an answer with this content, other than thought.
+
+        `behind_thought`: it follows the end tag of `marks`; else the completion begins with it.
+        """
+        return content
+
 
 class ToolFormat(ABC):
     """A syntax for tool calls, registered by name."""
@@ -124,6 +146,15 @@ class ToolFormat(ABC):
         Where the syntax does not tell a number from a text that looks like one, `schemas` do; a
         value that nothing is said about stays text.
         """
+
+    def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar | None:
+        """How the model writes calls of these functions; None for a format that cannot be forced.
+
+        Whatever keeps to the grammar, `parser(schemas)` reads as calls of functions in `schemas`
+        with arguments that are valid against their schemas. `parallel`: more than one call may be
+        made. `SchemaError` for a schema whose arguments this format cannot say.
+        """
+        return None
 
     def new_call_id(self) -> str:
         """An id for a call that the model has written without one, in the form its templates take.

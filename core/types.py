@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from core.grammar.expressions import Grammar
+
 EngineFinishReason = Literal["stop", "length"]
 FinishReason = Literal["stop", "length", "tool_calls", "function_call", "abort"]
 """Why an answer ended, on the wire.
@@ -71,6 +73,8 @@ class SamplingParams:
     `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
     `grammar`: GBNF that the completion must follow
     (https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md), empty is off.
+    `constraint`: the grammar that the whole completion keeps to, special tokens included; nothing
+    that bans tokens goes before it. Only where `ModelInfo.constraints` says so.
     `reasoning_budget`: forces the end of thought; `enginebay.BudgetWatch` says when. Forced tokens
     are tokens of the completion like any others.
     """
@@ -113,6 +117,7 @@ class SamplingParams:
     adaptive_decay: float = 0.9
     penalty_last_n: int = -1
     grammar: str = ""
+    constraint: Grammar | None = None
     reasoning_budget: ReasoningBudget | None = None
 
 
@@ -164,8 +169,9 @@ class Delta:
     end-of-sequence token. On the first delta of a request, and there only, `prefill_tokens` are the
     prompt tokens that were computed and `cached_tokens` those the engine still had; together they
     are the prompt, whatever `n` is. `prompt_logprobs` (when asked for) are there, too: an entry a
-    token of the prompt, None for the first. A delta joined of several has the characters and tokens
-    of each in `pieces`.
+    token of the prompt, None for the first. `grammar_init_s` on it are the seconds it took to have
+    the request's constraint ready, `grammar_s` on every delta those it took to keep to it. A delta
+    joined of several has the characters and tokens of each in `pieces`.
     """
 
     index: int = 0
@@ -177,6 +183,8 @@ class Delta:
     prefill_tokens: int = 0
     cached_tokens: int = 0
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    grammar_init_s: float = 0.0
+    grammar_s: float = 0.0
     pieces: tuple[tuple[int, int], ...] = ()
 
 
@@ -192,6 +200,7 @@ class ModelInfo:
     `special_tokens`: template variables such as `bos_token`, as text.
     `defaults`: sampling defaults that the model brings along (`generation_config.json`).
     `unsupported`: `SamplingParams` fields that this engine cannot honour.
+    `constraints`: whether `SamplingParams.constraint` is kept. Where it is not, nobody sends one.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
     `embedding_size`: numbers of an embedding, None for a model that makes none.
     `generates`: False for a model that makes embeddings only.
@@ -205,6 +214,7 @@ class ModelInfo:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     unsupported: frozenset[str] = frozenset()
+    constraints: bool = False
     adapters: tuple[str, ...] = ()
     embedding_size: int | None = None
     generates: bool = True

@@ -3,14 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from core.errors import InvalidRequestError, ServingError
+from core.errors import InvalidRequestError, ServingError, UnsupportedParameterError
+from core.grammar.expressions import Grammar
 from core.types import Delta, GenerationRequest, ModelInfo
 
 
 class Engine(ABC):
     """A blocking engine: built, stepped and closed on one thread.
 
-    Only `tokenize` and `detokenize` are called from other threads, while a step may be running.
+    Only `tokenize`, `detokenize` and `compile` are called from other threads, while a step may be
+    running.
     """
 
     info: ModelInfo
@@ -39,6 +41,14 @@ class Engine(ABC):
     @abstractmethod
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """As `Backend.detokenize`; from any thread."""
+
+    def compile(self, grammar: Grammar) -> float:
+        """Have a constraint ready before requests with it are added; how many seconds it took.
+
+        From any thread. `InvalidRequestError` for one that cannot be compiled. An engine whose
+        `ModelInfo.constraints` is true overrides this, most simply by a `GrammarCompiler`.
+        """
+        raise UnsupportedParameterError("this engine keeps to no grammar", param="constraint")
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Backend.embed`; on the engine thread, between steps.

@@ -12,6 +12,7 @@ from core.engine.messages import (
     Answer,
     Close,
     Command,
+    Compile,
     Detokenize,
     Died,
     Embed,
@@ -107,13 +108,15 @@ class Host:
 
     def _answer(self, call: TokenizerCall) -> None:
         assert self._engine is not None
-        result: list[int] | str | BaseException
+        result: list[int] | str | float | BaseException
         try:
             match call:
                 case Tokenize(_, text, add):
                     result = self._engine.tokenize(text, add_special_tokens=add)
                 case Detokenize(_, token_ids):
                     result = self._engine.detokenize(token_ids)
+                case Compile(_, grammar):
+                    result = self._engine.compile(grammar)
         except BaseException as error:
             result = error
         self._emit(Answer(call.number, result))

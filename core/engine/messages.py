@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from core.errors import ServingError
+from core.grammar.expressions import Grammar
 from core.types import Delta, GenerationRequest, ModelInfo
 
 
@@ -31,6 +32,14 @@ class Detokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class Compile:
+    """Call `Engine.compile`; the `Answer` has the same number."""
+
+    number: int
+    grammar: Grammar
+
+
+@dataclass(frozen=True, slots=True)
 class Embed:
     """Call `Engine.embed`; the `Answer` has the same number."""
 
@@ -42,7 +51,7 @@ class Close:
     """Close the engine; nothing is sent after it."""
 
 
-TokenizerCall = Tokenize | Detokenize
+TokenizerCall = Tokenize | Detokenize | Compile
 Call = TokenizerCall | Embed
 Command = GenerationRequest | Abort | Call | Close
 
@@ -66,7 +75,7 @@ class Answer:
     """What a `Call` gave, or raised."""
 
     number: int
-    result: list[int] | str | list[list[float]] | BaseException
+    result: list[int] | str | float | list[list[float]] | BaseException
 
 
 @dataclass(frozen=True, slots=True)

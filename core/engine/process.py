@@ -17,6 +17,7 @@ from core.engine.messages import (
     Answer,
     Close,
     Command,
+    Compile,
     Detokenize,
     Died,
     Embed,
@@ -192,7 +193,12 @@ class _Child:
         match command:
             case GenerationRequest(request_id=request_id):
                 self._emit([(request_id, failure)])
-            case Tokenize(number=number) | Detokenize(number=number) | Embed(number=number):
+            case (
+                Tokenize(number=number)
+                | Detokenize(number=number)
+                | Compile(number=number)
+                | Embed(number=number)
+            ):
                 self._emit(Answer(number, failure))
 
 

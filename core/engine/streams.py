@@ -61,4 +61,5 @@ def _joined(deltas: list[Delta]) -> Delta:
         cached_tokens=sum(delta.cached_tokens for delta in deltas),
         pieces=tuple((len(delta.text), len(delta.token_ids)) for delta in deltas),
         prompt_logprobs=deltas[0].prompt_logprobs,
+        grammar_s=sum(delta.grammar_s for delta in deltas),
     )

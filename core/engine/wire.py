@@ -48,6 +48,8 @@ def _reduced(delta: Delta) -> tuple[Any, ...]:
         delta.prefill_tokens,
         delta.cached_tokens,
         delta.prompt_logprobs,
+        delta.grammar_init_s,
+        delta.grammar_s,
     )
 
 
@@ -61,6 +63,8 @@ def _delta(
     prefill_tokens: int,
     cached_tokens: int,
     prompt_logprobs: Any,
+    grammar_init_s: float,
+    grammar_s: float,
 ) -> Delta:
     return Delta(
         index=index,
@@ -72,6 +76,8 @@ def _delta(
         prefill_tokens=prefill_tokens,
         cached_tokens=cached_tokens,
         prompt_logprobs=prompt_logprobs,
+        grammar_init_s=grammar_init_s,
+        grammar_s=grammar_s,
     )
 
 

@@ -1,0 +1,1 @@
+"""What an answer must look like: grammars, and the tokens that keep to them."""

@@ -1,0 +1,137 @@
+"""Grammars compiled for one vocabulary, and where a completion stands in them."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher
+from llguidance.numpy import fill_next_token_bitmask_par
+from numpy.typing import NDArray
+
+from core.errors import InvalidRequestError
+from core.grammar.expressions import Grammar
+from core.grammar.lark import to_lark
+from core.grammar.vocabulary import Vocabulary, grammar_tokenizer
+
+Masks = NDArray[np.int32]
+"""Bits, `[choices, (vocabulary + 31) // 32]`: bit `i % 32` of word `i // 32` allows token `i`."""
+
+_REMEMBERED = 256
+
+
+class Matcher:
+    """Follows one completion through a grammar, token by token. One thread at a time."""
+
+    def __init__(self, matcher: LLMatcher, end_token_ids: frozenset[int]) -> None:
+        self._matcher = matcher
+        self._end_token_ids = end_token_ids
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether the completion may end here."""
+        return self._matcher.is_accepting()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the completion can only end here."""
+        return self._matcher.is_stopped()
+
+    @property
+    def error(self) -> str:
+        """Why the grammar cannot go on: it is too complex here. Empty while it can."""
+        return self._matcher.get_error() if self._matcher.is_error() else ""
+
+    def accept(self, token_id: int) -> bool:
+        """Go on by a token; False if the grammar does not allow it, or may not end yet."""
+        if token_id in self._end_token_ids and self.satisfied:
+            return True
+        return self._matcher.consume_token(token_id)
+
+    def finish_mask(self, mask: NDArray[np.int32]) -> None:
+        """Allow in its row the tokens that end the completion, if it may end, and else none."""
+        bits = mask.view(np.uint32)
+        satisfied = self.satisfied
+        if not satisfied:
+            kept = bits.copy()
+        for token_id in self._end_token_ids:
+            bit = np.uint32(1 << token_id % 32)
+            if satisfied:
+                bits[token_id // 32] |= bit
+            else:
+                bits[token_id // 32] &= ~bit
+        if not satisfied and not bits.any():  # a stop token of the request that has to come here
+            bits[:] = kept
+
+    def forced(self) -> list[int]:
+        """The tokens that must come next, as the tokenizer would write them; often none.
+
+        They have not been accepted.
+        """
+        tokens = self._matcher.compute_ff_tokens()
+        return tokens[: self._matcher.validate_tokens(tokens)] if tokens else []
+
+
+class GrammarCompiler:
+    """Compiles grammars for a model's vocabulary, and remembers the last ones.
+
+    `compile` and `matcher` may be called from any thread, `fill` from one at a time.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, threads: int | None = None) -> None:
+        """`threads`: how many fill masks. `ValueError` for a vocabulary it cannot handle."""
+        self._tokenizer = grammar_tokenizer(vocabulary)
+        self._special_tokens = vocabulary.special_tokens
+        self._executor = LLExecutor(threads)
+        self._words = (len(vocabulary.tokens) + 31) // 32
+        self._full_words = (self._tokenizer.vocab_size + 31) // 32
+        self._end_token_ids = vocabulary.end_token_ids
+        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compile(self, grammar: Grammar) -> float:
+        """Have a grammar ready; how many seconds that took.
+
+        `InvalidRequestError` for one that cannot be compiled.
+        """
+        start = perf_counter()
+        self._prepared(grammar)
+        return perf_counter() - start
+
+    def matcher(self, grammar: Grammar, end_token_ids: frozenset[int] = frozenset()) -> Matcher:
+        """A matcher for one choice, which `end_token_ids` can end, too."""
+        matcher = self._prepared(grammar).deep_copy()
+        return Matcher(matcher, self._end_token_ids | end_token_ids)
+
+    def fill(self, matchers: Sequence[Matcher]) -> Masks:
+        """What each completion may go on with. Leaves Python to other threads meanwhile."""
+        masks = np.zeros((len(matchers), self._full_words), np.int32)
+        places = [(matcher._matcher, place) for place, matcher in enumerate(matchers)]
+        fill_next_token_bitmask_par(self._executor, places, masks)
+        for mask, matcher in zip(masks, matchers, strict=True):
+            matcher.finish_mask(mask)
+        return masks[:, : self._words]
+
+    def _prepared(self, grammar: Grammar) -> LLMatcher:
+        with self._lock:
+            if found := self._compiled.get(grammar):
+                self._compiled.move_to_end(grammar)
+                return found
+        lark = LLMatcher.grammar_from_lark(
+            to_lark(grammar, self._special_tokens, self._end_token_ids)
+        )
+        compiled = LLMatcher(self._tokenizer, lark, log_level=0)
+        if compiled.is_error():
+            raise InvalidRequestError(f"the grammar cannot be compiled: {compiled.get_error()}")
+        with self._lock:
+            self._compiled[grammar] = compiled
+            if len(self._compiled) > _REMEMBERED:
+                self._compiled.popitem(last=False)
+        return compiled
+
+
+def allowed_tokens(mask: NDArray[np.int32], vocab_size: int) -> NDArray[np.bool_]:
+    """One row of `Masks` as booleans `[vocab_size]`."""
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little", count=vocab_size)
+    return bits.view(np.bool_)

@@ -1,0 +1,128 @@
+"""Grammars as expressions: what a request, a tool format or a reasoning format asks of a text.
+
+An expression knows no tokenizer. Texts in it may be special tokens of one model and plain text of
+another; the compiler in the engine's process finds out.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """This text. What in it is the text of a special token is that token, nothing spelled out.
+
+    A token that ends completions is left out: it does so by itself.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A text that all of a regular expression matches; never a special token.
+
+    The syntax is that of Rust's regex crate (https://docs.rs/regex/latest/regex/#syntax): nothing
+    looks around or back.
+    """
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """JSON that is valid against a JSON Schema (draft 2020-12), which is JSON text itself.
+
+    Properties come in the order of the schema, those it does not name behind them.
+    """
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lark:
+    """What a whole grammar in llguidance's dialect of Lark matches.
+
+    https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+    """
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One after the other."""
+
+    items: tuple["Grammar", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several."""
+
+    items: tuple["Grammar", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`least` times to `most` times, without end if that is None."""
+
+    item: "Grammar"
+    least: int = 0
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An `opening` in free text, and what must follow it then."""
+
+    opening: "Text | Pattern"
+    rest: "Grammar"
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Any text and any special tokens; but where a case opens, its rest must follow.
+
+    `first`: cases that count only where this begins; what follows their rest is part of the rest.
+    `once`: nothing follows the rest of a case.
+    """
+
+    cases: tuple[Case, ...] = ()
+    first: tuple[Case, ...] = ()
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UpTo:
+    """Any text up to the first `end`, and that; where a case opens, its rest must follow."""
+
+    end: str
+    cases: tuple[Case, ...] = ()
+
+
+Grammar: TypeAlias = Text | Pattern | Json | Lark | Sequence | Choice | Repeat | Free | UpTo
+
+
+def sequence(*items: Grammar | str) -> Grammar:
+    """One after the other; a `str` is `Text`."""
+    parts = tuple(Text(item) if isinstance(item, str) else item for item in items if item != "")
+    return parts[0] if len(parts) == 1 else Sequence(parts)
+
+
+def choice(*items: Grammar | str) -> Grammar:
+    """One of several; a `str` is `Text`."""
+    parts = tuple(Text(item) if isinstance(item, str) else item for item in items)
+    return parts[0] if len(parts) == 1 else Choice(parts)
+
+
+def optional(item: Grammar | str) -> Grammar:
+    """This or nothing."""
+    return Repeat(Text(item) if isinstance(item, str) else item, 0, 1)
+
+
+def json_value(schema: Mapping[str, object] | bool) -> Json:
+    """JSON that is valid against this schema."""
+    return Json(json.dumps(schema if isinstance(schema, bool) else dict(schema)))

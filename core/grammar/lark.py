@@ -1,0 +1,202 @@
+"""Expressions in the dialect of Lark that llguidance compiles.
+
+https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
+
+from core.grammar import expressions as g
+
+# White space between the tokens of JSON is bounded: a model could go on with it for ever.
+JSON_SPACE = r"[ \t\r\n]{1,60}"
+
+
+def to_lark(
+    grammar: g.Grammar,
+    special_tokens: Mapping[str, int],
+    end_token_ids: Collection[int] = frozenset(),
+) -> str:
+    """The Lark grammar of an expression, for a tokenizer with these special tokens by their text.
+
+    `end_token_ids`: those of them that end a completion.
+    """
+    writer = _Writer(special_tokens, end_token_ids)
+    start = writer.write(grammar)
+    return "\n".join([f"start: {start}", *writer.rules, ""])
+
+
+class _Writer:
+    """Collects rules; what it returns is an expression in terms of them."""
+
+    def __init__(self, special_tokens: Mapping[str, int], end_token_ids: Collection[int]) -> None:
+        self.rules: list[str] = []
+        self._known: dict[str, str] = {}
+        self._special_tokens = special_tokens
+        self._end_token_ids = end_token_ids
+        texts = sorted(special_tokens, key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        self._writers: Mapping[type, Callable[..., str]] = {
+            g.Text: lambda node: self._text(node.text),
+            g.Pattern: lambda node: self._terminal(_regex(node.pattern)),
+            g.Json: self._json,
+            g.Lark: lambda node: self._rule(f"%lark {{\n{node.source}\n}}"),
+            g.Sequence: lambda node: _group(map(self.write, node.items), " "),
+            g.Choice: lambda node: _group(map(self.write, node.items), " | "),
+            g.Repeat: self._repeat,
+            g.Free: self._free,
+            g.UpTo: self._up_to,
+        }
+
+    def write(self, node: g.Grammar) -> str:
+        return self._writers[type(node)](node)
+
+    def _rule(self, body: str, *, lazy: bool = False) -> str:
+        return self._define("r", body, "[lazy]" if lazy else "")
+
+    def _terminal(self, body: str) -> str:
+        return self._define("T", body, "")
+
+    def _define(self, letter: str, body: str, attributes: str) -> str:
+        key = f"{letter}{attributes}: {body}"
+        if key not in self._known:
+            name = self._known[key] = f"{letter}{len(self._known)}"
+            self.rules.append(f"{name}{attributes}: {body}")
+        return self._known[key]
+
+    def _text(self, text: str) -> str:
+        return _group(map(self._piece, self._pieces(text)), " ")
+
+    def _piece(self, piece: str) -> str:
+        token_id = self._special_tokens.get(piece)
+        if token_id is None:
+            return json.dumps(piece)
+        return '""' if token_id in self._end_token_ids else f"<[{token_id}]>"
+
+    def _pieces(self, text: str) -> list[str]:
+        pieces, at = [], 0
+        for found in self._special.finditer(text):
+            pieces += [text[at : found.start()], found[0]]
+            at = found.end()
+        return [piece for piece in (*pieces, text[at:]) if piece]
+
+    def _json(self, node: g.Json) -> str:
+        schema = json.loads(node.schema)
+        if isinstance(schema, bool):
+            schema = {} if schema else {"not": {}}
+        schema["x-guidance"] = {"whitespace_pattern": JSON_SPACE}
+        return self._rule(f"%json {json.dumps(schema)}")
+
+    def _repeat(self, node: g.Repeat) -> str:
+        most = "" if node.most is None else node.most
+        return f"({self.write(node.item)}){{{node.least},{most}}}"
+
+    def _free(self, node: g.Free) -> str:
+        if node.once:
+            opened, others = self._opened(node.cases), self._unopened(node.cases)
+            plain = self._rule(f"({' | '.join(others)})*")
+            tail = self._rule(_group([plain, *(f"{plain} {each}" for each in opened)], " | "))
+        else:
+            tail = self._rule(f"({' | '.join(self._free_items(node.cases))})*")
+        if not node.first:
+            return tail
+        behind = "" if node.once else f" {tail}"
+        patterns = [case.opening for case in node.first]
+        plain = "".join(f" & ~{each}" for each in self._beginnings(patterns))
+        first = [f"{self._opening(case.opening)} {self.write(case.rest)}" for case in node.first]
+        for case in node.cases:
+            if self._starts_special(case.opening):
+                first.append(f"{self._opening(case.opening)} {self.write(case.rest)}{behind}")
+            else:
+                body = self._terminal(f"{self._any()} {self._literal(case.opening)}")
+                opening = self._rule(self._terminal(f"{body}{plain}"), lazy=True)
+                first.append(f"{opening} {self.write(case.rest)}{behind}")
+        text = self._terminal(f"{self._some()}{plain}")
+        special = self._other_specials([*node.first, *node.cases])
+        first += [f"{text} ({special} {tail})?", f"{special} {tail}"] if special else [text]
+        return self._rule(f"({' | '.join(first)})?")
+
+    def _up_to(self, node: g.UpTo) -> str:
+        pieces = self._pieces(node.end)
+        cases = list(node.cases)
+        if pieces[0] in self._special_tokens:
+            items = self._free_items(cases, self._special_tokens[pieces[0]])
+            return f"({' | '.join(items)})* {self._text(node.end)}"
+        end = self._rule(f"{self._any()} {json.dumps(pieces[0])}", lazy=True)
+        last = _group([end, *map(self._piece, pieces[1:])], " ")
+        if not cases:
+            return last
+        return f"({' | '.join(self._free_items(cases))})* {last}"
+
+    def _free_items(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
+        return self._opened(cases) + self._unopened(cases, *reserved)
+
+    def _unopened(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
+        special = self._other_specials(cases, *reserved)
+        return [self._some(), special] if special else [self._some()]
+
+    def _opened(self, cases: Sequence[g.Case]) -> list[str]:
+        items = []
+        for case in cases:
+            rest = self.write(case.rest)
+            if self._starts_special(case.opening):
+                items.append(f"{self._opening(case.opening)} {rest}")
+            else:
+                body = f"{self._any()} {self._literal(case.opening)}"
+                items.append(f"{self._rule(body, lazy=True)} {rest}")
+        return items
+
+    def _other_specials(self, cases: Sequence[g.Case], *reserved: int) -> str:
+        """All special tokens but those that open one of the cases."""
+        taken = {*reserved, *self._end_token_ids}
+        for case in cases:
+            if isinstance(case.opening, g.Text) and self._starts_special(case.opening):
+                taken.add(self._special_tokens[self._pieces(case.opening.text)[0]])
+        others = sorted(set(self._special_tokens.values()) - taken)
+        return f"<[{_ranges(others)}]>" if others else ""
+
+    def _starts_special(self, opening: g.Text | g.Pattern) -> bool:
+        return isinstance(opening, g.Text) and self._pieces(opening.text)[0] in self._special_tokens
+
+    def _opening(self, opening: g.Text | g.Pattern) -> str:
+        return self.write(opening)
+
+    def _literal(self, opening: g.Text | g.Pattern) -> str:
+        if isinstance(opening, g.Pattern):
+            return self._terminal(_regex(opening.pattern))
+        return json.dumps(opening.text)
+
+    def _beginnings(self, openings: Sequence[g.Text | g.Pattern]) -> list[str]:
+        """Texts that begin with one of these, as terminals."""
+        plain = [each for each in openings if not self._starts_special(each)]
+        return [self._terminal(f"{self._literal(each)} {self._any()}") for each in plain]
+
+    def _any(self) -> str:
+        return self._terminal("/(?s:.*)/")
+
+    def _some(self) -> str:
+        return self._terminal("/(?s:.+)/")
+
+
+def _group(items: "map[str] | list[str]", between: str) -> str:
+    parts = list(items)
+    return f"({between.join(parts)})" if parts else '""'
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as `1-3,7`."""
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ends = [[number for _, number in run] for _, run in runs]
+    return ",".join(f"{run[0]}-{run[-1]}" for run in ends)
+
+
+def _regex(pattern: str) -> str:
+    """A regular expression as Lark writes one: slashes and line breaks escaped."""
+    escaped = re.sub(r"\\.|/|\n|\r", _escape, pattern, flags=re.DOTALL)
+    return f"/{escaped}/" if escaped else '""'
+
+
+def _escape(found: re.Match[str]) -> str:
+    return {"/": r"\/", "\n": r"\n", "\r": r"\r", "\\\n": r"\n"}.get(found[0], found[0])

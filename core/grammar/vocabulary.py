@@ -1,0 +1,51 @@
+"""The tokens of a model as the grammar engine wants to know them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llguidance import LLTokenizer, TokenizerWrapper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """What each token id stands for.
+
+    `tokens`: the bytes of each id, of a special token its text; empty for ids that are never
+    sampled. `special_token_ids`: tokens that are never meant by text that looks like them.
+    `end_token_ids`: those that end a completion. `encode`: text to tokens without any in front,
+    from any thread.
+    """
+
+    tokens: Sequence[bytes]
+    special_token_ids: frozenset[int]
+    end_token_ids: frozenset[int]
+    encode: Callable[[str], Sequence[int]]
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Special tokens by their text, with those that end a completion."""
+        ids = sorted(self.special_token_ids | self.end_token_ids)
+        return {text: i for i in ids if (text := self.tokens[i].decode(errors="ignore"))}
+
+
+class _Wrapped:
+    """A vocabulary in the form that `TokenizerWrapper` reads."""
+
+    def __init__(self, vocabulary: Vocabulary, end: int) -> None:
+        self.eos_token_id = end
+        self.bos_token_id = None
+        self.tokens = list(vocabulary.tokens)
+        if end == len(self.tokens):
+            self.tokens.append(b"<no end>")
+        self.special_token_ids = sorted(vocabulary.special_token_ids | {end})
+        self._encode = vocabulary.encode
+
+    def __call__(self, text: str) -> list[int]:
+        return list(self._encode(text))
+
+
+def grammar_tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
+    """llguidance's view of a vocabulary. A model without an end gets one that it cannot sample."""
+    ends = sorted(vocabulary.end_token_ids) or [len(vocabulary.tokens)]
+    wrapped = TokenizerWrapper(_Wrapped(vocabulary, ends[0]))
+    return LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=ends)
