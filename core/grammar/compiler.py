@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
-from llguidance import LLExecutor, LLMatcher
+from llguidance import LLExecutor, LLMatcher, LLParserLimits
 from llguidance.numpy import fill_next_token_bitmask_par
 from numpy.typing import NDArray
 
@@ -118,10 +118,11 @@ class GrammarCompiler:
             if found := self._compiled.get(grammar):
                 self._compiled.move_to_end(grammar)
                 return found
-        lark = LLMatcher.grammar_from_lark(
-            to_lark(grammar, self._special_tokens, self._end_token_ids)
-        )
-        compiled = LLMatcher(self._tokenizer, lark, log_level=0)
+        lark = to_lark(grammar, self._special_tokens, self._end_token_ids)
+        source = LLMatcher.grammar_from_lark(lark)
+        limits = LLParserLimits(verbose_errors=False)
+        compiled = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
+        compiled.compute_bitmask()  # some grammars turn out only now to have no beginning
         if compiled.is_error():
             raise InvalidRequestError(f"the grammar cannot be compiled: {compiled.get_error()}")
         with self._lock:

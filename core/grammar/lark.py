@@ -10,8 +10,9 @@ from itertools import groupby
 
 from core.grammar import expressions as g
 
-# White space between the tokens of JSON is bounded: a model could go on with it for ever.
-JSON_SPACE = r"[ \t\r\n]{1,60}"
+# White space between the tokens of JSON is bounded: a model could go on with it for ever. `\u` is
+# no escape here: a key written with it would pass for one that the schema does not know.
+_JSON = {"whitespace_pattern": r"[ \t\r\n]{1,60}", "json_allowed_escapes": '"\\bfnrt'}
 
 
 def to_lark(
@@ -86,7 +87,7 @@ class _Writer:
         schema = json.loads(node.schema)
         if isinstance(schema, bool):
             schema = {} if schema else {"not": {}}
-        schema["x-guidance"] = {"whitespace_pattern": JSON_SPACE}
+        schema["x-guidance"] = _JSON
         return self._rule(f"%json {json.dumps(schema)}")
 
     def _repeat(self, node: g.Repeat) -> str:
