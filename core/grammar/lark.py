@@ -95,84 +95,80 @@ class _Writer:
         return f"({self.write(node.item)}){{{node.least},{most}}}"
 
     def _free(self, node: g.Free) -> str:
-        if node.once:
-            opened, others = self._opened(node.cases), self._unopened(node.cases)
-            plain = self._rule(f"({' | '.join(others)})*")
-            tail = self._rule(_group([plain, *(f"{plain} {each}" for each in opened)], " | "))
-        else:
-            tail = self._rule(f"({' | '.join(self._free_items(node.cases))})*")
+        tail = self._rule(self._tail(node))
         if not node.first:
             return tail
         behind = "" if node.once else f" {tail}"
-        patterns = [case.opening for case in node.first]
-        plain = "".join(f" & ~{each}" for each in self._beginnings(patterns))
-        first = [f"{self._opening(case.opening)} {self.write(case.rest)}" for case in node.first]
+        special = [f"{each}{behind}" for each in self._opened_by_special(node.cases)]
+        # Text that does not begin as one of `first`, alone or up to where one of the cases opens.
+        beginnings = self._beginnings(node.first)
+        items = [f"{self.write(case.opening)} {self.write(case.rest)}" for case in node.first]
         for case in node.cases:
-            if self._starts_special(case.opening):
-                first.append(f"{self._opening(case.opening)} {self.write(case.rest)}{behind}")
-            else:
-                body = self._terminal(f"{self._any()} {self._literal(case.opening)}")
-                opening = self._rule(self._terminal(f"{body}{plain}"), lazy=True)
-                first.append(f"{opening} {self.write(case.rest)}{behind}")
-        text = self._terminal(f"{self._some()}{plain}")
-        special = self._other_specials([*node.first, *node.cases])
-        first += [f"{text} ({special} {tail})?", f"{special} {tail}"] if special else [text]
-        return self._rule(f"({' | '.join(first)})?")
+            if not self._starts_special(case.opening):
+                text = self._terminal(f"{self._any()} {self._literal(case.opening)}{beginnings}")
+                items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}{behind}")
+        text = self._terminal(f"{self._some()}{beginnings}")
+        after_text = [*special, *(f"{each} {tail}" for each in self._specials(node.cases))]
+        items.append(f"{text} ({' | '.join(after_text)})?" if after_text else text)
+        first_specials = self._specials([*node.first, *node.cases])
+        items += [*special, *(f"{each} {tail}" for each in first_specials)]
+        return self._rule(f"({' | '.join(items)})?")
+
+    def _tail(self, node: g.Free) -> str:
+        opened, plain = self._opened(node.cases), [self._some(), *self._specials(node.cases)]
+        if not node.once:
+            return f"({' | '.join([*opened, *plain])})*"
+        text = self._rule(f"({' | '.join(plain)})*")
+        return _group([text, *(f"{text} {each}" for each in opened)], " | ")
 
     def _up_to(self, node: g.UpTo) -> str:
         pieces = self._pieces(node.end)
         cases = list(node.cases)
         if pieces[0] in self._special_tokens:
-            items = self._free_items(cases, self._special_tokens[pieces[0]])
+            special = self._specials(cases, self._special_tokens[pieces[0]])
+            items = [*self._opened(cases), self._some(), *special]
             return f"({' | '.join(items)})* {self._text(node.end)}"
         end = self._rule(f"{self._any()} {json.dumps(pieces[0])}", lazy=True)
         last = _group([end, *map(self._piece, pieces[1:])], " ")
-        if not cases:
-            return last
-        return f"({' | '.join(self._free_items(cases))})* {last}"
-
-    def _free_items(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
-        return self._opened(cases) + self._unopened(cases, *reserved)
-
-    def _unopened(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
-        special = self._other_specials(cases, *reserved)
-        return [self._some(), special] if special else [self._some()]
+        items = [*self._opened(cases), self._some(), *self._specials(cases)]
+        return f"({' | '.join(items)})* {last}"
 
     def _opened(self, cases: Sequence[g.Case]) -> list[str]:
-        items = []
+        """Text up to where a case opens, and its rest; for each case."""
+        items = self._opened_by_special(cases)
         for case in cases:
-            rest = self.write(case.rest)
-            if self._starts_special(case.opening):
-                items.append(f"{self._opening(case.opening)} {rest}")
-            else:
-                body = f"{self._any()} {self._literal(case.opening)}"
-                items.append(f"{self._rule(body, lazy=True)} {rest}")
+            if not self._starts_special(case.opening):
+                text = f"{self._any()} {self._literal(case.opening)}"
+                items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}")
         return items
 
-    def _other_specials(self, cases: Sequence[g.Case], *reserved: int) -> str:
-        """All special tokens but those that open one of the cases."""
+    def _opened_by_special(self, cases: Sequence[g.Case]) -> list[str]:
+        special = [case for case in cases if self._starts_special(case.opening)]
+        return [f"{self.write(case.opening)} {self.write(case.rest)}" for case in special]
+
+    def _specials(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
+        """Any special token but those that open one of the cases, if there is one."""
         taken = {*reserved, *self._end_token_ids}
         for case in cases:
             if isinstance(case.opening, g.Text) and self._starts_special(case.opening):
                 taken.add(self._special_tokens[self._pieces(case.opening.text)[0]])
         others = sorted(set(self._special_tokens.values()) - taken)
-        return f"<[{_ranges(others)}]>" if others else ""
+        return [f"<[{_ranges(others)}]>"] if others else []
 
     def _starts_special(self, opening: g.Text | g.Pattern) -> bool:
         return isinstance(opening, g.Text) and self._pieces(opening.text)[0] in self._special_tokens
-
-    def _opening(self, opening: g.Text | g.Pattern) -> str:
-        return self.write(opening)
 
     def _literal(self, opening: g.Text | g.Pattern) -> str:
         if isinstance(opening, g.Pattern):
             return self._terminal(_regex(opening.pattern))
         return json.dumps(opening.text)
 
-    def _beginnings(self, openings: Sequence[g.Text | g.Pattern]) -> list[str]:
-        """Texts that begin with one of these, as terminals."""
-        plain = [each for each in openings if not self._starts_special(each)]
-        return [self._terminal(f"{self._literal(each)} {self._any()}") for each in plain]
+    def _beginnings(self, cases: Sequence[g.Case]) -> str:
+        """What keeps a terminal from beginning as one of these."""
+        plain = [case.opening for case in cases if not self._starts_special(case.opening)]
+        return "".join(
+            f" & ~{self._terminal(f'{self._literal(each)} {self._any()}')}" for each in plain
+        )
 
     def _any(self) -> str:
         return self._terminal("/(?s:.*)/")
