@@ -40,6 +40,7 @@ from core.grammar.expressions import choice as choice
 from core.grammar.expressions import json_value as json_value
 from core.grammar.expressions import optional as optional
 from core.grammar.expressions import sequence as sequence
+from core.grammar.subschema import subschema as subschema
 from core.grammar.vocabulary import Vocabulary as Vocabulary
 from core.hookspecs import hookimpl as hookimpl
 from core.parsing import CallGrammar as CallGrammar
