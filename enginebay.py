@@ -35,6 +35,7 @@ from core.grammar.expressions import Json as Json
 from core.grammar.expressions import Pattern as Pattern
 from core.grammar.expressions import Repeat as Repeat
 from core.grammar.expressions import Text as Text
+from core.grammar.expressions import Until as Until
 from core.grammar.expressions import UpTo as UpTo
 from core.grammar.expressions import choice as choice
 from core.grammar.expressions import json_value as json_value

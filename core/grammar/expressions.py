@@ -103,7 +103,20 @@ class UpTo:
     cases: tuple[Case, ...] = ()
 
 
-Grammar: TypeAlias = Text | Pattern | Json | Lark | Sequence | Choice | Repeat | Free | UpTo
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A text and the first `end` behind it.
+
+    Every one of the regular expressions `all` matches the whole text, and none of `none` does. The
+    text holds no special token.
+    """
+
+    end: str
+    all: tuple[str, ...] = ()
+    none: tuple[str, ...] = ()
+
+
+Grammar: TypeAlias = Text | Pattern | Json | Lark | Sequence | Choice | Repeat | Free | UpTo | Until
 
 
 def sequence(*items: Grammar | str) -> Grammar:

@@ -49,6 +49,7 @@ class _Writer:
             g.Repeat: self._repeat,
             g.Free: self._free,
             g.UpTo: self._up_to,
+            g.Until: self._until,
         }
 
     def write(self, node: g.Grammar) -> str:
@@ -132,6 +133,19 @@ class _Writer:
         last = _group([end, *map(self._piece, pieces[1:])], " ")
         items = [*self._opened(cases), self._some(), *self._specials(cases)]
         return f"({' | '.join(items)})* {last}"
+
+    def _until(self, node: g.Until) -> str:
+        kept = [self._any(), *(self._terminal(_regex(each)) for each in node.all)]
+        left_out = [self._terminal(_regex(each)) for each in node.none]
+        left_out.append(self._terminal(f"{self._any()} {json.dumps(node.end)} {self._any()}"))
+        text = self._terminal(" & ".join([*kept, *(f"~{each}" for each in left_out)]))
+        head, *rest = self._pieces(node.end)
+        if head in self._special_tokens:
+            return _group([text, *map(self._piece, (head, *rest))], " ")
+        body = self._terminal(f"{text} {json.dumps(head)}")
+        # Only a special token behind it can end a text that is not lazy.
+        last = body if rest else self._rule(body, lazy=True)
+        return _group([last, *map(self._piece, rest)], " ")
 
     def _opened(self, cases: Sequence[g.Case]) -> list[str]:
         """Text up to where a case opens, and its rest; for each case."""
