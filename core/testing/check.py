@@ -11,6 +11,8 @@ The promises, numbered as in `docs/architecture.md`:
 6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
 7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
 8. an embedding has the size that `ModelInfo` says and does not depend on what is asked beside it
+9. a backend whose `ModelInfo.constraints` is true keeps to them; what cannot be kept is refused,
+   what is cut short says so
 """
 
 import asyncio
@@ -21,6 +23,7 @@ from dataclasses import replace
 from core.backend import Backend
 from core.engine import Engine, EngineBackend
 from core.errors import EngineDeadError, ServingError
+from core.testing.constraints import check_constraints
 from core.testing.params import check_params
 from core.testing.probe import GREEDY, BrokenPromiseError, Probe, WatchedEngine, expect
 
@@ -201,6 +204,7 @@ _CHECKS: tuple[tuple[int, Check], ...] = (
     (5, check_refusal),
     (7, check_params),
     (8, check_embeddings),
+    (9, check_constraints),
     (6, check_death),
     (6, check_closed),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from core.backend import Backend
 from core.engine import Engine
 from core.errors import ServingError
+from core.grammar.expressions import Grammar
 from core.types import Delta, GenerationRequest, ModelInfo, SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -51,6 +52,9 @@ class WatchedEngine(Engine):
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
         return self._engine.detokenize(token_ids)
+
+    def compile(self, grammar: Grammar) -> float:
+        return self._engine.compile(grammar)
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         return self._engine.embed(prompts)

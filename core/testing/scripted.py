@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from core.engine import Engine
-from core.errors import ContextLengthExceededError, ServingError
+from core.errors import ContextLengthExceededError, ServingError, UnsupportedParameterError
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.expressions import Grammar
+from core.testing.constrained import Constrained, utf8_compiler
 from core.text.budget import BudgetWatch
 from core.text.stop import StopStrings
 from core.types import (
@@ -33,6 +36,7 @@ _HONOURED = {
     "logprobs",
     "prompt_logprobs",
     "reasoning_budget",
+    "constraint",
 }
 CHAT_TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
@@ -47,6 +51,7 @@ class _Choice:
     index: int
     pieces: Iterator[str]
     stop: StopStrings
+    constrained: Constrained | None
     token_ids: list[int] = field(default_factory=list)
 
 
@@ -78,8 +83,9 @@ class ScriptedEngine(Engine):
     """One token is one character, its id the code point; id 0 ends the sequence.
 
     Honours what it can without a model: `max_tokens`, the stops, `logprobs` and `prompt_logprobs`
-    (every character is certain), `reasoning_budget`. The other sampling params it declares as
-    unsupported. There are no special tokens to skip.
+    (every character is certain), `reasoning_budget`, `constraint` (`Constrained` says how, unless
+    `constraints` is false). The other sampling params it declares as unsupported. There are no
+    special tokens to skip.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class ScriptedEngine(Engine):
         *,
         context_length: int = 4096,
         chat_template: str | None = CHAT_TEMPLATE,
+        constraints: bool = True,
     ) -> None:
         self._script: Script = script if callable(script) else lambda prompt, index: script
         self._choices: list[_Choice] = []
@@ -98,7 +105,9 @@ class ScriptedEngine(Engine):
             longest_token=1,
             chat_template=chat_template,
             unsupported=frozenset(SamplingParams.__dataclass_fields__) - _HONOURED,
+            constraints=constraints,
         )
+        self._compiler: GrammarCompiler | None = utf8_compiler() if constraints else None
 
     def add_request(self, request: GenerationRequest) -> None:
         """Queue all choices of a request."""
@@ -111,17 +120,28 @@ class ScriptedEngine(Engine):
             pieces = iter(self._script(prompt, index))
             if budget := request.sampling.reasoning_budget:
                 pieces = _within(budget, pieces)
+            constrained = self._constrained(request.sampling, pieces)
+            if constrained:
+                pieces = iter(constrained)
             keep = request.sampling.include_stop_str_in_output
             stop = StopStrings(request.sampling.stop, keep=keep)
-            self._choices.append(_Choice(request, index, pieces, stop))
+            self._choices.append(_Choice(request, index, pieces, stop, constrained))
 
     def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
         """One piece for every choice."""
         for choice in list(self._choices):
-            delta = self._next(choice)
+            if choice not in self._choices:
+                continue
+            request_id = choice.request.request_id
+            try:
+                delta = self._next(choice)
+            except ServingError as error:
+                self.abort_request(request_id)
+                yield request_id, error
+                continue
             if delta.finish_reason:
                 self._choices.remove(choice)
-            yield choice.request.request_id, delta
+            yield request_id, delta
 
     def abort_request(self, request_id: str) -> None:
         """Drop the choices of a request."""
@@ -136,11 +156,25 @@ class ScriptedEngine(Engine):
         """One character an id."""
         return "".join(map(chr, token_ids))
 
+    def compile(self, grammar: Grammar) -> float:
+        """By the characters of UTF-8; from any thread."""
+        if not self._compiler:
+            return super().compile(grammar)
+        return self._compiler.compile(grammar)
+
+    def _constrained(self, sampling: SamplingParams, script: Iterable[str]) -> Constrained | None:
+        if sampling.constraint is None:
+            return None
+        if not self._compiler:
+            raise UnsupportedParameterError("this engine keeps to no grammar", param="constraint")
+        return Constrained(self._compiler, sampling.constraint, script, sampling.stop_token_ids)
+
     def _next(self, choice: _Choice) -> Delta:
-        sampling = choice.request.sampling
+        sampling, constrained = choice.request.sampling, choice.constrained
         piece = next(choice.pieces, None)
         new = [END_OF_SEQUENCE] if piece is None else [ord(character) for character in piece]
-        finish_reason: EngineFinishReason | None = "stop" if piece is None else None
+        ended = piece is None or (constrained is not None and constrained.finished)
+        finish_reason: EngineFinishReason | None = "stop" if ended else None
         stop_reason: str | int | None = None
         for at, token_id in enumerate(new):
             if token_id in sampling.stop_token_ids:
@@ -150,13 +184,15 @@ class ScriptedEngine(Engine):
         if len(new) > room or (len(new) == room and finish_reason is None):
             new, finish_reason, stop_reason = new[:room], "length", None
         choice.token_ids += new
-        keeps_stop = sampling.include_stop_str_in_output and stop_reason is not None
-        visible = new[:-1] if finish_reason == "stop" and not keeps_stop else new
+        stopped = stop_reason is not None and not sampling.include_stop_str_in_output
+        visible = new[:-1] if finish_reason == "stop" and (piece is None or stopped) else new
         text = choice.stop.feed(self.detokenize(visible))
         if choice.stop.found is not None:
             finish_reason, stop_reason = "stop", choice.stop.found
         elif finish_reason:
             text += choice.stop.finish()
+        if finish_reason and constrained and not constrained.satisfied:
+            finish_reason = "length"
         prefilled = self._prefill(choice.request)
         return Delta(
             index=choice.index,
@@ -167,6 +203,7 @@ class ScriptedEngine(Engine):
             stop_reason=stop_reason,
             prefill_tokens=prefilled,
             prompt_logprobs=_prompt_logprobs(choice.request) if prefilled else None,
+            grammar_s=constrained.take_seconds() if constrained else 0.0,
         )
 
     def _limit(self, request: GenerationRequest) -> int:

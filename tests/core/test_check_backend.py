@@ -10,7 +10,16 @@ import pytest
 
 from core.testing import BrokenPromiseError, ScriptedEngine, check_backend
 from core.testing.scripted import END_OF_SEQUENCE
-from enginebay import Delta, Engine, EngineBackend, GenerationRequest, SamplingParams, ServingError
+from enginebay import (
+    Delta,
+    Engine,
+    EngineBackend,
+    GenerationRequest,
+    Grammar,
+    InvalidRequestError,
+    SamplingParams,
+    ServingError,
+)
 
 PIECES = ["Hi", " the", "re,", " how", " are", " you", "?", " ok"]
 Steps = Iterable[tuple[str, Delta | ServingError]]
@@ -26,6 +35,10 @@ async def test_scripted_engine_keeps_every_promise() -> None:
 
 async def test_a_backend_is_checked_too() -> None:
     await check_backend(lambda: EngineBackend(engine))
+
+
+async def test_an_engine_without_constraints_promises_none() -> None:
+    await check_backend(lambda: ScriptedEngine(PIECES, constraints=False))
 
 
 class TwoFinishReasons(ScriptedEngine):
@@ -127,6 +140,89 @@ class IgnoresMaxTokens(ScriptedEngine):
         super().add_request(replace(request, sampling=sampling))
 
 
+class IgnoresConstraints(ScriptedEngine):
+    def add_request(self, request: GenerationRequest) -> None:
+        sampling = replace(request.sampling, constraint=None)
+        super().add_request(replace(request, sampling=sampling))
+
+
+class SharesWhereChoicesStand(ScriptedEngine):
+    """Follows all choices of a request by one matcher."""
+
+    def add_request(self, request: GenerationRequest) -> None:
+        super().add_request(request)
+        first, *others = self._choices[-request.n :]
+        for choice in others:
+            choice.constrained, choice.pieces = first.constrained, first.pieces
+
+
+class GoesOnBehindGrammars(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            more = "!" if item.finish_reason == "stop" and item.grammar_s else ""
+            yield request_id, replace(item, text=item.text + more)
+
+
+class HidesCuts(ScriptedEngine):
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            if item.finish_reason and item.grammar_s:
+                item = replace(item, finish_reason="stop")
+            yield request_id, item
+
+
+class DiesOfGrammars(ScriptedEngine):
+    """Compiles a grammar when it is too late to refuse one."""
+
+    stuck = False
+
+    def compile(self, grammar: Grammar) -> float:
+        return 0.0
+
+    def add_request(self, request: GenerationRequest) -> None:
+        try:
+            super().add_request(request)
+        except InvalidRequestError:
+            if request.sampling.constraint is None:
+                raise
+            self.stuck = True
+
+    def step(self) -> Steps:
+        if self.stuck:
+            raise RuntimeError("the grammar has no end")
+        return super().step()
+
+
+class IgnoresGrammarsItCannotCompile(ScriptedEngine):
+    def compile(self, grammar: Grammar) -> float:
+        try:
+            return super().compile(grammar)
+        except InvalidRequestError:
+            return 0.0
+
+    def add_request(self, request: GenerationRequest) -> None:
+        try:
+            super().add_request(request)
+        except InvalidRequestError:
+            super().add_request(replace(request, sampling=SamplingParams(max_tokens=9)))
+
+
+class CompilesNothing(ScriptedEngine):
+    def compile(self, grammar: Grammar) -> float:
+        return Engine.compile(self, grammar)
+
+
+class MindsCompany(ScriptedEngine):
+    """Lets others say what a grammar asks of one."""
+
+    def add_request(self, request: GenerationRequest) -> None:
+        constrained = [c.request.sampling.constraint for c in self._choices if c.constrained]
+        sampling = replace(request.sampling, constraint=next(iter(constrained), None))
+        super().add_request(replace(request, sampling=sampling) if constrained else request)
+
+
 class Embeds(ScriptedEngine):
     """Makes embeddings, and says how long they are."""
 
@@ -181,6 +277,14 @@ def endless(kind: type[ScriptedEngine]) -> ScriptedEngine:
         (EmbedsWithAnotherSize, 8),
         (EmbedsByCompany, 8),
         (ForgetsEmbeddings, 8),
+        (IgnoresConstraints, 9),
+        (SharesWhereChoicesStand, 9),
+        (GoesOnBehindGrammars, 9),
+        (HidesCuts, 9),
+        (DiesOfGrammars, 9),
+        (IgnoresGrammarsItCannotCompile, 9),
+        (CompilesNothing, 9),
+        (MindsCompany, 9),
     ],
 )
 async def test_a_broken_engine_is_told_which_promise_it_breaks(
@@ -191,8 +295,9 @@ async def test_a_broken_engine_is_told_which_promise_it_breaks(
             return broken(["Hi"])
         return broken(lambda prompt, index: itertools.cycle(PIECES))
 
+    silent = broken in (NoFinishReason, TwoFinishReasons)  # each check waits as long as it may
     with pytest.raises(BrokenPromiseError, match=f"promise {promise}: "):
-        await check_backend(create, max_tokens=9, timeout=2)
+        await check_backend(create, max_tokens=9, timeout=0.1 if silent else 5)
 
 
 class SilentAfterClose(EngineBackend):
@@ -213,14 +318,14 @@ class SilentAfterClose(EngineBackend):
 
 async def test_a_dead_backend_must_say_so() -> None:
     with pytest.raises(BrokenPromiseError, match="promise 6: check_death hangs"):
-        await check_backend(lambda: SilentAfterClose(engine), timeout=2)
+        await check_backend(lambda: SilentAfterClose(engine), timeout=0.5)
 
 
 async def test_every_sampling_param_is_tried_or_disowned() -> None:
     """A param added to `SamplingParams` must get a check."""
     from core.testing.params import _CHECKS
 
-    tried = {name for names, _ in _CHECKS for name in names} | {"stop"}
+    tried = {name for names, _ in _CHECKS for name in names} | {"stop", "constraint"}
     not_tried = {
         "presence_penalty", "ignore_eos", "dry_base", "mirostat_eta", "adaptive_decay",
         "skip_special_tokens",
