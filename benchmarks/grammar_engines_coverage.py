@@ -7,7 +7,7 @@ documents for which the schema does not hold.
 import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
 import jsonschema
@@ -23,6 +23,15 @@ WALK_BYTES = 300
 WEIGHTS = {'"]}': 20.0, "{[,:": 12.0, "\\u": 4.0, " \n\r\t": 0.3, "abx0123d8": 4.0}
 """Bytes that random documents have more often than others, so that many of them end."""
 
+_TYPES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 TRAPS: dict[str, tuple[Json, str]] = {
     "a property's name spelled with `\\u`": (
         {"properties": {"a": {"type": "integer"}}, "required": ["a"], "type": "object"},
@@ -67,13 +76,14 @@ def coverage(kind: type[Engine]) -> Json:
     engine = kind(Vocabulary.of_bytes())
     return {
         "suite": _as_json(suite(engine, schema_suite())),
-        "formats": _as_json(suite(engine, tuple(map(_of_strings, schema_suite(formats=True))))),
+        "typed": _as_json(suite(engine, _typed(schema_suite()))),
+        "formats": _as_json(suite(engine, _of_strings(_typed(schema_suite(formats=True))))),
         "random": walks(engine, schema_suite()),
         "traps": {name: _trapped(engine, *trap) for name, trap in TRAPS.items()},
     }
 
 
-def suite(engine: Engine, groups: tuple[Group, ...]) -> dict[str, Counts]:
+def suite(engine: Engine, groups: Iterable[Group]) -> dict[str, Counts]:
     """Whether the engine accepts what is valid and nothing else, by keyword."""
     keywords: dict[str, Counts] = {}
     for group in groups:
@@ -90,11 +100,25 @@ def suite(engine: Engine, groups: tuple[Group, ...]) -> dict[str, Counts]:
     return keywords
 
 
-def _of_strings(group: Group) -> Group:
-    """The schema with the type that formats are for, as people write it, and documents of it."""
-    assert isinstance(group.schema, dict)
-    strings = tuple(i for i in group.instances if isinstance(i.data, str))
-    return replace(group, schema={"type": "string", **group.schema}, instances=strings)
+def _typed(groups: Iterable[Group]) -> Iterator[Group]:
+    """The schemas with the type of each document, where they name none, as people write them."""
+    for group in groups:
+        if not isinstance(group.schema, dict) or "type" in group.schema:
+            yield group
+            continue
+        by_type: dict[str, list[Instance]] = {}
+        for instance in group.instances:
+            by_type.setdefault(_TYPES[type(instance.data)], []).append(instance)
+        for name, instances in by_type.items():
+            schema = {**group.schema, "type": name}
+            yield replace(group, schema=schema, instances=tuple(instances))
+
+
+def _of_strings(groups: Iterable[Group]) -> Iterator[Group]:
+    """Those of strings, which are all that formats are about."""
+    for group in groups:
+        if isinstance(group.schema, dict) and group.schema.get("type") == "string":
+            yield group
 
 
 def _judge(counts: Counts, group: Group, instance: Instance, compiled: Compiled) -> None:
@@ -142,7 +166,7 @@ def _orders(data: Json) -> Iterator[Json]:
     return itertools.islice(made, ORDERS)
 
 
-def walks(engine: Engine, groups: tuple[Group, ...]) -> Json:
+def walks(engine: Engine, groups: Iterable[Group]) -> Json:
     """Follow the masks at random through each schema, and ask a validator about what comes out."""
     documents = 0
     invalid: list[Json] = []
