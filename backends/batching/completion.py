@@ -2,8 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Literal, Protocol
 
+from backends.batching.constraint import Constraint
 from enginebay import BudgetWatch, Delta, GenerationRequest, StopStrings, TokenLogprob
 
 
@@ -23,7 +25,10 @@ NewDetokenizer = Callable[[], TokensToText]
 
 
 class Completion:
-    """One choice of a request, fed token by token; its last delta has the `finish_reason`."""
+    """One choice of a request, fed token by token; its last delta has the `finish_reason`.
+
+    That is `length` for one that has been cut off before its `constraint` was satisfied.
+    """
 
     def __init__(
         self,
@@ -34,8 +39,10 @@ class Completion:
         eos_token_ids: frozenset[int],
         detokenizer: TokensToText,
         special_token_ids: frozenset[int] = frozenset(),
+        constraint: Constraint | None = None,
     ) -> None:
         params = request.sampling
+        self.constraint = constraint
         self._index = index
         self._max_tokens = max_tokens
         self._min_tokens = params.min_tokens
@@ -52,11 +59,15 @@ class Completion:
         budget = params.reasoning_budget
         self._watch = BudgetWatch(budget) if budget else None
         self._tokens = 0
+        self._texts: list[str] = []  # of each token, for a constraint
+        self._kept = 0
 
     @property
     def forced(self) -> int | None:
-        """The token that must come next; None if the model is free to choose."""
-        return self._watch.forced if self._watch else None
+        """The token that must come next; None if the model is to choose."""
+        if self._watch and self._watch.forced is not None:
+            return self._watch.forced
+        return self.constraint.forced if self.constraint else None
 
     @property
     def tokens_left(self) -> int:
@@ -64,7 +75,9 @@ class Completion:
         return self._max_tokens - self._tokens
 
     def append(self, token_id: int, logprob: TokenLogprob | None = None) -> Delta:
-        """What the choice gained by this token."""
+        """What the choice gained by this token; a `ServingError` if its constraint forbids it."""
+        if self.constraint:
+            self.constraint.accept(token_id)
         self._tokens += 1
         text = ""
         finish_reason: Literal["stop", "length"] | None = None
@@ -76,12 +89,17 @@ class Completion:
             text = self._feed(token_id, logprob) if self._keeps_stop else ""
         else:
             text = self._feed(token_id, logprob)
-            if self._tokens >= self._max_tokens:
+            if self.constraint and self.constraint.finished:
+                finish_reason = "stop"
+            elif self._tokens >= self._max_tokens:
                 finish_reason = "length"
         if finish_reason:
             text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
         if self._stops.found is not None:
             finish_reason, stop_reason = "stop", self._stops.found
+        self._kept += len(text)
+        if finish_reason and self.constraint and not self._is_satisfied(self.constraint):
+            finish_reason = "length"
         return Delta(
             index=self._index,
             text=text,
@@ -89,11 +107,14 @@ class Completion:
             logprobs=self._release(text, finished=finish_reason is not None),
             finish_reason=finish_reason,
             stop_reason=stop_reason,
+            grammar_s=self.constraint.take_seconds() if self.constraint else 0.0,
         )
 
     def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
         silent = token_id in self._silent
         text = "" if silent else self._detokenizer.feed(token_id)
+        if self.constraint:
+            self._texts.append(text)
         if self._watch:
             self._watch.add(text)
         if silent:
@@ -101,6 +122,15 @@ class Completion:
         if self._held and logprob:
             self._held.add(logprob, text)
         return self._stops.feed(text) if self._tokens >= self._min_tokens else text
+
+    def _is_satisfied(self, constraint: Constraint) -> bool:
+        """Whether the constraint is by the text that is out, which a stop string may have cut."""
+        if self._stops.found is None:
+            return constraint.satisfied
+        ends = [0, *accumulate(map(len, self._texts))]
+        last = max(end for end in ends if end <= self._kept)
+        rest = "".join(self._texts)[last : self._kept]
+        return constraint.satisfied_after(ends.index(last), rest)
 
     def _release(self, text: str, *, finished: bool) -> tuple[TokenLogprob, ...] | None:
         if self._held is None:

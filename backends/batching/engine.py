@@ -1,12 +1,13 @@
 """Continuous batching: one step runs a token of every decoding choice and chunks of prompts."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol
 
 from backends.batching.choice import Choice
 from backends.batching.completion import Completion, NewDetokenizer
+from backends.batching.constraint import Constraint, MaskFiller
 from backends.batching.drafts import Drafter
 from backends.batching.limits import Limits
 from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
@@ -16,9 +17,12 @@ from enginebay import (
     Delta,
     Engine,
     GenerationRequest,
+    Grammar,
+    GrammarCompiler,
     InvalidRequestError,
     ModelInfo,
     ServingError,
+    UnsupportedParameterError,
 )
 
 logger = logging.getLogger(__name__)
@@ -45,6 +49,9 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
     cleared, and the choices that were in the batch are computed again, each alone at first. The
     one that fails alone gets the error, the others never notice. When not even a single token can
     be run any more, the engine is dead.
+
+    Tokens that a constraint or a reasoning budget forces are not sampled. As far as they can be run
+    together with the next one, they are.
     """
 
     def __init__(
@@ -57,10 +64,12 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         eos_token_ids: frozenset[int],
         new_detokenizer: NewDetokenizer,
         drafter: Drafter | None = None,
+        compiler: GrammarCompiler | None = None,
     ) -> None:
+        """`compiler`: None for a vocabulary that nothing can be constrained in."""
         if not runner.memory.chunks:  # then a prompt has logits at its end only
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
-        self.info = info
+        self.info = replace(info, constraints=compiler is not None)
         self._runner = runner
         self._tokenizer = tokenizer
         self._eos_token_ids = eos_token_ids
@@ -75,6 +84,8 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         self._scheduler: Scheduler[Sampler] = Scheduler(
             runner.memory, Slots(runner), limits, drafter
         )
+        self._compiler = compiler
+        self._masks = MaskFiller(compiler) if compiler else None
         self._requests: dict[str, list[Choice[Sampler]]] = {}
 
     def add_request(self, request: GenerationRequest) -> None:
@@ -103,7 +114,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         if not batch:
             return outputs
         try:
-            logits = self._runner.run([work.chunk for work in batch])
+            logits = self._run(batch)
             self._scheduler.ran(batch)
             self._read_prompts(logits, batch)
             for output in self._sample(logits, batch):
@@ -125,9 +136,14 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         self._limits.check_tokens(token_ids, "tokens")
         return self._tokenizer.decode(token_ids)
 
+    def compile(self, grammar: Grammar) -> float:
+        return self._require_compiler().compile(grammar)
+
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
+        if self._masks:
+            self._masks.close()
         self._runner.close()
 
     def _new_choice(self, request: GenerationRequest, index: int) -> Choice[Sampler]:
@@ -138,12 +154,40 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
             eos_token_ids=self._eos_token_ids,
             special_token_ids=self._special_token_ids,
             detokenizer=self._new_detokenizer(),
+            constraint=self._new_constraint(request),
         )
         sampler = self._runner.sampler(request, index)
         choice = Choice(request, index, self._scheduler.next_arrival(), sampler, completion)
         if not index and "prompt_logprobs" not in self.info.unsupported:
             choice.ask_for_prompt_logprobs()
         return choice
+
+    def _new_constraint(self, request: GenerationRequest) -> Constraint | None:
+        params = request.sampling
+        if params.constraint is None:
+            return None
+        ends = frozenset() if params.ignore_eos else self._eos_token_ids
+        return Constraint(
+            self._require_compiler(), params.constraint, ends.union(params.stop_token_ids)
+        )
+
+    def _require_compiler(self) -> GrammarCompiler:
+        if self._compiler is None:
+            raise UnsupportedParameterError(
+                "this model's vocabulary can be held to no grammar", param="constraint"
+            )
+        return self._compiler
+
+    def _run(self, batch: Sequence[Work[Sampler]]) -> Logits:
+        """Run the model, and fill masks meanwhile for those who will be sampled then."""
+        filling = self._masks and self._masks.start(
+            _constraints(work.choice for work in batch if work.ends)
+        )
+        try:
+            return self._runner.run([work.chunk for work in batch])
+        finally:
+            if filling:
+                filling.result()
 
     def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
         """Logprobs of the prompt tokens behind those that have been run, for whom they are."""
@@ -169,12 +213,25 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         guessed = {work: work.draft for work in rows}
         while rows:
             for work, token in self._next_tokens(logits, rows):
+                if work not in rows:  # another choice of its request has failed
+                    continue
                 choice = work.choice
-                yield choice.request.request_id, choice.append(token)
-                draft = guessed[work]
-                if draft and draft[0] == token.token_id and not choice.finished:
-                    rows[work] += 1
-                    guessed[work] = draft[1:]
+                request_id = choice.request.request_id
+                try:
+                    yield request_id, choice.append(token)
+                    draft = guessed[work]
+                    if draft and draft[0] == token.token_id and not choice.finished:
+                        rows[work] += 1
+                        guessed[work] = draft[1:]
+                        continue
+                    self._scheduler.reject_draft(choice)
+                    for delta in self._append_forced(choice):
+                        yield request_id, delta
+                except ServingError as error:
+                    self.abort_request(request_id)
+                    for other in [w for w in rows if w.choice.request is choice.request]:
+                        del rows[other]
+                    yield request_id, error
                 else:
                     del rows[work]
                     self._settle(work)
@@ -186,21 +243,36 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         forced = {work: work.choice.completion.forced for work in rows}
         free = [work for work, token_id in forced.items() if token_id is None]
         if free:
+            if self._masks:
+                self._masks.fill(_constraints(work.choice for work in free))
+            constraints = [work.choice.completion.constraint for work in free]
             sampled = self._runner.sample(
-                logits, [rows[work] for work in free], [work.choice.sampler for work in free]
+                logits,
+                [rows[work] for work in free],
+                [work.choice.sampler for work in free],
+                [constraint.mask if constraint else None for constraint in constraints],
             )
             yield from zip(free, sampled, strict=True)
         for work, token_id in forced.items():
-            if token_id is not None:
+            if token_id is not None and work in rows:
                 sampler = work.choice.sampler
                 yield work, self._runner.force(logits, rows[work], sampler, token_id)
+
+    def _append_forced(self, choice: Choice[Sampler]) -> Iterator[Delta]:
+        """What must come next, which the model then runs with the last token in one chunk."""
+        params = choice.request.sampling
+        if not self._runner.memory.chunks or params.logprobs is not None:
+            return
+        while not choice.finished and (token_id := choice.completion.forced) is not None:
+            delta = choice.append(Sampled(token_id))
+            self._runner.accept(choice.sampler, token_id)
+            yield delta
 
     def _settle(self, work: Work[Sampler]) -> None:
         """A choice has what it can have of this step."""
         choice = work.choice
         if choice.suspect:
             self._scheduler.acquit(choice)
-        self._scheduler.reject_draft(choice)
         if choice.finished:
             self._remove([choice])
             left = self._requests[choice.request.request_id]
@@ -233,14 +305,20 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         self._runner.clear()
 
 
+def _constraints(choices: Iterable[Choice[Sampler]]) -> Iterator[Constraint]:
+    """Of those that the grammar leaves something to choose."""
+    for choice in choices:
+        constraint = choice.completion.constraint
+        if constraint and choice.completion.forced is None:
+            yield constraint
+
+
 def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:
     """Of each choice that can be sampled, the first of its rows of logits."""
     rows = {}
     row = 0
     for work in batch:
-        if work.reads_prompt and not work.choice.pending:
-            rows[work] = row + work.chunk.logits - 1
-        elif work.chunk.logits and not work.reads_prompt:
-            rows[work] = row
+        if work.ends:
+            rows[work] = row + work.chunk.logits - 1 - len(work.draft)
         row += work.chunk.logits
     return rows

@@ -3,7 +3,10 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from enginebay import GenerationRequest, TokenLogprob
 
@@ -12,6 +15,9 @@ Logits = TypeVar("Logits")
 
 Sampler = TypeVar("Sampler")
 """The sampling state of one choice: its params, its random numbers, the tokens it has seen."""
+
+Mask: TypeAlias = NDArray[np.int32]
+"""The tokens a constraint allows: a row of `enginebay.Masks`, for `enginebay.allowed_tokens`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +91,25 @@ class Runner(ABC, Generic[Logits, Sampler]):
 
     @abstractmethod
     def sample(
-        self, logits: Logits, rows: Sequence[int], samplers: Sequence[Sampler]
+        self,
+        logits: Logits,
+        rows: Sequence[int],
+        samplers: Sequence[Sampler],
+        masks: Sequence[Mask | None],
     ) -> list[Sampled]:
         """One token a sampler, `samplers[i]` by row `rows[i]`; each takes note of its own.
 
-        The same row may come several times (choices of one prompt), a sampler only once.
+        The same row may come several times (choices of one prompt), a sampler only once. Only
+        tokens that `masks[i]` allows, whatever else the params forbid; None allows all.
         """
 
     @abstractmethod
     def force(self, logits: Logits, row: int, sampler: Sampler, token_id: int) -> Sampled:
         """This token, whatever the row says; the sampler takes note of it as of its own."""
+
+    @abstractmethod
+    def accept(self, sampler: Sampler, token_id: int) -> None:
+        """Take note of a token that was not sampled, and whose logits nobody has."""
 
     @abstractmethod
     def logprobs(

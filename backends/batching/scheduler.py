@@ -52,6 +52,12 @@ class Work(Generic[Sampler]):
     draft: tuple[int, ...] = ()
     reads_prompt: bool = False
 
+    @property
+    def ends(self) -> bool:
+        """Whether the choice's next token can be sampled when the chunk has been run."""
+        end = self.chunk.start + len(self.chunk.token_ids) - len(self.draft)
+        return end == len(self.choice.token_ids)
+
 
 class Scheduler(Generic[Sampler]):
     """Decoding choices come first, prompts fill the rest of a step in chunks.

@@ -11,7 +11,7 @@ from backends.batching.scheduler import BatchLimits
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling_runner import SamplingRunner
 from backends.hf.tokenizer import Tokenizer
-from enginebay import Detokenizer, ModelInfo
+from enginebay import Detokenizer, GrammarCompiler, ModelInfo
 
 
 class HFEngine(BatchingEngine[Tensor, SamplerState]):
@@ -26,6 +26,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
         *,
         eos_token_ids: frozenset[int],
         drafter: Drafter | None = None,
+        compiler: GrammarCompiler | None = None,
     ) -> None:
         super().__init__(
             runner,
@@ -35,6 +36,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
             eos_token_ids=eos_token_ids,
             new_detokenizer=lambda: Detokenizer(tokenizer.decode),
             drafter=drafter,
+            compiler=compiler,
         )
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """From logits to tokens.
 
-Order: penalties, bias and forbidden ends, then temperature, top_k, top_p, min_p, then one draw by
-the inverse of the distribution function, with one random number of the row's own. A row's token
-does not depend on what other rows there are.
+Order: penalties, bias and forbidden ends, masks, then temperature, top_k, top_p, min_p, then one
+draw by the inverse of the distribution function, with one random number of the row's own. A row's
+token does not depend on what other rows there are.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from backends.batching.runner import Mask
+from backends.hf.masks import keep_to_masks
 from backends.hf.penalties import change_logits
 from backends.hf.sampler_state import SamplerState
 from backends.hf.truncation import lowest_drawn
@@ -18,12 +20,13 @@ from enginebay import TokenLogprob, TopLogprob
 _LOWEST_TEMPERATURE = 1e-6
 
 
-def sample(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
+def sample(logits: Tensor, rows: Sequence[SamplerState], masks: Sequence[Mask | None]) -> Tensor:
     """One token id a row, `[rows]`, on the device of `logits` (float32 `[rows, vocabulary]`).
 
-    Temperature 0 takes the likeliest token, the lowest id of several.
+    Temperature 0 takes the likeliest token, the lowest id of several. `masks[i]` has the tokens
+    that row i may take, whatever else forbids them; None allows all.
     """
-    logits = change_logits(logits, rows)
+    logits = keep_to_masks(change_logits(logits, rows), masks)
     drawn = [index for index, row in enumerate(rows) if not row.is_greedy]
     if not drawn:
         return logits.argmax(-1)

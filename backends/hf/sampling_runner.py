@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backends.batching.runner import Runner, Sampled
+from backends.batching.runner import Mask, Runner, Sampled
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling import logprobs, sample, token_logprobs
 from enginebay import GenerationRequest, TokenLogprob
@@ -38,13 +38,17 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
 
     @torch.inference_mode()
     def sample(
-        self, logits: Tensor, rows: Sequence[int], samplers: Sequence[SamplerState]
+        self,
+        logits: Tensor,
+        rows: Sequence[int],
+        samplers: Sequence[SamplerState],
+        masks: Sequence[Mask | None],
     ) -> list[Sampled]:
         if not samplers:
             return []
         if list(rows) != list(range(len(logits))):
             logits = logits[torch.tensor(rows, device=logits.device)]
-        tokens = sample(logits, samplers)
+        tokens = sample(logits, samplers, masks)
         entries = logprobs(logits, tokens, samplers, self._vocabulary.token_text)
         token_ids = tokens.tolist()
         for sampler, token_id in zip(samplers, token_ids, strict=True):
@@ -58,6 +62,9 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
         [entry] = logprobs(logits[row : row + 1], token, [sampler], text)
         sampler.append(token_id)
         return Sampled(token_id, entry)
+
+    def accept(self, sampler: SamplerState, token_id: int) -> None:
+        sampler.append(token_id)
 
     @torch.inference_mode()
     def logprobs(

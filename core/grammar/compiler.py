@@ -104,6 +104,10 @@ class GrammarCompiler:
         matcher = self._prepared(grammar).deep_copy()
         return Matcher(matcher, self._end_token_ids | end_token_ids)
 
+    def tokenize(self, text: str) -> list[int]:
+        """Tokens that spell a text, none of them special."""
+        return self._tokenizer.tokenize_str(text)
+
     def fill(self, matchers: Sequence[Matcher]) -> Masks:
         """What each completion may go on with. Leaves Python to other threads meanwhile."""
         masks = np.zeros((len(matchers), self._full_words), np.int32)

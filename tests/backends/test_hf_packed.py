@@ -334,7 +334,7 @@ def test_sampling_is_by_row_and_takes_note(llama: PreTrainedModel) -> None:
     choices = [
         runner.sampler(request([5, 6, 7], temperature=3.0, seed=4), index) for index in range(3)
     ]
-    sampled = runner.sample(logits, [1, 0, 0, 0], [greedy, *choices])
+    sampled = runner.sample(logits, [1, 0, 0, 0], [greedy, *choices], [None] * 4)
     assert sampled[0].token_id == logits[1].argmax().item()
     logprob = sampled[0].logprob
     assert logprob
@@ -344,7 +344,7 @@ def test_sampling_is_by_row_and_takes_note(llama: PreTrainedModel) -> None:
     again = [
         runner.sampler(request([5, 6, 7], temperature=3.0, seed=4), index) for index in range(3)
     ]
-    assert runner.sample(logits[:1], [0, 0, 0], again) == sampled[1:]
+    assert runner.sample(logits[:1], [0, 0, 0], again, [None] * 3) == sampled[1:]
 
 
 class QuantizedTensor(torch.Tensor):

@@ -69,11 +69,14 @@ class Recorder(Runner[Any, Any]):
     def sampler(self, request: Any, index: int) -> Any:
         raise AssertionError("nothing is sampled here")
 
-    def sample(self, logits: Any, rows: Any, samplers: Any) -> Any:
+    def sample(self, logits: Any, rows: Any, samplers: Any, masks: Any) -> Any:
         raise AssertionError("nothing is sampled here")
 
     def force(self, logits: Any, row: int, sampler: Any, token_id: int) -> Any:
         raise AssertionError("nothing is forced here")
+
+    def accept(self, sampler: Any, token_id: int) -> None:
+        raise AssertionError("nothing is accepted here")
 
     def logprobs(self, logits: Any, rows: Any, token_ids: Any, top: int) -> Any:
         raise AssertionError("nothing is asked of logits here")

@@ -18,13 +18,17 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from backends.hf import truncation
+from backends.hf import sampling, truncation
 from backends.hf.penalties import change_logits
 from backends.hf.sampler_state import SamplerState
-from backends.hf.sampling import logprobs, sample
+from backends.hf.sampling import logprobs
 from enginebay import SamplingParams
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
+
+
+def sample(logits: torch.Tensor, rows: Sequence[SamplerState]) -> torch.Tensor:
+    return sampling.sample(logits, rows, [None] * len(rows))
 
 
 def state(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backends.batching.engine import BatchingEngine
-from backends.batching.runner import Chunk, Memory, Runner, Sampled
+from backends.batching.runner import Chunk, Mask, Memory, Runner, Sampled
 from backends.batching.scheduler import BatchLimits
 from enginebay import (
     Detokenizer,
@@ -126,8 +126,13 @@ class HashRunner(Runner[list[list[int]], Dice]):
         return dice
 
     def sample(
-        self, logits: list[list[int]], rows: Sequence[int], samplers: Sequence[Dice]
+        self,
+        logits: list[list[int]],
+        rows: Sequence[int],
+        samplers: Sequence[Dice],
+        masks: Sequence[Mask | None],
     ) -> list[Sampled]:
+        assert len(masks) == len(rows) == len(samplers)
         assert len({id(sampler) for sampler in samplers}) == len(samplers)
         assert not any(sampler.released for sampler in samplers)
         if any(sampler.poison for sampler in samplers):
@@ -149,6 +154,9 @@ class HashRunner(Runner[list[list[int]], Dice]):
         assert not sampler.released
         assert logits[row]
         return Sampled(token_id)
+
+    def accept(self, sampler: Dice, token_id: int) -> None:
+        assert not sampler.released
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         assert not self.slots[target], "the target is not empty"
