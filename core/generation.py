@@ -107,6 +107,8 @@ class Generation:
             for field in fields(SamplingParams)
             if (value := getattr(request.sampling, field.name)) != getattr(neutral, field.name)
         }
+        if constraint := params.get("constraint"):
+            params["constraint"] = type(constraint).__name__
         logger.info(
             "%s %s: %d prompts for %s, %d choices, priority %d, sampling %s",
             self.model.name,
@@ -170,7 +172,7 @@ class Generation:
 def _update(first: int, collector: Collector, delta: Delta, tokens: int) -> Update:
     parts = collector.feed(delta)
     finish_reason: FinishReason | None = delta.finish_reason
-    if finish_reason == "stop" and collector.tool_calls:
+    if finish_reason == "stop" and collector.ends_with_calls:
         finish_reason = "tool_calls"
     return Update(
         first + delta.index,

@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -20,16 +21,19 @@ from core.api.params import (
     unsupported_header,
 )
 from core.api.respond import respond
+from core.chat.answer_parser import AnswerParser
 from core.chat.collector import Collector
 from core.chat.compose import ChatComposer
 from core.chat.composer import Head
+from core.chat.constraint import ChatConstraint, chat_constraint
 from core.chat.logprobs import LogprobForm
 from core.chat.prompt import Prompt, chat_prompt
 from core.chat.thinking import ignored_budget, is_merged, reasoning_fields, with_budget
-from core.errors import InvalidRequestError, UnsupportedParameterError
+from core.chat.tool_choice import argument_schemas, call_rules
+from core.errors import InvalidRequestError
 from core.generation import Generation
 from core.models import LoadedModel
-from core.parsing import new_call_id
+from core.parsing import ReasoningParser, new_call_id
 from core.sampling import sampling_params, unsupported
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.chat_answers import ChatCompletion
@@ -46,6 +50,7 @@ class ChatPlan:
     model: LoadedModel
     sampling: SamplingParams
     prompt: Prompt
+    constraint: ChatConstraint
     headers: dict[str, str]
     ignored: tuple[str, ...]
 
@@ -69,7 +74,6 @@ class ChatPlan:
 async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
     """Everything that is decided before tokens are counted; refuses what cannot be done."""
     model = generating_model(http, body.model)
-    _refuse_what_cannot_be_enforced(body)
     sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
     ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
     if sampling.skip_special_tokens and (model.reasoning or (model.tools and body.offered_tools)):
@@ -77,10 +81,12 @@ async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
         ignored.append("skip_special_tokens")
     allow_template = http.app.state.config.server.allow_request_template
     prompt = await chat_prompt(body, model, allow_template=allow_template)
-    ignored += [*prompt.ignored, *ignored_budget(body, model)]
+    constraint = await asyncio.to_thread(chat_constraint, body, model, prompt.text)
+    ignored += [*prompt.ignored, *ignored_budget(body, model), *constraint.ignored]
     headers = unsupported_header(http, ignored)
     sampling = await with_budget(model.turn_end.added_to(sampling), body, model, prompt.text)
-    return ChatPlan(body, model, sampling, prompt, headers, tuple(ignored))
+    sampling = replace(sampling, constraint=constraint.grammar)
+    return ChatPlan(body, model, sampling, prompt, constraint, headers, tuple(ignored))
 
 
 @router.post("/chat/completions", response_model=ChatCompletion)
@@ -97,7 +103,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         http.app.state.plugins,
         model,
         generation_requests([tokens.token_ids], body, model, sampling, id),
-        _new_collector(model, prompt.text, body),
+        _new_collector(plan),
         received=received,
         log_text=log_prompts(http, id, [prompt.text]),
     )
@@ -132,28 +138,38 @@ def _echoed(body: ChatCompletionRequest, role: str) -> str:
     return "\n".join(part.text or "" for part in last.content)
 
 
-def _new_collector(
-    model: LoadedModel, prompt: str, body: ChatCompletionRequest
-) -> Callable[[], Collector]:
+def _new_collector(plan: ChatPlan) -> Callable[[], Collector]:
     """What makes the collector of each choice."""
-    offered = body.offered_tools
-    reasoning = model.reasoning
-    tools = model.tools if offered else None
-    schemas = {tool.function.name: tool.function.parameters or {} for tool in offered}
-    inside = reasoning is not None and reasoning.starts_inside(prompt)
-    spans = tools.spans if tools else ()
-    in_thought = model.config.tools_in_reasoning
+    body, model, constrained = plan.body, plan.model, plan.constraint.constrains_content
+    tools = model.tools if body.offered_tools else None
+    schemas = argument_schemas(body)
+    rules = call_rules(body)
     return lambda: Collector(
-        reasoning.parser(inside=inside, spans=spans, spans_in_thought=in_thought)
-        if reasoning
-        else None,
+        _reasoning_parser(plan),
         tools.parser(schemas) if tools else None,
-        starts_in_reasoning=inside,
-        trim=True,
+        starts_in_reasoning=plan.starts_in_reasoning,
+        trim=tools is not None or not constrained,
         merge=is_merged(body, model.config),
-        one_call=body.parallel_tool_calls is False,
+        one_call=not rules.parallel,
+        named_call=rules.named,
         new_call_id=tools.new_call_id if tools else new_call_id,
     )
+
+
+def _reasoning_parser(plan: ChatPlan) -> ReasoningParser | None:
+    model, inside = plan.model, plan.starts_in_reasoning
+    format = model.reasoning
+    if format is None:
+        return None
+    offered = bool(plan.body.offered_tools)
+    spans = model.tools.spans if model.tools and offered else ()
+    parser = format.parser(
+        inside=inside, spans=spans, spans_in_thought=model.config.tools_in_reasoning
+    )
+    marks = format.marks(tools=offered)
+    if plan.constraint.plain_content and marks:
+        return AnswerParser(parser, marks, inside=inside)
+    return parser
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:
@@ -162,17 +178,3 @@ def _top_logprobs(body: ChatCompletionRequest) -> int | None:
     if body.top_logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
     return None
-
-
-def _refuse_what_cannot_be_enforced(body: ChatCompletionRequest) -> None:
-    """Better a clear answer than a constraint that is silently not one."""
-    if body.response_format and body.response_format.type != "text":
-        raise UnsupportedParameterError(
-            f"response_format {body.response_format.type!r} cannot be enforced yet",
-            param="response_format",
-        )
-    if body.tool_choice not in (None, "none", "auto"):
-        raise UnsupportedParameterError(
-            "tool_choice can be 'none' or 'auto'; a forced call cannot be enforced yet",
-            param="tool_choice",
-        )

@@ -1,5 +1,6 @@
 """`POST /v1/completions`."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
@@ -21,6 +22,7 @@ from core.api.params import (
     unsupported_header,
 )
 from core.api.respond import respond
+from core.chat.checked import content_grammar
 from core.chat.collector import Collector
 from core.chat.compose_text import Echo, Shown, TextComposer
 from core.chat.composer import Head
@@ -45,7 +47,8 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     asked = sampling_params(body, model, logprobs=body.logprobs)
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)
     headers = unsupported_header(http, ignored)
-    sampling = _sampling(body, asked)
+    constraint = await asyncio.to_thread(content_grammar, body, model)
+    sampling = replace(_sampling(body, asked), constraint=constraint)
     texts: Sequence[str | TokenIds] = listed(body.prompt, "prompt")
     prompts = [await _prompt_tokens(text, body, model, sampling) for text in texts]
     echoes = []

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from core.api.chat import ChatPlan, plan_chat
 from core.api.params import fitted
 from core.errors import ContextLengthExceededError
+from core.grammar.lark import to_lark
 from core.models import LoadedModel
 from core.report import model_report
 from core.sampling import sampling_layers
@@ -59,6 +60,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         bos=await _bos(plan, token_ids),
         sampling=_sampling(body, plan),
         stop=StopReport(strings=list(sampling.stop), token_ids=list(sampling.stop_token_ids)),
+        constraint=to_lark(sampling.constraint, {}) if sampling.constraint else None,
         notes=list(prompt.notes),
         ignored=list(plan.ignored),
         headers=headers,
@@ -99,6 +101,8 @@ def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, Sampling
     shown = {}
     for field in fields(plan.sampling):
         name, value = field.name, getattr(plan.sampling, field.name)
+        if name == "constraint":  # shown for itself
+            continue
         source: Source = next((s for s in sources if name in layers[s]), "default")
         if name == "logprobs" and body.logprobs:
             source = "request"

@@ -29,7 +29,7 @@ class Collector:
     `trim`: white space in front of content is held until there is real text, and dropped if none
     comes, so that a blank line after `</think>` does not make an empty answer look like one.
     `merge`: reasoning stays part of the content, between tags. `one_call`: all calls but the first
-    are left out.
+    are left out. `named_call`: the client named the function, so a call is no reason to end.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Collector:
         trim: bool = False,
         merge: bool = False,
         one_call: bool = False,
+        named_call: bool = False,
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         self._reasoning = reasoning
@@ -48,6 +49,7 @@ class Collector:
         self._trim = trim
         self._merge = merge
         self._one_call = one_call
+        self._named_call = named_call
         self._tag_is_open = False  # in merged content
         self._thought_tokens = ThoughtTokens()
         self._new_call_id = new_call_id
@@ -62,6 +64,11 @@ class Collector:
     def reasons(self) -> bool:
         """Whether reasoning is told from content here."""
         return self._reasoning is not None
+
+    @property
+    def ends_with_calls(self) -> bool:
+        """Whether the answer, once it has ended by itself, has ended to have functions called."""
+        return bool(self.tool_calls) and not self._named_call
 
     @property
     def reasoning_tokens(self) -> int:

@@ -21,17 +21,23 @@ class UsageCounter:
         self._reasoning_tokens: dict[int, int] = {}
         self._first_token_at: float | None = None
         self._last_token_at = self._received
+        self._constrained = False
+        self._grammar_init_s = 0.0
+        self._grammar_s = 0.0
 
     def add_prompt(self, request: GenerationRequest) -> None:
         """Count the prompt of a request, whose choices come behind those counted before."""
         tokens = len(request.prompt_token_ids)
         self._prompt_tokens += tokens
         self._prompts += [tokens] * request.n
+        self._constrained |= request.sampling.constraint is not None
 
     def add(self, delta: Delta) -> None:
         """Count what an engine said."""
         self._cached_tokens += delta.cached_tokens
         self._completion_tokens += len(delta.token_ids)
+        self._grammar_init_s += delta.grammar_init_s
+        self._grammar_s += delta.grammar_s
         self._last_token_at = monotonic()
         if self._first_token_at is None:
             self._first_token_at = self._last_token_at
@@ -69,13 +75,17 @@ class UsageCounter:
         first = self._last_token_at if self._first_token_at is None else self._first_token_at
         prefill = first - self._received
         decode = self._last_token_at - first
-        return Timings(
+        timings = Timings(
             e2e_latency_s=monotonic() - self._received,
             prefill_tokens_per_s=_ratio(self._prompt_tokens - self._cached_tokens, prefill),
             decode_tokens_per_s=_ratio(self._completion_tokens, decode),
             time_to_first_token_s=prefill,
             time_per_output_token_s=_ratio(decode, self._completion_tokens),
         )
+        if self._constrained:
+            timings.grammar_init_s = self._grammar_init_s
+            timings.grammar_per_token_s = _ratio(self._grammar_s, self._completion_tokens)
+        return timings
 
 
 def _ratio(value: float, by: float) -> float:

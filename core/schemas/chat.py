@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.schemas.common import GenerationBody
@@ -56,6 +56,7 @@ class FunctionDefinition(BaseModel):
     name: Annotated[str, Field(min_length=1)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class Tool(BaseModel):
@@ -67,26 +68,55 @@ class Tool(BaseModel):
     function: FunctionDefinition
 
 
-class NamedToolChoice(BaseModel):
-    """`tool_choice` as an object."""
+class NamedFunction(BaseModel):
+    """A function by its name: of a `tool_choice`, or `function_call` as an object."""
 
     model_config = ConfigDict(extra="allow")
-
-    type: str
-
-
-class NamedFunction(BaseModel):
-    """`function_call` as an object."""
 
     name: Annotated[str, Field(min_length=1)]
 
 
-class ResponseFormat(BaseModel):
-    """`response_format` of OpenAI."""
+class NamedToolChoice(BaseModel):
+    """`tool_choice` that names the function to call."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["text", "json_object", "json_schema"]
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class AllowedTools(BaseModel):
+    """The tools that may be called, or with the mode `required` one of which must be."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedToolChoice], Field(min_length=1, fail_fast=True)]
+
+
+class AllowedToolChoice(BaseModel):
+    """`tool_choice` that allows some of the tools, which are all shown to the model."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+def _kind_of_choice(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "a mode"
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return {"function": "a name", "allowed_tools": "a list"}.get(str(kind))
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("a mode")]
+    | Annotated[NamedToolChoice, Tag("a name")]
+    | Annotated[AllowedToolChoice, Tag("a list")],
+    Discriminator(
+        _kind_of_choice,
+        custom_error_type="tool_choice",
+        custom_error_message="Input should be 'none', 'auto' or 'required', or an object of the "
+        "type 'function' or 'allowed_tools'",
+    ),
+]
 
 
 class Thinking(BaseModel):
@@ -108,11 +138,10 @@ class ChatCompletionRequest(GenerationBody):
 
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     functions: Annotated[list[FunctionDefinition], Field(fail_fast=True)] | None = None
     function_call: Literal["none", "auto"] | NamedFunction | None = None
-    response_format: ResponseFormat | None = None
     modalities: Annotated[list[str], Field(fail_fast=True)] | None = None
     web_search_options: dict[str, Any] | None = None
     logprobs: bool = False

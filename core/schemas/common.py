@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from core.errors import InvalidRequestError
+from core.schemas.constraints import ConstraintBody
 from core.schemas.sampling import SamplingBody
 
 
@@ -22,7 +23,7 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = False
 
 
-class GenerationBody(SamplingBody):
+class GenerationBody(ConstraintBody, SamplingBody):
     """Fields that chat and text completions have in common."""
 
     model: str | None = None
@@ -64,13 +65,15 @@ class GenerationBody(SamplingBody):
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know and that are not switched off."""
+        nested = [name for name, value in self.unread_settings() if not _is_off(name, value)]
         extra: Mapping[str, Any] = self.model_extra or {}
         if not extra:
-            return []
+            return nested
         known = _alias_names(type(self)) | _NOTES
-        return sorted(
+        unknown = [
             name for name, value in extra.items() if name not in known and not _is_off(name, value)
-        )
+        ]
+        return sorted([*nested, *unknown])
 
 
 # What clients note for themselves: nothing that there would be to honour.

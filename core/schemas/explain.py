@@ -92,7 +92,9 @@ class Explanation(BaseModel):
     `prompt_tokens` and `tokens` are None for a prompt that is too long; `error` is then what the
     chat route would answer. `truncated_tokens`: how many were cut off in front. `room`: tokens that
     are left for the answer. `notes`: what was changed in the messages. `ignored`: fields that have
-    no effect. `headers`: those of the answer that report on parameters.
+    no effect. `headers`: those of the answer that report on parameters. `constraint`: the grammar
+    that the answer keeps to, special tokens as text
+    (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None for a free one.
     """
 
     object: Literal["chat.completion.explanation"]
@@ -108,6 +110,7 @@ class Explanation(BaseModel):
     bos: BosReport
     sampling: dict[str, SamplingValue]
     stop: StopReport
+    constraint: str | None
     notes: list[str]
     ignored: list[str]
     headers: dict[str, str]

@@ -119,7 +119,6 @@ class SamplingBody(BaseModel):
         "rep_pen_range",
         "repeat_last_n",
     )
-    grammar: Annotated[str, Field(max_length=65_536)] | None = aliased("grammar", "grammar_string")
 
     @model_validator(mode="before")
     @classmethod
@@ -173,7 +172,7 @@ class SamplingBody(BaseModel):
 
 
 # What these come to depends on more than one field.
-_NOT_FIELDS = {"logprobs", "reasoning_budget", "constraint"}
+_NOT_FIELDS = {"logprobs", "reasoning_budget", "constraint", "grammar"}
 _SAMPLING_FIELDS = tuple(
     field.name for field in fields(SamplingParams) if field.name not in _NOT_FIELDS
 )

@@ -18,7 +18,9 @@ class CompletionTokensDetails(BaseModel):
 class Timings(BaseModel):
     """`usage.extra` of WebLLM (https://github.com/mlc-ai/web-llm): how long what took.
 
-    All five are numbers, whatever happened: 0 where there is nothing to divide by.
+    All five are numbers, whatever happened: 0 where there is nothing to divide by. For an answer
+    that keeps to a grammar there are two more: the time it took to have that ready, and the mean
+    time a token took to keep to it.
     """
 
     e2e_latency_s: float
@@ -26,6 +28,8 @@ class Timings(BaseModel):
     decode_tokens_per_s: float
     time_to_first_token_s: float
     time_per_output_token_s: float
+    grammar_init_s: float | None = None
+    grammar_per_token_s: float | None = None
 
 
 class Usage(BaseModel):

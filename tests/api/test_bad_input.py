@@ -118,7 +118,7 @@ def still_answers(server: Server) -> None:
         ({"messages": USER, "tools": [{"type": "function"}]}, "tools[0].function"),
         ({"messages": USER, "tools": {}}, "tools"),
         ({"messages": USER, "tool_choice": "required"}, "tool_choice"),
-        ({"messages": USER, "response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": USER, "response_format": {"type": "xml"}}, "response_format.type"),
         ({"messages": USER, "stream": "maybe"}, "stream"),
         ({"messages": USER, "stream_options": []}, "stream_options"),
     ],

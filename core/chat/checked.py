@@ -1,0 +1,137 @@
+"""Constraints as grammars. What has been checked is remembered: clients repeat themselves."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from core.errors import InvalidRequestError, SchemaError, UnsupportedParameterError
+from core.grammar.expressions import Grammar, Lark, Pattern, choice, json_value
+from core.grammar.lark import to_lark
+from core.models import LoadedModel
+from core.schemas.constraints import (
+    ChoiceConstraint,
+    Constraint,
+    ConstraintBody,
+    GrammarConstraint,
+    RegexConstraint,
+    SchemaConstraint,
+)
+
+_REMEMBERED = 512
+
+
+def content_grammar(body: ConstraintBody, model: LoadedModel) -> Grammar | None:
+    """The grammar that the content of an answer keeps to; None for any.
+
+    `InvalidRequestError` for a constraint that cannot be enforced, or not by the model's engine.
+    """
+    asked = body.asked_constraint()
+    if asked is None:
+        return None
+    name, constraint = asked
+    require_constraints(model, name)
+    try:
+        return _grammar(constraint)
+    except UnicodeEncodeError as error:
+        reason = "half a surrogate pair is no text"
+        raise InvalidRequestError(f"{name}: {reason}", param=name) from error
+    except ValueError as error:
+        raise InvalidRequestError(f"{name}: {error}", param=name) from error
+
+
+def require_constraints(model: LoadedModel, param: str) -> None:
+    """Raise unless the model's engine keeps to grammars."""
+    if not model.info.constraints:
+        raise UnsupportedParameterError(
+            f"the engine of model {model.name!r} keeps to no grammar, which {param} needs",
+            param=param,
+        )
+
+
+def schema_problem(schema: Mapping[str, Any] | bool) -> SchemaError | None:
+    """Why a schema cannot be enforced; None if it can."""
+    try:
+        found = _schema_problem(json.dumps(schema))
+    except RecursionError:
+        found = "", "the schema is nested too deeply"
+    return SchemaError(*found) if found else None
+
+
+@lru_cache(_REMEMBERED)
+def _schema_problem(schema: str) -> tuple[str, str] | None:
+    try:
+        check_schema(json.loads(schema))
+    except SchemaError as error:
+        return error.path, error.reason
+    return None
+
+
+def _grammar(constraint: Constraint) -> Grammar:
+    match constraint:
+        case SchemaConstraint(schema):
+            if problem := schema_problem(schema):
+                raise problem
+            return json_value(schema)
+        case RegexConstraint(pattern):
+            return _regex(pattern)
+        case ChoiceConstraint(texts):
+            for text in texts:
+                text.encode()
+            return choices(texts)
+        case GrammarConstraint(source):
+            return _source(source)
+
+
+@lru_cache(_REMEMBERED)
+def _regex(pattern: str) -> Grammar:
+    pattern.encode()
+    grammar = regular_expression(pattern)
+    check_grammar(grammar)
+    return grammar
+
+
+@lru_cache(_REMEMBERED)
+def _source(source: str) -> Grammar:
+    source.encode()
+    grammar = grammar_source(source)
+    check_grammar(grammar)
+    return grammar
+
+
+def check_grammar(grammar: Grammar) -> None:
+    """Raise `ValueError` unless it compiles."""
+    source = LLMatcher.grammar_from_lark(to_lark(grammar, {}))
+    if problem := LLMatcher.validate_grammar(source):
+        raise ValueError(problem)
+
+
+def check_schema(schema: Mapping[str, Any] | bool) -> None:
+    """Raise `SchemaError` unless it compiles."""
+    try:
+        check_grammar(json_value(schema))
+    except ValueError as error:
+        raise SchemaError("", str(error)) from error
+
+
+def relaxed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Any object."""
+    return {"type": "object"}
+
+
+def regular_expression(pattern: str) -> Pattern:
+    """As a pattern."""
+    return Pattern(pattern)
+
+
+def grammar_source(source: str) -> Lark:
+    """GBNF or Lark."""
+    return Lark(gbnf_to_lark(source) if "::=" in source else source)
+
+
+def choices(texts: tuple[str, ...]) -> Grammar:
+    """One of these."""
+    return choice(*texts)

@@ -1,0 +1,138 @@
+"""Which functions an answer may call, must call, and how the model writes that."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.chat.checked import relaxed, schema_problem
+from core.errors import InvalidRequestError, SchemaError
+from core.parsing import CallGrammar, ToolFormat
+from core.schemas.chat import (
+    AllowedToolChoice,
+    ChatCompletionRequest,
+    FunctionDefinition,
+    NamedToolChoice,
+)
+
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """What a request says of calls.
+
+    `functions`: those that may be called, by their places in the body. `forced`: the answer is
+    nothing but calls. `named`: the request names the function, so that the end of the call is
+    nothing to tell (`finish_reason`). `parallel`: there may be more than one call.
+    """
+
+    functions: Mapping[str, FunctionDefinition]
+    forced: bool = False
+    named: bool = False
+    parallel: bool = True
+
+
+def call_rules(body: ChatCompletionRequest) -> CallRules:
+    """`tool_choice` and `parallel_tool_calls`, or their old names, of a request.
+
+    `InvalidRequestError` for a choice that there is nothing to choose from.
+    """
+    place = "tools[{}].function" if body.functions is None else "functions[{}]"
+    offered = {
+        place.format(position): tool.function for position, tool in enumerate(body.offered_tools)
+    }
+    parallel = body.parallel_tool_calls is not False and body.functions is None
+    choice = body.tool_choice
+    if isinstance(choice, NamedToolChoice):
+        functions = _named(body, offered, [choice])
+        return CallRules(functions, forced=True, named=True, parallel=False)
+    if isinstance(choice, AllowedToolChoice):
+        allowed = choice.allowed_tools
+        functions = _named(body, offered, allowed.tools)
+        return CallRules(functions, forced=allowed.mode == "required", parallel=parallel)
+    if choice == "required" and not offered:
+        raise InvalidRequestError("tool_choice 'required' needs tools", param="tool_choice")
+    return CallRules(offered, forced=choice == "required", parallel=parallel)
+
+
+def _named(
+    body: ChatCompletionRequest,
+    offered: Mapping[str, FunctionDefinition],
+    choices: Sequence[NamedToolChoice],
+) -> dict[str, FunctionDefinition]:
+    names = {choice.function.name for choice in choices}
+    functions = {place: each for place, each in offered.items() if each.name in names}
+    if unknown := names - {each.name for each in functions.values()}:
+        listed = ", ".join(repr(name) for name in sorted(unknown))
+        raise InvalidRequestError(
+            f"there is no tool with the name {listed} to choose",
+            param="tool_choice" if body.function_call is None else "function_call",
+        )
+    return functions
+
+
+def argument_schemas(body: ChatCompletionRequest) -> dict[str, Mapping[str, Any]]:
+    """The schemas of the arguments of all offered functions, as they were sent."""
+    return {tool.function.name: tool.function.parameters or {} for tool in body.offered_tools}
+
+
+def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | None, list[str]]:
+    """How calls that keep to the rules are written, and the places of what it does not enforce.
+
+    Calls that are forced, and those of `strict` functions, keep to their schemas exactly, or there
+    is an `InvalidRequestError`; for others what cannot be enforced is left out of the schema, since
+    tools come from servers whose schemas nobody can mend.
+    """
+    loose: list[str] = []
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for place, function in rules.functions.items():
+        exact = rules.forced or bool(function.strict)
+        schema, problem = _arguments(function)
+        problem = problem or schema_problem(schema)
+        if problem and exact:
+            raise _refusal(place, problem)
+        if problem:
+            schema = _arguments_of(relaxed(schema))
+            loose.append(f"{place}.parameters")
+        schemas[function.name] = schema
+    try:
+        return format.grammar(schemas, parallel=rules.parallel), loose
+    except SchemaError:
+        loose += _fit(rules, format, schemas)
+        return format.grammar(schemas, parallel=rules.parallel), loose
+
+
+def _fit(rules: CallRules, format: ToolFormat, schemas: dict[str, Mapping[str, Any]]) -> list[str]:
+    """Take any object where a format cannot say a function's arguments; the places of those."""
+    loose = []
+    for place, function in rules.functions.items():
+        try:
+            format.grammar({function.name: schemas[function.name]}, parallel=False)
+        except SchemaError as error:
+            if rules.forced or function.strict:
+                raise _refusal(place, error) from error
+            schemas[function.name] = {"type": "object"}
+            loose.append(f"{place}.parameters")
+    return loose
+
+
+def _arguments(function: FunctionDefinition) -> tuple[dict[str, Any], SchemaError | None]:
+    """The schema of a function's arguments, which are an object."""
+    if function.parameters is None:
+        return _NO_ARGUMENTS, None
+    schema = _arguments_of(function.parameters)
+    if schema["type"] != "object":
+        return {"type": "object"}, SchemaError("/type", "the arguments of a function are an object")
+    return schema, None
+
+
+def _arguments_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type", "object")
+    if isinstance(kind, list) and "object" in kind:
+        kind = "object"
+    return {**schema, "type": kind}
+
+
+def _refusal(place: str, error: SchemaError) -> InvalidRequestError:
+    param = f"{place}.parameters"
+    return InvalidRequestError(f"{param}: {error}", param=param)
