@@ -32,35 +32,12 @@ class Candidates:
             token_ids = np.argsort(-logits)[: np.count_nonzero(logits > -np.inf)]
         else:
             token_ids = np.flatnonzero(logits > -np.inf)
-        self._fill(token_ids, logits)
-        self._array.sorted = best_first
-        calls.apply(sampler, self._address)
-        # The sampler may have reordered the candidates, or moved their beginning.
-        token: int = self._array.data[self._array.selected].id
-        return token
-
-    def mask(self, sampler: int, logits: Row) -> Row:
-        """`logits` with minus infinity for what the native sampler at this address forbids."""
-        token_ids = np.flatnonzero(logits > -np.inf)
-        self._fill(token_ids, logits)
-        calls.apply(sampler, self._address)
-        masked = np.full_like(logits, -np.inf)
-        masked[token_ids] = self._data["logit"][: len(token_ids)]
-        return masked
-
-    def allows(self, sampler: int, token_id: int) -> bool:
-        """Whether the native sampler at this address leaves a token its logit."""
-        self._data["id"][0], self._data["logit"][0] = token_id, 0
-        self._begin(1)
-        calls.apply(sampler, self._address)
-        return bool(self._data["logit"][0] == 0)
-
-    def _fill(self, token_ids: NDArray[np.intp], logits: Row) -> None:
         count = len(token_ids)
         self._data["id"][:count] = token_ids
         self._data["logit"][:count] = logits[token_ids]
-        self._begin(count)
-
-    def _begin(self, count: int) -> None:
         array = self._array
-        array.data, array.size, array.selected, array.sorted = self._start, count, -1, False
+        array.data, array.size, array.selected, array.sorted = self._start, count, -1, best_first
+        calls.apply(sampler, self._address)
+        # The sampler may have reordered the candidates, or moved their beginning.
+        token: int = array.data[array.selected].id
+        return token

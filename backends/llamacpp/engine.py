@@ -5,7 +5,7 @@ from backends.batching.engine import BatchingEngine
 from backends.batching.scheduler import BatchLimits
 from backends.llamacpp.runner import LlamaLogits, LlamaRunner, LlamaSampler
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import ModelInfo
+from enginebay import GrammarCompiler, ModelInfo
 
 
 class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
@@ -18,6 +18,7 @@ class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
         info: ModelInfo,
         limits: BatchLimits,
         drafter: Drafter | None = None,
+        compiler: GrammarCompiler | None = None,
     ) -> None:
         super().__init__(
             runner,
@@ -27,4 +28,5 @@ class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
             eos_token_ids=tokenizer.eos_token_ids,
             new_detokenizer=tokenizer.detokenizer,
             drafter=drafter,
+            compiler=compiler,
         )

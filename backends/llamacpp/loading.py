@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from time import perf_counter
 
 from backends.batching.drafts import Drafter, PromptLookup
 from backends.batching.scheduler import BatchLimits
@@ -19,7 +20,7 @@ from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import BackendSettings
+from enginebay import BackendSettings, GrammarCompiler
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +124,19 @@ def _text_engine(
             or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),
         ),
         _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),
+        _grammar_compiler(settings.name, tokenizer),
     )
+
+
+def _grammar_compiler(name: str, tokenizer: Tokenizer) -> GrammarCompiler | None:
+    start = perf_counter()
+    try:
+        compiler = GrammarCompiler(tokenizer.vocabulary)
+    except ValueError as error:
+        logger.warning("%s: no schemas and grammars for this vocabulary: %s", name, error)
+        return None
+    logger.info("%s: vocabulary read for grammars in %.2f s", name, perf_counter() - start)
+    return compiler
 
 
 def _drafter(

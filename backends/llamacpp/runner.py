@@ -1,12 +1,11 @@
 """A GGUF model behind the interface of the shared scheduler."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from backends.batching.runner import Chunk, Memory, MemoryFullError, Runner, Sampled
+from backends.batching.runner import Chunk, Mask, Memory, MemoryFullError, Runner, Sampled
 from backends.llamacpp.adapters import Adapter
 from backends.llamacpp.context import Context, NoRoomError, Rows
 from backends.llamacpp.logprobs import Logprobs
@@ -102,19 +101,21 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         return LlamaSampler(native, request.sampling.logprobs)
 
     def sample(
-        self, logits: LlamaLogits, rows: Sequence[int], samplers: Sequence[LlamaSampler]
+        self,
+        logits: LlamaLogits,
+        rows: Sequence[int],
+        samplers: Sequence[LlamaSampler],
+        masks: Sequence[Mask | None],
     ) -> list[Sampled]:
         places = [logits.order[row] for row in rows]
         logprobs = [
             None if sampler.top is None else Logprobs(logits.rows[place], sampler.top)
             for place, sampler in zip(places, samplers, strict=True)
         ]
-        tokens = _greedy(logits.rows, places, samplers)
-        users = Counter(places)
-        for i, (place, sampler) in enumerate(zip(places, samplers, strict=True)):
+        tokens = _greedy(logits.rows, places, samplers, masks)
+        for i, (place, sampler, mask) in enumerate(zip(places, samplers, masks, strict=True)):
             if i not in tokens:
-                row = logits.rows[place]
-                tokens[i] = sampler.native.sample(row if users[place] == 1 else row.copy())
+                tokens[i] = sampler.native.sample(logits.rows[place], mask)
         return [
             Sampled(tokens[i], entry.of(tokens[i], self._tokenizer.text) if entry else None)
             for i, entry in enumerate(logprobs)
@@ -125,8 +126,11 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         if sampler.top is not None:
             logprobs = Logprobs(logits.rows[logits.order[row]], sampler.top)
             entry = logprobs.of(token_id, self._tokenizer.text)
-        sampler.native.force(token_id)
+        sampler.native.accept(token_id)
         return Sampled(token_id, entry)
+
+    def accept(self, sampler: LlamaSampler, token_id: int) -> None:
+        sampler.native.accept(token_id)
 
     def logprobs(
         self, logits: LlamaLogits, rows: Sequence[int], token_ids: Sequence[int], top: int
@@ -177,9 +181,18 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
             self._adapter = name
 
 
-def _greedy(rows: Rows, places: Sequence[int], samplers: Sequence[LlamaSampler]) -> dict[int, int]:
+def _greedy(
+    rows: Rows,
+    places: Sequence[int],
+    samplers: Sequence[LlamaSampler],
+    masks: Sequence[Mask | None],
+) -> dict[int, int]:
     """The likeliest token of all who want nothing else, by their index in `samplers`."""
-    greedy = [i for i, sampler in enumerate(samplers) if sampler.native.is_plain_greedy]
+    greedy = [
+        i
+        for i, (sampler, mask) in enumerate(zip(samplers, masks, strict=True))
+        if mask is None and sampler.native.is_plain_greedy
+    ]
     wanted = [places[i] for i in greedy]
     if len(set(wanted)) == len(rows):
         best = rows.argmax(axis=1)[wanted]

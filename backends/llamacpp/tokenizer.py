@@ -7,7 +7,7 @@ from functools import cached_property
 
 from backends.llamacpp.library import llama, token_to_piece, vocab_get_attr, vocab_is_eog
 from backends.llamacpp.model import Model
-from enginebay import InvalidRequestError
+from enginebay import InvalidRequestError, Vocabulary
 
 UNBOUNDED = 2**31
 """Characters of the longest token where any amount of text may become one token."""
@@ -17,6 +17,14 @@ _EVERY_BYTE = {bytes((value,)) for value in (*range(0xC0), *range(0xC2, 0xF5))}
 
 _SWALLOWS_SPACE = llama.LLAMA_TOKEN_ATTR_LSTRIP | llama.LLAMA_TOKEN_ATTR_RSTRIP
 _PLAIN_VOCABULARIES = (llama.LLAMA_VOCAB_TYPE_SPM, llama.LLAMA_VOCAB_TYPE_BPE)
+
+_SPECIAL = llama.LLAMA_TOKEN_ATTR_CONTROL | llama.LLAMA_TOKEN_ATTR_UNKNOWN
+
+_HARMONY = {b"<|start|>", b"<|channel|>", b"<|constrain|>", b"<|message|>", b"<|end|>"}
+"""Control tokens that llama.cpp takes for words, so that programs print them."""
+
+_MARK = b"\x02"
+"""A byte that no token has together with others."""
 
 
 class Tokenizer:
@@ -31,6 +39,10 @@ class Tokenizer:
         self.eos_token_ids = frozenset(
             token for token in range(model.vocab_size) if vocab_is_eog(model.vocab_address, token)
         )
+        # Where llama.cpp puts a space in front of a text, it comes to stand before the mark.
+        spaced = self.decode(self._tokenize(b"a", add_special=False, parse_special=False)) != "a"
+        self._mark = _MARK if spaced else b""
+        self._mark_tokens = len(self._tokenize(self._mark, add_special=False, parse_special=False))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
@@ -38,11 +50,19 @@ class Tokenizer:
             data = text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
+        return self._tokenize(data, add_special=add_special_tokens, parse_special=True)
+
+    def encode_part(self, text: str) -> list[int]:
+        """Token ids of `text` somewhere in a longer one, where special tokens are plain text."""
+        ids = self._tokenize(self._mark + text.encode(), add_special=False, parse_special=False)
+        return ids[self._mark_tokens :]
+
+    def _tokenize(self, data: bytes, *, add_special: bool, parse_special: bool) -> list[int]:
         room = len(data) + 16
         while True:
             token_ids = (ctypes.c_int32 * room)()
             count = llama.llama_tokenize(
-                self._model.vocab, data, len(data), token_ids, room, add_special_tokens, True
+                self._model.vocab, data, len(data), token_ids, room, add_special, parse_special
             )
             if count >= 0:
                 return token_ids[:count]
@@ -62,11 +82,24 @@ class Tokenizer:
 
     @cached_property
     def special_token_ids(self) -> frozenset[int]:
-        """Control tokens, the end-of-sequence tokens among them."""
-        vocab, control = self._model.vocab_address, llama.LLAMA_TOKEN_ATTR_CONTROL
+        """Control tokens, the end-of-sequence tokens among them, and the one for the unknown."""
+        vocab = self._model.vocab_address
+        harmony = _HARMONY if _HARMONY.issubset(self.pieces) else ()
         return self.eos_token_ids | {
-            token for token in range(len(self.pieces)) if vocab_get_attr(vocab, token) & control
+            token
+            for token, piece in enumerate(self.pieces)
+            if vocab_get_attr(vocab, token) & _SPECIAL or piece in harmony
         }
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What grammars are compiled for."""
+        return Vocabulary(
+            tokens=self.pieces,
+            special_token_ids=self.special_token_ids,
+            end_token_ids=self.eos_token_ids,
+            encode=self.encode_part,
+        )
 
     @property
     def special_tokens(self) -> dict[str, str]:

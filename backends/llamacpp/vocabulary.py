@@ -29,12 +29,6 @@ class Vocabulary:
         """Room for every token, for whichever sampler is at work."""
         return Candidates(self.size)
 
-    @cached_property
-    def end_token_id(self) -> int | None:
-        """The token that ends a completion, if the model has one."""
-        ends = (llama.llama_vocab_eos(self.vocab), llama.llama_vocab_eot(self.vocab))
-        return next((token for token in ends if token >= 0), None)
-
     def dry(
         self, multiplier: float, base: float, allowed_length: int, last_n: int, *breakers: str
     ) -> int:

@@ -57,6 +57,8 @@ def _start(
     seed: int,
     template: str | Sequence[Mapping[str, str]] | None = None,
     without_byte: int | None = None,
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
+    sentencepiece: bool = False,
     **settings: Any,
 ) -> _Writer:
     writer = _Writer(path, kind, seed, **settings)
@@ -68,7 +70,10 @@ def _start(
     if kind == "bert":
         _add_word_pieces(file)
     else:
-        _add_bytes(file, without_byte)
+        if sentencepiece:
+            _add_sentencepiece(file)
+        else:
+            _add_bytes(file, without_byte, special_tokens)
         writer.ones("output_norm.weight", WIDTH)
     if template:
         file.add_chat_template(template)
@@ -93,14 +98,31 @@ def _add_word_pieces(file: gguf.GGUFWriter) -> None:
     file.add_mask_token_id(4)
 
 
-def _add_bytes(file: gguf.GGUFWriter, without_byte: int | None) -> None:
+def _add_sentencepiece(file: gguf.GGUFWriter) -> None:
+    """Bytes and a few pieces, and a space in front of every text, as Llama 2 has them."""
+    pieces = {"▁": -5.0, "th": -4.0, "▁th": -3.0, "the": -2.0, "▁the": -1.0}
+    tokens = ["<unk>", "<s>", "</s>", *[f"<0x{value:02X}>" for value in range(256)], *pieces]
+    file.add_tokenizer_model("llama")
+    file.add_token_list(tokens)
+    file.add_token_scores([0.0] * (len(tokens) - len(pieces)) + list(pieces.values()))
+    types = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL, *[TokenType.BYTE] * 256]
+    file.add_token_types([*types, *[TokenType.NORMAL] * len(pieces)])
+    file.add_unk_token_id(0)
+    file.add_bos_token_id(1)
+    file.add_eos_token_id(2)
+    file.add_add_space_prefix(True)
+
+
+def _add_bytes(
+    file: gguf.GGUFWriter, without_byte: int | None, special_tokens: Sequence[str]
+) -> None:
     merges = ["t h", "th e"]
-    tokens = [*SPECIAL_TOKENS, *_byte_characters(), "th", "the"]
+    tokens = [*special_tokens, *_byte_characters(), "th", "the"]
     if without_byte is not None:
-        tokens[len(SPECIAL_TOKENS) + without_byte] = "[PAD]"
+        tokens[len(special_tokens) + without_byte] = "[PAD]"
     tokens += [f"[PAD{i}]" for i in range(VOCAB_SIZE - len(tokens))]
     types = [TokenType.NORMAL] * VOCAB_SIZE
-    types[: len(SPECIAL_TOKENS)] = [TokenType.CONTROL] * len(SPECIAL_TOKENS)
+    types[: len(special_tokens)] = [TokenType.CONTROL] * len(special_tokens)
     file.add_tokenizer_model("gpt2")
     file.add_tokenizer_pre("gpt-2")
     file.add_token_list(tokens)

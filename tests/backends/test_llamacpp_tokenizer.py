@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.tokenizer import UNBOUNDED, Detokenizer
+from backends.llamacpp.model import Model
+from backends.llamacpp.options import LlamaCppOptions
+from backends.llamacpp.tokenizer import UNBOUNDED, Detokenizer, Tokenizer
 from demo.to_gguf import convert
 from enginebay import InvalidRequestError
 from tests.backends.gguf_models import write_llama
@@ -81,6 +84,59 @@ def test_the_longest_token_is_unknown_where_bytes_may_vanish(tmp_path: Path) -> 
     assert engine.tokenize("zzz", add_special_tokens=False) == []
     assert engine.info.longest_token == UNBOUNDED
     engine.close()
+
+
+def read(path: Path) -> Tokenizer:
+    """A file's tokenizer alone."""
+    return Tokenizer(Model(path, LlamaCppOptions(), lambda stage, fraction: None))
+
+
+@pytest.fixture(params=["bytes", "sentencepiece", "without z"])
+def tokenizer(tmp_path: Path, request: pytest.FixtureRequest) -> Tokenizer:
+    kinds: dict[str, dict[str, Any]] = {
+        "bytes": {},
+        "sentencepiece": {"sentencepiece": True},
+        "without z": {"without_byte": ord("z")},
+    }
+    path = write_llama(tmp_path / "model.gguf", **kinds[request.param])
+    return read(path)
+
+
+PARTS = (
+    "the",
+    " the",
+    "a the",
+    '{"the": "',
+    "\n",
+    "",
+    "é",
+    "</s>",
+    "<|eos|>",
+    "<unk> \x02",
+    "\x02",
+)
+
+
+@pytest.mark.parametrize("text", PARTS)
+def test_a_part_of_a_text_is_spelled_out(tokenizer: Tokenizer, text: str) -> None:
+    """Without a space in front, and without special tokens."""
+    vocabulary = tokenizer.vocabulary
+    token_ids = vocabulary.encode(text)
+    assert b"".join(vocabulary.tokens[token] for token in token_ids) == text.encode()
+    assert not {*token_ids} & vocabulary.special_token_ids
+
+
+def test_special_tokens_of_a_vocabulary(tmp_path: Path) -> None:
+    vocabulary = read(write_llama(tmp_path / "model.gguf", sentencepiece=True)).vocabulary
+    assert vocabulary.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
+    assert vocabulary.end_token_ids == {2}
+
+
+def test_tokens_that_llama_cpp_takes_for_words_are_special(tmp_path: Path) -> None:
+    """Those of gpt-oss, https://developers.openai.com/cookbook/articles/openai-harmony."""
+    names = ["<|start|>", "<|return|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>"]
+    path = write_llama(tmp_path / "model.gguf", special_tokens=names)
+    assert read(path).special_token_ids == {0, 1, 2, 3, 4, 5}
 
 
 def test_many_threads_tokenize_at_once(engine: LlamaCppEngine) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backends.batching.runner import Mask
 from backends.llamacpp.candidates import Row
 from backends.llamacpp.library import llama
 from backends.llamacpp.samplers import NativeSampler
@@ -66,9 +67,18 @@ class Maker:
         generator = np.random.default_rng(seed)
         return (generator.standard_normal(self.vocabulary.size) * spread).astype(np.float32)
 
-    def draws(self, row: Row, count: int = 300, **params: Any) -> Counter[int]:
+    def mask(self, *token_ids: int) -> Mask:
+        """Allows these tokens."""
+        words = np.zeros((self.vocabulary.size + 31) // 32, np.uint32)
+        for token_id in token_ids:
+            words[token_id // 32] |= np.uint32(1 << token_id % 32)
+        return words.view(np.int32)
+
+    def draws(
+        self, row: Row, count: int = 300, mask: Mask | None = None, **params: Any
+    ) -> Counter[int]:
         """What samplers with different seeds choose first."""
-        return Counter(self(**{**params, "seed": seed}).sample(row) for seed in range(count))
+        return Counter(self(**{**params, "seed": seed}).sample(row, mask) for seed in range(count))
 
     def token(self, text: str) -> int:
         data = text.encode()

@@ -97,7 +97,6 @@ def test_neutral_params_add_no_sampler(make: Maker) -> None:
     assert not make(**GREEDY, logit_bias={1: 1.0}).is_plain_greedy
     assert not make(**GREEDY, repetition_penalty=1.1).is_plain_greedy
     assert not make(**GREEDY, dry_multiplier=0.8).is_plain_greedy
-    assert not make(**GREEDY, grammar='root ::= "a"').is_plain_greedy
     assert make(**GREEDY, mirostat=2, typical_p=0.1, xtc_probability=1.0).is_plain_greedy
     plain = SamplingParams(temperature=0.7, top_k=3, top_p=0.5, min_p=0.1)
     assert not needs_chain(plain)

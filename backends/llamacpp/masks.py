@@ -1,0 +1,24 @@
+"""Logits under a constraint."""
+
+import numpy as np
+
+from backends.batching.runner import Mask
+from backends.llamacpp.candidates import Row
+
+_LOWEST = np.finfo(np.float32).min
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_CAPS = np.where(_BITS, np.float32(np.inf), np.float32(-np.inf))
+"""For each value of a mask's byte, what the logits of its eight tokens are at most."""
+
+
+def masked(logits: Row, row: Row, mask: Mask) -> Row:
+    """`logits`, what sampling params have made of `row`, without the tokens the mask leaves out.
+
+    The mask goes before bans: where all of its tokens are impossible, what the model says counts.
+    NaN stays NaN.
+    """
+    caps = _CAPS.take(mask.view(np.uint8), axis=0).ravel()[: len(row)]
+    left = np.minimum(logits, caps)
+    if left.max() == -np.inf:
+        left = np.minimum(np.maximum(row, _LOWEST), caps)
+    return left
