@@ -16,6 +16,8 @@ PLUGINS_MD = (REPOSITORY / "docs" / "plugins.md").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PLUGINS_MD + README, re.DOTALL)
 
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
 
 def block(containing: str) -> str:
     return next(code for code in BLOCKS if containing in code)
@@ -36,7 +38,7 @@ def test_every_hook_has_a_heading_that_is_its_signature() -> None:
             assert f"### `{name}({', '.join(hook.spec.argnames)})`" in PLUGINS_MD
 
 
-@pytest.mark.parametrize("name", ["ParrotEngine", "Parrot"])
+@pytest.mark.parametrize("name", ["ParrotEngine", "MonkeyEngine", "Parrot"])
 async def test_the_backends_in_the_documentation_keep_the_contract(name: str) -> None:
     await check_backend(run(block(f"class {name}("))[name])
 
@@ -51,6 +53,22 @@ def test_the_backends_in_the_documentation_work_as_single_files(name: str, tmp_p
             model="polly", messages=[{"role": "user", "content": "Pretty bird"}]
         )
     assert answer.choices[0].message.content == "Pretty bird"
+
+
+def test_the_tool_format_in_the_documentation_forces_calls(tmp_path: Path) -> None:
+    (tmp_path / "ask.py").write_text(block("class AskFormat("), encoding="utf-8")
+    plugins = Plugins(folder=tmp_path)
+    plugins.backends("scripted", plugins_with(scripted=scripted(["Oslo"])).backends["scripted"])
+    with serve(scripted_config(tools="ask"), plugins) as server:
+        answer = server.openai.chat.completions.create(
+            model="scripted",
+            messages=[{"role": "user", "content": "Hi"}],
+            tools=[{"type": "function", "function": {"name": "weather", "parameters": CITY}}],
+            tool_choice="required",
+        )
+    [call] = answer.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert (call.function.name, call.function.arguments) == ("weather", '{"city":"Oslo"}')
 
 
 def test_the_wrapper_in_the_documentation_meters(

@@ -112,7 +112,8 @@ class GrammarCompiler:
         """What each completion may go on with. Leaves Python to other threads meanwhile."""
         masks = np.zeros((len(matchers), self._full_words), np.int32)
         places = [(matcher._matcher, place) for place, matcher in enumerate(matchers)]
-        fill_next_token_bitmask_par(self._executor, places, masks)
+        if places:
+            fill_next_token_bitmask_par(self._executor, places, masks)
         for mask, matcher in zip(masks, matchers, strict=True):
             matcher.finish_mask(mask)
         return masks[:, : self._words]
