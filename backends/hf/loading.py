@@ -31,6 +31,7 @@ from backends.hf.placement import check_memory, choose_device, choose_dtype
 from backends.hf.progress import weights_progress
 from backends.hf.sampling_runner import Vocabulary
 from backends.hf.tokenizer import Tokenizer
+from backends.hf.vocabulary import grammar_compiler
 from enginebay import BackendSettings, ReportProgress
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         ),
         eos_token_ids=ends,
         drafter=_drafter(options, runner.memory),
+        compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
     )
     settings.report_progress("ready", 1.0)
     return engine

@@ -93,6 +93,17 @@ class Tokenizer:
     @property
     def longest_token(self) -> int:
         """Characters that one token can stand for, at most."""
-        if self._backend is None:
+        source = self.tokenizer_json
+        if source is None:
             return UNBOUNDED
-        return longest_token(self._tokenizer.get_vocab(), json.loads(self._backend.to_str()))
+        return longest_token(self._tokenizer.get_vocab(), json.loads(source))
+
+    @property
+    def tokenizer_json(self) -> str | None:
+        """What its `tokenizer.json` says; None for one that is written in Python."""
+        return self._backend.to_str() if self._backend is not None else None
+
+    @property
+    def token_ids(self) -> frozenset[int]:
+        """Every id that stands for something."""
+        return frozenset(self._tokenizer.get_vocab().values())
