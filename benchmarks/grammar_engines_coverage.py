@@ -46,6 +46,10 @@ TRAPS: dict[str, tuple[Json, str]] = {
     "U+0001 left out of `pattern`": ({"pattern": "^a\\x01b$", "type": "string"}, '"ab"'),
     "29 February of a common year": ({"format": "date", "type": "string"}, '"2021-02-29"'),
     "a leap second at noon": ({"format": "time", "type": "string"}, '"12:00:60Z"'),
+    "a whole `exclusiveMinimum`, less than one below `maximum`": (
+        {"exclusiveMinimum": 0, "maximum": 0.5, "type": "number"},
+        "0",
+    ),
     "two branches of `oneOf`": (
         {"oneOf": [{"type": "integer", "minimum": 2}, {"type": "integer", "maximum": 5}]},
         "3",
