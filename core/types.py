@@ -71,8 +71,6 @@ class SamplingParams:
     `adaptive_*`: prefers tokens near this probability, going by the mean of the last ones, which
     decays so (https://github.com/ggml-org/llama.cpp/pull/17927). A negative target is off.
     `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
-    `grammar`: GBNF that the completion must follow
-    (https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md), empty is off.
     `constraint`: the grammar that the whole completion keeps to, special tokens included; nothing
     that bans tokens goes before it. Only where `ModelInfo.constraints` says so.
     `reasoning_budget`: forces the end of thought; `enginebay.BudgetWatch` says when. Forced tokens
@@ -116,7 +114,6 @@ class SamplingParams:
     adaptive_target: float = -1.0
     adaptive_decay: float = 0.9
     penalty_last_n: int = -1
-    grammar: str = ""
     constraint: Grammar | None = None
     reasoning_budget: ReasoningBudget | None = None
 

@@ -31,7 +31,6 @@ _UNSUPPORTED = frozenset(
         "adaptive_target",
         "adaptive_decay",
         "penalty_last_n",
-        "grammar",
     }
 )
 

@@ -172,7 +172,7 @@ class SamplingBody(BaseModel):
 
 
 # What these come to depends on more than one field.
-_NOT_FIELDS = {"logprobs", "reasoning_budget", "constraint", "grammar"}
+_NOT_FIELDS = {"logprobs", "reasoning_budget", "constraint"}
 _SAMPLING_FIELDS = tuple(
     field.name for field in fields(SamplingParams) if field.name not in _NOT_FIELDS
 )

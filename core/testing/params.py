@@ -206,12 +206,6 @@ async def _penalty_last_n(probe: Probe) -> None:
     expect(plain.token_ids == other.token_ids, 7, "penalty_last_n=0 left a penalty")
 
 
-async def _grammar(probe: Probe) -> None:
-    choice = await probe.generate(replace(GREEDY, grammar='root ::= "yes"'))
-    expect(choice.text == "yes", 7, f"a grammar that allows 'yes' gave {choice.text!r}")
-    expect(choice.last.finish_reason == "stop", 7, "the end of the grammar did not stop")
-
-
 async def _reasoning_budget(probe: Probe) -> None:
     closing = (await probe.generate()).token_ids[1:3]
     budget = ReasoningBudget(
@@ -255,7 +249,6 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] 
     ),
     (("adaptive_target", "temperature"), _adaptive_target),
     (("penalty_last_n", "repetition_penalty"), _penalty_last_n),
-    (("grammar",), _grammar),
     (("reasoning_budget",), _reasoning_budget),
     (("allowed_token_ids",), _allowed_token_ids),
     (("logit_bias",), _banned_tokens),
