@@ -91,6 +91,17 @@ def literal_start(tag: str) -> str:
     return _HOLE.split(tag)[0]
 
 
+def pieces(tag: str) -> list[tuple[str, bool]]:
+    """The texts that a tag is made of, and the names of its holes, each with whether it is one."""
+    parts = enumerate(_HOLE.split(tag))
+    return [(part, bool(n % 2)) for n, part in parts if n % 2 or part]
+
+
+def fits(hole: str, text: str) -> bool:
+    """Whether a text in a hole is read back as it is."""
+    return text == text.strip() and re.fullmatch(_HOLES[hole], text) is not None
+
+
 def _whole(tag: Tag, number: int, *, final: bool) -> str:
     pattern = "".join(
         f"(?P<{hole}_{number}>{atom.whole})" if hole else atom.whole for hole, atom in _atoms(tag)

@@ -20,6 +20,7 @@ TOOLS: dict[str, ToolFormat] = {
         block="<tool_call>",
         block_end="</tool_call>",
         may_lack_block=True,
+        one_a_block=True,
         evidence=r"(?s)<tool_call>.{0,4}<function=.*<parameter=",
     ),
     "seed": XmlCalls(
@@ -28,6 +29,7 @@ TOOLS: dict[str, ToolFormat] = {
         (Parameter("<parameter={key}>", "</parameter>"),),
         block="<seed:tool_call>",
         block_end="</seed:tool_call>",
+        one_a_block=True,
         evidence="<seed:tool_call>",
     ),
     "minimax-m2": XmlCalls(
@@ -72,6 +74,7 @@ TOOLS: dict[str, ToolFormat] = {
         "<tool_call>{}{name}",
         "</tool_call>",
         (Parameter("<arg_key>{key}</arg_key>{}<arg_value>", "</arg_value>"),),
+        spaces=("\n", ""),
         evidence="<arg_key>",
     ),
     "hunyuan": XmlCalls(
@@ -99,6 +102,8 @@ TOOLS: dict[str, ToolFormat] = {
         block="<|open|>tools<|sep|>",
         block_end="<|close|>tools<|sep|>",
         entities=True,
+        spaces=("",),
+        names_types=True,
         evidence=r"open_tag\('call'|<\|open\|>call",
     ),
     "muse": XmlCalls(
@@ -107,6 +112,7 @@ TOOLS: dict[str, ToolFormat] = {
         (Parameter('<atem:parameter name="{key}">', "</atem:parameter>"),),
         block="<atem:function_calls>",
         block_end="</atem:function_calls>",
+        one_a_block=True,
         evidence="<atem:function_calls>",
     ),
     "minicpm": XmlCalls(
@@ -116,6 +122,7 @@ TOOLS: dict[str, ToolFormat] = {
             Parameter('<param name="{key}"><![CDATA[', "]]></param>"),
             Parameter('<param name="{key}">', "</param>"),
         ),
+        spaces=("",),
         evidence="(?s)<function name=.*<param name=",
     ),
     "minimax-m3": ElementCalls("]<]minimax[>["),

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from enginebay import Parser, Schemas, Span, ToolFormat
+from enginebay import CallGrammar, Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_scanner import skip_space
 from parsers.json_text import string
 from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns, literal_start
 from parsers.typed_value import TypedValue
+from parsers.xml_grammar import xml_grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class XmlCalls(ToolFormat):
     Tags are written as in `tag_patterns`; the one of a call has a hole `{name}`. Without a
     `block`, calls stand by themselves. `may_lack_block`: models forget it. `evidence`: a regular
     expression for chat templates that teach this format. `entities`: names and keys are escaped
-    as in XML.
+    as in XML. `spaces`: what models write between tags, one of these. `one_a_block`: they write a
+    block for each call. `names_types`: a hole `{string}` holds the name of the type.
     """
 
     call: str
@@ -47,6 +49,9 @@ class XmlCalls(ToolFormat):
     may_lack_block: bool = False
     evidence: str = field(kw_only=True)
     entities: bool = False
+    spaces: tuple[str, ...] = ("\n",)
+    one_a_block: bool = False
+    names_types: bool = False
     spans: tuple[Span, ...] = field(init=False)
     patterns: "_Patterns" = field(init=False, repr=False, compare=False)
 
@@ -75,6 +80,13 @@ class XmlCalls(ToolFormat):
         someone writes about it.
         """
         return _XmlCallsParser(self, schemas or {})
+
+    def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+        """How calls are written: parameters in the order of their schema, values as it says.
+
+        A string is written as it is, and cannot hold what would end it; everything else is JSON.
+        """
+        return xml_grammar(self, schemas, parallel=parallel)
 
 
 class _Patterns:

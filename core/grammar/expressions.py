@@ -108,12 +108,13 @@ class Until:
     """A text and the first `end` behind it.
 
     Every one of the regular expressions `all` matches the whole text, and none of `none` does. The
-    text holds no special token.
+    text holds no special token, and none of the texts `without`.
     """
 
     end: str
     all: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 Grammar: TypeAlias = Text | Pattern | Json | Lark | Sequence | Choice | Repeat | Free | UpTo | Until

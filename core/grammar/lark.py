@@ -136,9 +136,10 @@ class _Writer:
 
     def _until(self, node: g.Until) -> str:
         kept = [self._any(), *(self._terminal(_regex(each)) for each in node.all)]
-        left_out = [self._terminal(_regex(each)) for each in node.none]
-        left_out.append(self._terminal(f"{self._any()} {json.dumps(node.end)} {self._any()}"))
-        text = self._terminal(" & ".join([*kept, *(f"~{each}" for each in left_out)]))
+        within = "|".join(map(re.escape, _shortest({node.end, *node.without})))
+        none = [*node.none, f"(?s:.*)(?:{within})(?s:.*)"]
+        left_out = [f"~{self._terminal(_regex(each))}" for each in none]
+        text = self._terminal(" & ".join([*kept, *left_out]))
         head, *rest = self._pieces(node.end)
         if head in self._special_tokens:
             return _group([text, *map(self._piece, (head, *rest))], " ")
@@ -201,6 +202,11 @@ def _ranges(numbers: Sequence[int]) -> str:
     runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     ends = [[number for _, number in run] for _, run in runs]
     return ",".join(f"{run[0]}-{run[-1]}" for run in ends)
+
+
+def _shortest(texts: Collection[str]) -> list[str]:
+    """Those that hold none of the others."""
+    return sorted(a for a in texts if not any(b != a and b in a for b in texts))
 
 
 def _regex(pattern: str) -> str:

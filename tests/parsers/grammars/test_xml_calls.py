@@ -1,0 +1,35 @@
+"""What the grammars of calls between tags allow, their parser reads as right calls."""
+
+import pytest
+
+from enginebay import ToolFormat
+from parsers import TOOLS
+from parsers.tag_patterns import literal_start
+from parsers.xml_calls import XmlCalls
+from tests.parsers.grammars.law import assert_forced, assert_free
+from tests.parsers.grammars.xml_tags import TAGS
+
+NAMES = sorted(name for name, tools in TOOLS.items() if isinstance(tools, XmlCalls))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forced(name: str) -> None:
+    assert_forced(TOOLS[name], TAGS[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_free(name: str) -> None:
+    assert_free(TOOLS[name], (*TAGS[name], *beginnings(TOOLS[name])))
+
+
+def beginnings(tools: ToolFormat) -> list[str]:
+    """How calls begin, and go on behind the tag that opens them: likelier so than as text."""
+    assert isinstance(tools, XmlCalls)
+    start = literal_start(tools.call)
+    calls = [
+        tools.call.replace("{name}", name).replace("{index}", "1").replace("{}", "")
+        for name in ("now", "weather", "open_set")
+    ]
+    if not tools.block:
+        return [start, *(call.removeprefix(start) for call in calls)]
+    return [tools.block, *(tools.spaces[0] + call for call in calls)]
