@@ -10,10 +10,11 @@ import numpy as np
 
 from core.errors import InvalidRequestError
 from core.grammar.compiler import GrammarCompiler, allowed_tokens
-from core.grammar.expressions import Grammar
+from core.grammar.expressions import Choice, Free, Grammar, Repeat, Sequence, Text, UpTo
 from core.grammar.vocabulary import Vocabulary
 
 _END = 256
+_OPEN = b"\0"
 _UNUSED = {0x00, 0xC0, 0xC1, *range(0xF5, 0x100)}  # no text in UTF-8 has these, but for the first
 _SPACE = string.whitespace.encode()
 _WORDS = (string.digits + string.ascii_letters).encode()
@@ -34,9 +35,9 @@ def utf8_compiler() -> GrammarCompiler:
 class Constrained:
     """The characters of a script that a grammar allows, and those that it wants besides.
 
-    A character that is not allowed waits for its turn. Meanwhile come others that are: first what
-    closes strings and brackets, so that answers end. Where the grammar may end they do not come;
-    that is the end of the text then.
+    A character that is not allowed waits for its turn. Meanwhile come others that are: those of a
+    short text that the grammar spells out, else what closes strings and brackets, so that answers
+    end. Where the grammar may end they do not come; that is the end of the text then.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Constrained:
         self._script = chain.from_iterable(script)
         self._stop = {chr(token_id).encode() for token_id in stop_token_ids}
         self._waiting = self._read()
+        self._spelled = _spelled(grammar).encode()
         self._filled_in: Counter[int] = Counter()
+        self._quoted = False
         self._seconds = 0.0
 
     @property
@@ -98,6 +101,7 @@ class Constrained:
                 if not said and self.satisfied:
                     return b""
                 wanted = self._fill_in(allowed)
+            self._spelled = self._spelled.removeprefix(bytes([wanted]))
             if not self._matcher.accept(wanted) or self._matcher.error:
                 raise self._stuck()
             said += bytes([wanted])
@@ -120,18 +124,43 @@ class Constrained:
         return InvalidRequestError(f"the grammar cannot be kept to: {reason}")
 
     def _fill_in(self, allowed: set[int]) -> int:
+        spelled = self._spelled.lstrip(_OPEN)[:1]
+        if not self._spelled.startswith(_OPEN) and set(spelled) & allowed:
+            return spelled[0]
         in_a_string = set(b"{}") <= allowed
         for closing in b'"' if in_a_string else b'}]",':  # a comma: what may not close yet goes on
-            if closing in allowed:
+            if closing in allowed and not (in_a_string and self._quoted):
+                self._quoted = in_a_string  # which was none if it is not closed by that
                 return closing
+        if set(spelled) & allowed:
+            self._spelled = self._spelled.lstrip(_OPEN)
+            return spelled[0]
         byte = min(allowed, key=self._rank)
         self._filled_in[byte] += 1
         return byte
 
-    def _rank(self, byte: int) -> tuple[bool, bool, int, bool, int]:
+    def _rank(self, byte: int) -> tuple[bool, int, int, bool, int]:
         """Nothing is opened without need, nothing repeated for ever."""
         filled_in = self._filled_in[byte]
-        return byte in _SPACE, byte in b"{[", filled_in, byte not in _WORDS, byte
+        return byte in _SPACE, b"{[<".find(byte), filled_in, byte not in _WORDS, byte
+
+
+def _spelled(grammar: Grammar) -> str:
+    """The fixed parts of a short text that keeps to a grammar, with `_OPEN` for what is not."""
+    match grammar:
+        case Text(text):
+            return text
+        case Sequence(items):
+            return "".join(map(_spelled, items))
+        case Choice(items):
+            return _spelled(items[0])
+        case Repeat(item, least):
+            return _spelled(item) * least
+        case UpTo(end):
+            return end
+        case Free():
+            return ""
+    return _OPEN.decode()
 
 
 def _length(first: int) -> int:
