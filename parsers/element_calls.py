@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from enginebay import Parser, Schemas, Span, ToolFormat
+from enginebay import CallGrammar, Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
+from parsers.element_grammar import ITEM, element_grammar
 from parsers.json_text import string
 from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns
 from parsers.typed_value import TypedValue
-
-_ITEM = "item"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,14 @@ class ElementCalls(ToolFormat):
         it ends them too, and what belongs to no element ends the call and comes back as content.
         """
         return _ElementCallsParser(self.patterns, schemas or {})
+
+    def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+        """How calls are written: elements in the order of the schema, leaves as it says.
+
+        What elements cannot say, such as members of any name, is JSON in an element. A string is
+        written as it is, and cannot hold the prefix of tags.
+        """
+        return element_grammar(self.prefix, schemas, parallel=parallel)
 
 
 class _Patterns:
@@ -111,8 +118,8 @@ class _Element:
             return None
         head = ", "
         if self.kind is _Kind.UNKNOWN or not self._children:
-            is_object = self.kind is _Kind.OBJECT or "object" in self._types or name != _ITEM
-            if "array" in self._types and name == _ITEM:
+            is_object = self.kind is _Kind.OBJECT or "object" in self._types or name != ITEM
+            if "array" in self._types and name == ITEM:
                 is_object = False
             self.kind = _Kind.OBJECT if is_object else _Kind.ARRAY
             head = "{" if is_object else "["

@@ -44,10 +44,11 @@ def object_members(part: SchemaPart) -> list[Members]:
     found = [branch for branch in branches(part) if "object" in branch.types]
     if not found:
         raise part.error("no object is valid here")
-    return [_members(branch) for branch in found]
+    return [members(branch) for branch in found]
 
 
-def _members(branch: Branch) -> Members:
+def members(branch: Branch) -> Members:
+    """The members for one way to be an object. `SchemaError` for what cannot be followed."""
     branch.refuse(*_REFUSED)
     if branch.values() is not None:
         branch.refuse("enum", "const")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from enginebay import Grammar, Until, sequence
 from parsers.json_text import string
-from parsers.schema_part import SchemaPart, branches, types_of
+from parsers.schema_part import TYPES, SchemaPart, branches, types_of
 from parsers.text_rules import TextRules, text_rules
 from parsers.typed_value import TypedValue
 
@@ -42,11 +42,13 @@ class TextValue:
         texts = [self._text(rules, others) for rules in text_rules(branches(part))]
         return [("string", text) for text in texts if text is not None]
 
-    def others(self, part: SchemaPart, types: frozenset[str]) -> list[tuple[str, Grammar]]:
-        """Each way to write a value that is no string, as JSON, and its type."""
+    def others(
+        self, part: SchemaPart, types: frozenset[str], valid: frozenset[str] = TYPES
+    ) -> list[tuple[str, Grammar]]:
+        """Each way to write a value that is no string, as JSON, and its type, if it is `valid`."""
         if types == {"string"} or not (types or self.says_type):
             return []
-        valid = types_of(branches(part)) - {"string"}
+        valid &= types_of(branches(part)) - {"string"}
         if "number" in valid:
             valid -= {"integer"}
         each = [frozenset({name}) for name in sorted(valid)] if self.says_type else [valid]
