@@ -80,12 +80,13 @@ class CallGrammar:
 
     `forced`: all of an answer that calls. `cases`: what begins calls in an answer that may call,
     and what must follow then, to the end of these calls. `first`: the same for what begins a call
-    only where the answer begins.
+    only where the answer begins. `once`: nothing follows either, since it could be read as a call.
     """
 
     forced: Grammar
     cases: tuple[Case, ...] = ()
     first: tuple[Case, ...] = ()
+    once: bool = False
 
 
 class ReasoningFormat(ABC):

@@ -8,25 +8,28 @@ from parsers.call import Call, decode, load
 from parsers.json_scanner import JsonScanner, skip, skip_space
 
 _SCALAR = re.compile(r"[^ \t\r\n,}\]]*")
-_COMMON = frozenset({"type", "id", "index"})
+
+IN_FRONT = frozenset({"type", "id", "index"})
+"""Members that may stand in front of the name where a call has no start tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
     """What the members of a call may be called; the first one in the object counts.
 
-    No `name`: the name is itself the key of the arguments. `others`: members with other keys may
-    stand in front of the name; if not, an object that has one there is no call.
+    No `name`: the name is itself the key of the arguments. `bare`: nothing else shows that this is
+    a call, so only `IN_FRONT` with plain values may stand in front of the name, and neither it nor
+    the keys have escapes.
     """
 
     name: tuple[str, ...]
     arguments: tuple[str, ...]
     id: tuple[str, ...] = ()
-    others: bool = True
+    bare: bool = False
 
-    def allow(self, key: str | None) -> bool:
-        """Whether a call may have such a member."""
-        return self.others or key in {*self.name, *self.arguments, *self.id, *_COMMON}
+    def allow_in_front(self, key: str) -> bool:
+        """Whether such a member, its key as written, may stand in front of the name, or is it."""
+        return not self.bare or key[1:-1] in {*self.name, *self.id, *IN_FRONT}
 
 
 class _Next(Enum):
@@ -129,6 +132,9 @@ class CallObject(Call):
             return self._begin_arguments(char)
         if self.id is None and self._key in self._keys.id:
             return self._begin(_Role.ID, char)
+        if self._keys.bare and self._name is None and char in "{[":
+            self.end()
+            return 0
         return self._begin(_Role.OTHER, char)
 
     def _begin_named(self, char: str) -> int:
@@ -163,10 +169,10 @@ class CallObject(Call):
         text = "".join(self._value)
         if self._role is _Role.KEY:
             self._key = decode(text)
-            if self._name is None and not self._keys.allow(self._key):
+            if self._name is None and not self._keys.allow_in_front(text):
                 self.end()
         elif self._role is _Role.NAME:
-            self._set_name(decode(text))
+            self._set_name(None if self._keys.bare and "\\" in text else decode(text))
         elif self._role is _Role.ID:
             self._set_id(text)
         elif self._role is _Role.ARGUMENTS:

@@ -45,8 +45,8 @@ class Head:
 class NamedCall(Call):
     """Reads a head and the JSON object behind it as they arrive.
 
-    A call is certain when its object begins. Where `needs_object` is false, that is also when it
-    ends behind the last mark; then it has no arguments, which are `{}`.
+    A call is certain when its object begins. Where `needs_object` is false, the mark in front of
+    that may be missing, and a call that ends behind its last mark has no arguments, which are `{}`.
     """
 
     def __init__(self, head: Head, *, needs_object: bool) -> None:
@@ -104,7 +104,9 @@ class NamedCall(Call):
         """Whether the JSON may begin here."""
         if self._field is Field.ARGUMENTS:
             return self._rest.strip() in ("", _FENCE, self._head.fence)
-        if self._rest.strip() or any(field is Field.NAME for _, field in self._marks):
+        if self._needs_object or self._rest.strip():
+            return False
+        if any(field is Field.NAME for _, field in self._marks):
             return False
         self._end_field()
         return self._name is not None

@@ -25,6 +25,16 @@ class NamedCalls(TaggedCalls):
     content_name: str = ""
 
     @property
+    def _content_name(self) -> str:
+        return self.content_name
+
+    def _written_name(self, name: str) -> str:
+        return name
+
+    def _bare_name(self, name: str) -> str:
+        return rf"[\s\x1c-\x1f]*{re.escape(name)} *\n"
+
+    @property
     def between(self) -> re.Pattern[str]:
         """White space, and the end of the fence."""
         return _FENCE_END if self.fence else SPACE

@@ -6,10 +6,12 @@ import string
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, field
 
-from enginebay import Parser, Schemas, Span, ToolFormat
+from enginebay import CallGrammar, Parser, SchemaError, Schemas, Span, ToolCallDelta, ToolFormat
 from parsers.call import Call
 from parsers.calls_parser import CallsParser
 from parsers.frame import Frame
+from parsers.layout import Layout
+from parsers.tagged_grammar import TaggedGrammar, argument_grammars
 
 _IN_ID = string.ascii_letters + string.digits
 
@@ -19,11 +21,12 @@ class TaggedCalls(Frame, ToolFormat):
     """Tool calls in a `Frame`.
 
     `evidence`: a regular expression that finds something in the chat templates of this format; if
-    there is none, its tags do.
+    there is none, its tags do. `layout`: what stands between the tags, as models write it.
     """
 
     _: KW_ONLY
     evidence: str = ""
+    layout: Layout = field(default_factory=Layout)
     spans: tuple[Span, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,55 @@ class TaggedCalls(Frame, ToolFormat):
         that somebody has asked for.
         """
         return CallsParser(self, self._new_call, schemas if self.bare else None)
+
+    def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+        """Calls in the layout of the models.
+
+        `SchemaError` for a function with a name that could not be read back.
+        """
+        for name in schemas:
+            self._require_readable(name)
+        return TaggedGrammar(
+            self,
+            self._layout,
+            argument_grammars(schemas),
+            self._written_name,
+            self._bare_name,
+            parallel,
+            self._content_name,
+        ).whole()
+
+    def _require_readable(self, name: str) -> None:
+        layout = self._layout
+        start = "" if self.bare else self.start
+        parser = self.parser({name: {}})
+        parts = parser.feed(f"{start}{layout.lead}{layout.sample(self._written_name(name))}")
+        calls = [
+            part.name for part in (*parts, *parser.finish()) if isinstance(part, ToolCallDelta)
+        ]
+        if calls[:1] != [name] or any(calls[1:]):
+            raise SchemaError("", f"the model cannot write the name {name!r} in a call")
+
+    @property
+    def _layout(self) -> Layout:
+        """The layout, with the ways to write a call."""
+        return self.layout
+
+    @property
+    def _content_name(self) -> str:
+        """A name that stands in front of content."""
+        return ""
+
+    @abstractmethod
+    def _written_name(self, name: str) -> str:
+        """A name as it stands in a call."""
+
+    @abstractmethod
+    def _bare_name(self, name: str) -> str:
+        """A pattern for how a call without a start tag begins, up to a character behind its name.
+
+        It matches whatever the parser takes for that.
+        """
 
     def new_call_id(self) -> str:
         """As many letters and digits as templates insist on, or else OpenAI's form."""

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterable, Sequence
 
 import jsonschema
@@ -96,44 +97,64 @@ def free(tools: ToolFormat, schemas: Schemas, *, parallel: bool) -> Grammar:
     """The grammar of an answer that may call."""
     grammar = tools.grammar(schemas, parallel=parallel)
     assert grammar is not None
-    return Free(grammar.cases, grammar.first, once=not parallel)
+    return Free(grammar.cases, grammar.first, once=grammar.once or not parallel)
 
 
 def assert_forced(
-    tools: ToolFormat, tags: Sequence[str], schemas: Schemas = SCHEMAS, seeds: range = SEEDS
+    tools: ToolFormat,
+    tags: Sequence[str],
+    schemas: Schemas = SCHEMAS,
+    seeds: range = SEEDS,
+    *,
+    header: str = "",
 ) -> None:
-    """Forced answers are calls and nothing else."""
+    """Forced answers are calls and nothing else, but for a header for the reasoning parser."""
     count = 0
     for seed, walk, parallel in _walks(tools, tags, schemas, seeds, is_free=False):
         if walk.ended:
             found, content = calls(tools, schemas, walk.text, seed)
             assert found, walk.text
             assert parallel or len(found) == 1, walk.text
-            assert not content.strip(), (walk.text, content)
+            assert not content.removeprefix(header).strip(), (walk.text, content)
             _assert_valid(found, schemas, walk)
             count += 1
-    assert count >= len(seeds) * 0.8, f"only {count} walks ended"
+    assert count >= len(seeds) * 0.7, f"only {count} walks ended"
 
 
 def assert_free(
-    tools: ToolFormat, tags: Sequence[str], schemas: Schemas = SCHEMAS, seeds: range = SEEDS
+    tools: ToolFormat,
+    tags: Sequence[str],
+    schemas: Schemas = SCHEMAS,
+    seeds: range = SEEDS,
+    *,
+    words: Sequence[str] = (),
+    dropped: str = "(?!)",
 ) -> None:
-    """Answers that may call have right calls, and one at most if that is all they may."""
+    """Answers that may call have right calls, and one at most if that is all they may.
+
+    `words`: texts that begin calls and are no tags. `dropped`: what of text is no content.
+    """
     ended = calling = 0
-    for seed, walk, parallel in _walks(tools, tags, schemas, seeds, is_free=True):
+    for seed, walk, parallel in _walks(tools, tags, schemas, seeds, words, is_free=True):
         if walk.ended:
             found, content = calls(tools, schemas, walk.text, seed)
             assert parallel or len(found) <= 1, walk.text
-            assert found or content == walk.text
+            assert found or content == re.sub(dropped, "", walk.text), walk.text
             _assert_valid(found, schemas, walk)
             ended += 1
             calling += bool(found)
     assert ended >= len(seeds) * 0.7, f"only {ended} walks ended"
-    assert calling >= len(seeds) * 0.2, f"only {calling} walks call"
+    assert calling >= len(seeds) * 0.1, f"only {calling} walks call"
 
 
 def _walks(
-    tools: ToolFormat, tags: Sequence[str], schemas: Schemas, seeds: range, *, is_free: bool
+    tools: ToolFormat,
+    tags: Sequence[str],
+    schemas: Schemas,
+    seeds: range,
+    words: Sequence[str] = (),
+    *,
+    is_free: bool,
 ) -> Iterable[tuple[int, Walk, bool]]:
     """The seeds are shared out: calls in parallel or not, tags that are special tokens or not."""
     for number, (parallel, special) in enumerate(
@@ -142,7 +163,7 @@ def _walks(
         grammar = (free if is_free else forced)(tools, schemas, parallel=parallel)
         share = seeds[number::4]
         for seed, walk in zip(
-            share, Walker(tags, special=special).walks(grammar, share), strict=True
+            share, Walker(tags, special=special, words=words).walks(grammar, share), strict=True
         ):
             yield seed, walk, parallel
 

@@ -32,15 +32,20 @@ class Walk:
 class Walker:
     """A vocabulary of bytes, some pieces and the tags of a format, and walks in it."""
 
-    def __init__(self, tags: Iterable[str], *, special: bool) -> None:
-        """`special`: whether the tags are special tokens; else they are tokens like others."""
-        texts = [*_PIECES, *sorted({tag for tag in tags if tag} - set(_PIECES)), _END]
+    def __init__(self, tags: Iterable[str], *, special: bool, words: Sequence[str] = ()) -> None:
+        """`special`: whether the tags are special tokens; else they are tokens like others.
+
+        `words`: more tokens, which are likely.
+        """
+        pieces = [*_PIECES, *words]
+        texts = [*pieces, *sorted({tag for tag in tags if tag} - set(pieces)), _END]
         self._tokens = [*(bytes([i]) for i in range(256)), *(text.encode() for text in texts)]
         self._end = len(self._tokens) - 1
-        first_special = 256 + len(_PIECES) if special else self._end
+        first_special = 256 + len(pieces) if special else self._end
         plain = enumerate(self._tokens[:first_special])
         self._plain = sorted(plain, key=lambda pair: len(pair[1]), reverse=True)
         self._weights = np.array([_weight(token) for token in self._tokens])
+        self._weights[256 + len(_PIECES) : 256 + len(pieces)] = 5 * _LIKELY
         self.compiler = GrammarCompiler(
             Vocabulary(
                 tokens=self._tokens,
