@@ -41,6 +41,17 @@ memory_seq_cp = _short("llama_memory_seq_cp", None, _pointer, _int, _int, _int, 
 token_to_piece = _short(
     "llama_token_to_piece", _int, _pointer, _int, ctypes.c_char_p, _int, _int, ctypes.c_bool
 )
+tokenize = _short(
+    "llama_tokenize",
+    _int,
+    _pointer,
+    ctypes.c_char_p,
+    _int,
+    _pointer,
+    _int,
+    ctypes.c_bool,
+    ctypes.c_bool,
+)
 vocab_get_attr = _short("llama_vocab_get_attr", ctypes.c_int, _pointer, _int)
 vocab_is_eog = _short("llama_vocab_is_eog", ctypes.c_bool, _pointer, _int)
 

@@ -2,10 +2,17 @@
 
 import codecs
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
-from backends.llamacpp.library import llama, token_to_piece, vocab_get_attr, vocab_is_eog
+from backends.llamacpp.library import (
+    llama,
+    token_to_piece,
+    tokenize,
+    vocab_get_attr,
+    vocab_is_eog,
+)
 from backends.llamacpp.model import Model
 from enginebay import InvalidRequestError, Vocabulary
 
@@ -40,9 +47,9 @@ class Tokenizer:
             token for token in range(model.vocab_size) if vocab_is_eog(model.vocab_address, token)
         )
         # Where llama.cpp puts a space in front of a text, it comes to stand before the mark.
-        spaced = self.decode(self._tokenize(b"a", add_special=False, parse_special=False)) != "a"
+        spaced = self.decode(self._plain(b"a")) != "a"
         self._mark = _MARK if spaced else b""
-        self._mark_tokens = len(self._tokenize(self._mark, add_special=False, parse_special=False))
+        self._mark_tokens = len(self._plain(self._mark))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
@@ -50,23 +57,14 @@ class Tokenizer:
             data = text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
-        return self._tokenize(data, add_special=add_special_tokens, parse_special=True)
+        return _token_ids(llama.llama_tokenize, self._model.vocab, data, add_special_tokens, True)
 
     def encode_part(self, text: str) -> list[int]:
         """Token ids of `text` somewhere in a longer one, where special tokens are plain text."""
-        ids = self._tokenize(self._mark + text.encode(), add_special=False, parse_special=False)
-        return ids[self._mark_tokens :]
+        return self._plain(self._mark + text.encode())[self._mark_tokens :]
 
-    def _tokenize(self, data: bytes, *, add_special: bool, parse_special: bool) -> list[int]:
-        room = len(data) + 16
-        while True:
-            token_ids = (ctypes.c_int32 * room)()
-            count = llama.llama_tokenize(
-                self._model.vocab, data, len(data), token_ids, room, add_special, parse_special
-            )
-            if count >= 0:
-                return token_ids[:count]
-            room = -count
+    def _plain(self, data: bytes) -> list[int]:
+        return _token_ids(tokenize, self._model.vocab_address, data, False, False)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of `token_ids`, U+FFFD for what is no UTF-8."""
@@ -140,6 +138,18 @@ class Detokenizer:
     def finish(self) -> str:
         """U+FFFD for a character that was never completed."""
         return self._decoder.decode(b"", True)
+
+
+def _token_ids(
+    call: Callable[..., int], vocab: Any, data: bytes, add_special: bool, parse_special: bool
+) -> list[int]:
+    room = len(data) + 16
+    while True:
+        token_ids = (ctypes.c_int32 * room)()
+        count = call(vocab, data, len(data), token_ids, room, add_special, parse_special)
+        if count >= 0:
+            return token_ids[:count]
+        room = -count
 
 
 def _pieces(model: Model) -> tuple[bytes, ...]:
