@@ -81,7 +81,9 @@ async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
         ignored.append("skip_special_tokens")
     allow_template = http.app.state.config.server.allow_request_template
     prompt = await chat_prompt(body, model, allow_template=allow_template)
-    constraint = await asyncio.to_thread(chat_constraint, body, model, prompt.text)
+    constraint = ChatConstraint()
+    if body.asked_constraint() or body.tools or body.tool_choice:
+        constraint = await asyncio.to_thread(chat_constraint, body, model, prompt.text)
     ignored += [*prompt.ignored, *ignored_budget(body, model), *constraint.ignored]
     headers = unsupported_header(http, ignored)
     sampling = await with_budget(model.turn_end.added_to(sampling), body, model, prompt.text)

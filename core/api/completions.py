@@ -47,8 +47,10 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     asked = sampling_params(body, model, logprobs=body.logprobs)
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)
     headers = unsupported_header(http, ignored)
-    constraint = await asyncio.to_thread(content_grammar, body, model)
-    sampling = replace(_sampling(body, asked), constraint=constraint)
+    sampling = _sampling(body, asked)
+    if body.asked_constraint():
+        constraint = await asyncio.to_thread(content_grammar, body, model)
+        sampling = replace(sampling, constraint=constraint)
     texts: Sequence[str | TokenIds] = listed(body.prompt, "prompt")
     prompts = [await _prompt_tokens(text, body, model, sampling) for text in texts]
     echoes = []

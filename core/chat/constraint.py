@@ -123,8 +123,8 @@ class _Turn:
         """Text in which calls may be made."""
         once = calls.once or not rules.parallel
         answer = Free(calls.cases, calls.first, once=once)
-        if self.marks is None or (self.begun and not self.inside):
-            return Free(calls.cases, () if self.begun else calls.first, once=once)
+        if self.marks is None:
+            return answer
         thought = sequence(UpTo(self.marks.end, self.in_thought), answer)
         if self.inside:
             return thought

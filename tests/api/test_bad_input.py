@@ -367,6 +367,13 @@ FIELDS = st.sampled_from(
         "allowed_token_ids",
         "include_stop_str_in_output",
         "modalities",
+        "parallel_tool_calls",
+        "structured_outputs",
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "grammar",
+        "json_schema",
     ]
 )
 
