@@ -9,10 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
 from core.grammar import expressions as g
+from core.grammar.rewrite import rewritten
 
-# White space between the tokens of JSON is bounded: a model could go on with it for ever. `\u` is
-# no escape here: a key written with it would pass for one that the schema does not know.
-_JSON = {"whitespace_pattern": r"[ \t\r\n]{1,60}", "json_allowed_escapes": '"\\bfnrt'}
+# White space between the tokens of JSON: a space, or a new line and some indentation. Weak models
+# would go on with it for ever. `\u` is no escape here: a key written with it would pass for one
+# that the schema does not know.
+_JSON = {
+    "whitespace_pattern": r"[ \t]|\r?\n[ \t]{0,20}",
+    "json_allowed_escapes": '"\\bfnrt',
+}
 
 
 def to_lark(
@@ -88,7 +93,7 @@ class _Writer:
         schema = json.loads(node.schema)
         if isinstance(schema, bool):
             schema = {} if schema else {"not": {}}
-        schema["x-guidance"] = _JSON
+        schema = {**rewritten(schema), "x-guidance": _JSON}
         return self._rule(f"%json {json.dumps(schema)}")
 
     def _repeat(self, node: g.Repeat) -> str:

@@ -1,0 +1,54 @@
+"""What is wrong with a grammar, found without a model's vocabulary."""
+
+import re
+from functools import cache
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from core.grammar.expressions import Grammar, Lark
+from core.grammar.lark import to_lark
+from core.grammar.vocabulary import Vocabulary, grammar_tokenizer
+
+IMPOSSIBLE = "nothing can satisfy it"
+
+_END = 256
+
+
+def check_grammar(grammar: Grammar) -> None:
+    """`ValueError` for an expression that does not compile, or that no text keeps to.
+
+    Special tokens count as text here. One that a Lark source names is left to the compiler, which
+    knows those of the model.
+    """
+    source = grammar.source if isinstance(grammar, Lark) else to_lark(grammar, {})
+    if problem := compile_problem(source):
+        place = r"line \1, column \2: " if isinstance(grammar, Lark) else ""
+        raise ValueError(re.sub(r"^(?:at )?(\d+)\((\d+)\): ", place, problem))
+
+
+def compile_problem(lark: str) -> str:
+    """What the engine says against a grammar, without the lines it shows; empty if nothing."""
+    compiled = LLMatcher.grammar_from_lark(lark)
+    limits = LLParserLimits(verbose_errors=False)
+    matcher = LLMatcher(_bytes_as_tokens(), compiled, log_level=0, limits=limits)
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+        return IMPOSSIBLE if matcher.is_error() else ""
+    error = matcher.get_error()
+    if "unknown special token" in error:
+        error = LLMatcher.validate_grammar(compiled)
+    return re.split(r"\n +\d+ \| |\n  while processing|\n<non-verbose/>", error)[0].strip()
+
+
+@cache
+def _bytes_as_tokens() -> LLTokenizer:
+    tokens = [*(bytes([i]) for i in range(_END)), b"<end>"]
+    end = frozenset({_END})
+    return grammar_tokenizer(
+        Vocabulary(
+            tokens=tokens,
+            special_token_ids=end,
+            end_token_ids=end,
+            encode=lambda text: list(text.encode()),
+        )
+    )

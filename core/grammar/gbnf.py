@@ -1,0 +1,128 @@
+"""GBNF, llama.cpp's notation for grammars, as the dialect of Lark that llguidance compiles.
+
+https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md
+"""
+
+import json
+import re
+
+from llguidance.gbnf_to_lark import (
+    AlternativeNode,
+    ASTNode,
+    GbnfToLarkError,
+    GrammarParser,
+    LiteralNode,
+    Position,
+    RegexNode,
+    RepetitionNode,
+    RuleNode,
+    RuleRefNode,
+    SequenceNode,
+)
+
+_LITERAL = re.compile(r'"((?:\\.|[^"\\\r\n])*)"')
+_CLASS = re.compile(r"\[(\^?)((?:\\.|[^\]\\\r\n])+)\]")
+_CHARACTER = re.compile(
+    r"\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\([\"\\\[\]nrt])|([^\\])"
+)
+_NAMED = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def gbnf_to_lark(source: str) -> str:
+    """A GBNF grammar as Lark. `ValueError` with line and column for what is none.
+
+    A grammar in GBNF is about characters. So every terminal here is one: a longer one would take
+    all the text that it matches, whatever must follow it.
+    """
+    try:
+        rules = _Parser().parse(source)
+    except GbnfToLarkError as error:
+        reason = str(error).partition(" at line ")[0]
+        if source[error.pos.pos :].startswith(("<", "!<")):
+            reason = "tokens in a grammar are not supported"
+        raise ValueError(f"{_place(source, error.pos.pos)}: {reason}") from None
+    except RecursionError:
+        raise ValueError("the grammar is nested too deeply") from None
+    if "root" not in rules:
+        raise ValueError("there is no rule root")
+    names = {name: f"r{i}" for i, name in enumerate(rules)} | {"root": "start"}
+    return "".join(f"{names[name]}: {_lark(rule, names)}\n" for name, rule in rules.items())
+
+
+def _lark(node: ASTNode, names: dict[str, str]) -> str:
+    match node:
+        case RuleNode():
+            return _lark(node.alternatives, names)
+        case AlternativeNode():
+            return f"({' | '.join(_lark(each, names) for each in node.alternatives)})"
+        case SequenceNode():
+            return (
+                f"({' '.join(_lark(each, names) for each in node.nodes)})" if node.nodes else '""'
+            )
+        case RepetitionNode():
+            most = "" if node.max_times is None else node.max_times
+            return f"({_lark(node.node, names)}){{{node.min_times},{most}}}"
+        case RuleRefNode():
+            if node.name not in names:
+                raise ValueError(f"there is no rule {node.name}")
+            return names[node.name]
+        case RegexNode(rx="."):
+            return "/(?s:.)/"
+        case _:
+            return str(node)
+
+
+class _Parser(GrammarParser):
+    """Reads escapes for the characters they stand for, and no rule twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: set[str] = set()
+
+    def _parse_rule(self, pos: Position) -> tuple[RuleNode, Position]:
+        rule, behind = super()._parse_rule(pos)
+        if rule.name in self._names:
+            raise GbnfToLarkError(pos, f"a second rule {rule.name}")
+        self._names.add(rule.name)
+        return rule, behind
+
+    def _parse_literal(self, pos: Position) -> tuple[ASTNode, Position]:
+        found = _LITERAL.match(pos.text, pos.pos)
+        if not found:
+            raise GbnfToLarkError(pos, "a literal that does not end in its line")
+        characters = _characters(found[1], pos.advance())
+        nodes: list[ASTNode] = [LiteralNode(json.dumps(text)[1:-1]) for text, _ in characters]
+        return SequenceNode(nodes), Position(pos.text, found.end())
+
+    def _parse_char_class(self, pos: Position) -> tuple[ASTNode, Position]:
+        found = _CLASS.match(pos.text, pos.pos)
+        if not found:
+            raise GbnfToLarkError(pos, "a character class that is empty, or does not end")
+        characters = _characters(found[2], pos.advance(1 + len(found[1])))
+        last = len(characters) - 1
+        items = [
+            "-" if text == "-" and not escaped and 0 < i < last else f"\\x{{{ord(text):X}}}"
+            for i, (text, escaped) in enumerate(characters)
+        ]
+        return RegexNode(f"[{found[1]}{''.join(items)}]"), Position(pos.text, found.end())
+
+
+def _characters(text: str, pos: Position) -> list[tuple[str, bool]]:
+    """The characters that a literal or a class holds, and whether they were escaped."""
+    characters, at = [], 0
+    while at < len(text):
+        found = _CHARACTER.match(text, at)
+        number = found and (found[1] or found[2] or found[3])
+        if not found or (number and int(number, 16) > 0x10FFFF):
+            raise GbnfToLarkError(
+                pos.advance(at), f"an escape that is unknown: {text[at : at + 2]}"
+            )
+        plain = _NAMED.get(found[4] or "", found[4] or found[5])
+        characters.append((chr(int(number, 16)) if number else plain, not found[5]))
+        at = found.end()
+    return characters
+
+
+def _place(source: str, at: int) -> str:
+    before = source[:at]
+    return f"line {before.count(chr(10)) + 1}, column {at - before.rfind(chr(10))}"

@@ -1,0 +1,59 @@
+"""What clients send as a constraint, as grammar expressions."""
+
+import json
+import re
+from collections.abc import Iterable
+
+from llguidance import regex_to_lark
+
+from core.errors import SchemaError
+from core.grammar.expressions import Grammar, Lark, Pattern, choice
+from core.grammar.gbnf import gbnf_to_lark
+from core.grammar.regex import text_regex
+from core.grammar.schema import check_schema
+
+_MOST_RULES = 1000  # one that leads to the next, and so on, is as deep as the engine's stack
+_GBNF_RULE = re.compile(r"(?m)^\s*[\w-]+\s*::=")
+_JSON = re.compile(r"%json\s*(?=\{)")
+
+
+def regular_expression(pattern: str) -> Pattern:
+    r"""What a whole text must match; ECMA-262's dialect, so `\d` and `\w` are ASCII's.
+
+    `ValueError` for what looks around or back, which no grammar can.
+    """
+    return Pattern(regex_to_lark(text_regex(pattern), "dw"))
+
+
+def choices(texts: Iterable[str]) -> Grammar:
+    """One of these texts."""
+    return choice(*dict.fromkeys(texts))
+
+
+def grammar_source(source: str) -> Lark:
+    """A grammar in GBNF, which has a rule `root ::=`, or in Lark, which has `start:`.
+
+    `ValueError` for one that cannot be read, with line and column. Whether it compiles is for
+    `check_grammar`.
+    """
+    lark = gbnf_to_lark(source) if _GBNF_RULE.search(source) else source
+    if lark.count(":") > _MOST_RULES + lark.count("(?s:"):
+        raise ValueError(f"a grammar of more than {_MOST_RULES} rules")
+    for found in _JSON.finditer(lark):
+        _check_json(lark, found.end())
+    return Lark(lark)
+
+
+def _check_json(lark: str, at: int) -> None:
+    line = lark.count("\n", 0, at) + 1
+    try:
+        schema, _ = json.JSONDecoder().raw_decode(lark, at)
+        check_schema(schema)
+    except SchemaError as error:
+        raise ValueError(f"line {line}: %json: {error}") from None
+    except RecursionError:
+        raise ValueError(f"line {line}: %json: it is nested too deeply") from None
+    except json.JSONDecodeError:
+        return  # the engine says where
+    if "x-guidance" in schema:
+        raise ValueError(f"line {line}: %json: x-guidance is not supported")
