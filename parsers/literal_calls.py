@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from enginebay import Parser, Schemas, Span, ToolFormat
+from enginebay import CallGrammar, Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_scanner import skip
+from parsers.literal_grammar import literal_grammar
 from parsers.literal_scanner import PYTHON_QUOTES, LiteralScanner, Quote
 from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns
@@ -22,7 +23,8 @@ class LiteralCalls(ToolFormat):
     `call` is written as in `tag_patterns`, with a hole `{function}`. `separator` stands between
     the name and the value of an argument. `may_be_bare`: a list of calls may also stand without
     the tags, if the answer begins with it. `evidence`: a regular expression for chat templates
-    that teach this format.
+    that teach this format. `list_start`, `between` and `list_end`: what models write around calls;
+    with `one_a_block`, each stands between the tags by itself.
     """
 
     start: str
@@ -32,6 +34,10 @@ class LiteralCalls(ToolFormat):
     separator: str = "="
     quotes: tuple[Quote, ...] = PYTHON_QUOTES
     may_be_bare: bool = False
+    list_start: str = "["
+    between: str = ", "
+    list_end: str = "]"
+    one_a_block: bool = False
     evidence: str = field(kw_only=True)
     spans: tuple[Span, ...] = field(init=False)
     patterns: "_Patterns" = field(init=False, repr=False, compare=False)
@@ -54,6 +60,10 @@ class LiteralCalls(ToolFormat):
         from the schema, in its order.
         """
         return _LiteralCallsParser(self, schemas)
+
+    def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+        """How calls are written: arguments by name, in the order of their schema."""
+        return literal_grammar(self, schemas, parallel=parallel)
 
 
 class _Patterns:

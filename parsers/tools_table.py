@@ -136,7 +136,14 @@ TOOLS: dict[str, ToolFormat] = {
         "<|tool_call_end|>",
         evidence=r"<\|tool_call_start\|>|<\|tool_list_start\|>|List of tools: \[",
     ),
-    "olmo3": LiteralCalls("<function_calls>", "</function_calls>", evidence="<function_calls>"),
+    "olmo3": LiteralCalls(
+        "<function_calls>",
+        "</function_calls>",
+        list_start="",
+        between="\n",
+        list_end="",
+        evidence="<function_calls>",
+    ),
     "gemma": LiteralCalls(
         "<|tool_call>",
         "<tool_call|>",
@@ -144,6 +151,9 @@ TOOLS: dict[str, ToolFormat] = {
         closer="}",
         separator=":",
         quotes=(Quote('<|"|>', escapes=False),),
+        list_start="",
+        list_end="",
+        one_a_block=True,
         evidence=r"<\|tool_call>call:",
     ),
     "pythonic": LiteralCalls(
