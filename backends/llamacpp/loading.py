@@ -133,7 +133,7 @@ def _grammar_compiler(name: str, tokenizer: Tokenizer) -> GrammarCompiler | None
     try:
         compiler = GrammarCompiler(tokenizer.vocabulary)
     except ValueError as error:
-        logger.warning("%s: no schemas and grammars for this vocabulary: %s", name, error)
+        logger.warning("%s: answers cannot be held to schemas and grammars: %s", name, error)
         return None
     logger.info("%s: vocabulary read for grammars in %.2f s", name, perf_counter() - start)
     return compiler

@@ -34,6 +34,9 @@ _MARK = b"\x02"
 """A byte that no token has together with others."""
 
 
+_PROBE = '{"a": [1,  true]}\n\n\tb'
+
+
 class Tokenizer:
     """The vocabulary of a model, its tokens as bytes.
 
@@ -91,7 +94,9 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What grammars are compiled for."""
+        """What grammars are compiled for. `ValueError` if the tokenizer changes texts."""
+        if self.decode(self.encode_part(_PROBE)) != _PROBE:
+            raise ValueError("its tokenizer changes texts")
         return Vocabulary(
             tokens=self.pieces,
             special_token_ids=self.special_token_ids,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gguf
 import numpy as np
@@ -58,7 +58,7 @@ def _start(
     template: str | Sequence[Mapping[str, str]] | None = None,
     without_byte: int | None = None,
     special_tokens: Sequence[str] = SPECIAL_TOKENS,
-    sentencepiece: bool = False,
+    words: Literal["bytes", "sentencepiece", "wordpiece"] = "bytes",
     **settings: Any,
 ) -> _Writer:
     writer = _Writer(path, kind, seed, **settings)
@@ -67,13 +67,13 @@ def _start(
     file.add_embedding_length(WIDTH)
     file.add_block_count(LAYERS)
     file.add_layer_norm_rms_eps(1e-5)
-    if kind == "bert":
+    if words == "wordpiece":
         _add_word_pieces(file)
+    elif words == "sentencepiece":
+        _add_sentencepiece(file)
     else:
-        if sentencepiece:
-            _add_sentencepiece(file)
-        else:
-            _add_bytes(file, without_byte, special_tokens)
+        _add_bytes(file, without_byte, special_tokens)
+    if kind != "bert":
         writer.ones("output_norm.weight", WIDTH)
     if template:
         file.add_chat_template(template)
@@ -177,7 +177,7 @@ def write_llama(
 
 def write_bert(path: Path, pooling: PoolingType | None = PoolingType.MEAN) -> Path:
     """Every token sees all others, and there is no KV cache."""
-    writer = _start(path, "bert", 4)
+    writer = _start(path, "bert", 4, words="wordpiece")
     file = writer.file
     file.add_feed_forward_length(FEED_FORWARD)
     file.add_head_count(HEADS)

@@ -95,7 +95,7 @@ def read(path: Path) -> Tokenizer:
 def tokenizer(tmp_path: Path, request: pytest.FixtureRequest) -> Tokenizer:
     kinds: dict[str, dict[str, Any]] = {
         "bytes": {},
-        "sentencepiece": {"sentencepiece": True},
+        "sentencepiece": {"words": "sentencepiece"},
         "without z": {"without_byte": ord("z")},
     }
     path = write_llama(tmp_path / "model.gguf", **kinds[request.param])
@@ -127,7 +127,7 @@ def test_a_part_of_a_text_is_spelled_out(tokenizer: Tokenizer, text: str) -> Non
 
 
 def test_special_tokens_of_a_vocabulary(tmp_path: Path) -> None:
-    vocabulary = read(write_llama(tmp_path / "model.gguf", sentencepiece=True)).vocabulary
+    vocabulary = read(write_llama(tmp_path / "model.gguf", words="sentencepiece")).vocabulary
     assert vocabulary.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
     assert vocabulary.end_token_ids == {2}
 
