@@ -9,6 +9,8 @@ from tests.support import plugins_with, scripted, scripted_config, serve
 DEMO = {
     "ids_with_slashes_can_be_retrieved": "no model has a slash in its id",
     "text_is_not_escaped": "the model said nothing outside ASCII",
+    "json_object_is_an_object": "the model did not come to an end",
+    "empty_schemas_do_no_harm": "the model did not come to an end",
 }
 NO_KEY = {
     "keys_are_asked_for_in_both_headers": "no key was given, so that the server may have none"

@@ -7,11 +7,13 @@ cannot be seen from outside; the tests of Enginebay see to that (docs/conformanc
 from core.testing.conformance import (
     access,
     answers,
+    constraints,
     errors,
     logprobs,
     sdk,
     streams,
     texts,
+    tool_choice,
     tools,
     usage,
 )
@@ -26,6 +28,8 @@ CHECKS: tuple[Check, ...] = (
     *usage.CHECKS,
     *logprobs.CHECKS,
     *tools.CHECKS,
+    *tool_choice.CHECKS,
+    *constraints.CHECKS,
     *texts.CHECKS,
     *sdk.CHECKS,
     *errors.CHECKS,

@@ -62,6 +62,24 @@ def a_body_that_is_no_json_is_refused(server: Endpoint) -> None:
         _error(response, 400, f"{content[:20]!r} gave ")
 
 
+@check()
+def schemas_that_are_none_are_refused(server: Endpoint) -> None:
+    """A `response_format` that cannot be is a 400, and so is a schema, never a free answer."""
+    no_type = {"type": "object", "properties": {"x": {"type": "nonsense"}}}
+    for value in (
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": no_type}},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": "{"}},
+        {"type": "json_schema"},
+        {"type": "nonsense"},
+        "json_object",
+    ):
+        for stream in (False, True):
+            body = server.chat_body(response_format=value, stream=stream)
+            error = _error(server.post(CHAT, body), 400, f"{value} gave ")
+            named = str(error.get("param") or "")
+            expect(named.startswith("response_format"), f"{value} is blamed on {named!r}")
+
+
 @check("VLLM-36", "MLC-11")
 def a_prompt_that_does_not_fit_is_refused(server: Endpoint) -> None:
     """A prompt longer than the context is a 400 `context_length_exceeded`, streamed too."""
@@ -152,6 +170,7 @@ CHECKS = (
     wrong_values_are_refused,
     streams_fail_with_a_status,
     a_body_that_is_no_json_is_refused,
+    schemas_that_are_none_are_refused,
     a_prompt_that_does_not_fit_is_refused,
     unknown_fields_do_no_harm,
     values_that_mean_off_do_no_harm,

@@ -1,15 +1,16 @@
 """Checks with the `openai` SDK: its models validate what is sent, its helpers understand it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import openai
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
 
 from core.testing.conformance.answers import SUM
 from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import STORY, Endpoint, Json
-from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.expect import Mismatch, NotShown, expect
 from core.testing.conformance.shapes import expect_shape
 from core.testing.conformance.tools import ASKED
 
@@ -22,6 +23,12 @@ FIELDS: tuple[Json, ...] = (
     {"messages": SUM, "max_tokens": 200},
     ASKED,
 )
+
+
+class _Parcel(BaseModel):
+    colour: Literal["red", "green"]
+    weight: int
+    fragile: bool
 
 
 @check("MLC-39")
@@ -94,6 +101,20 @@ def parse_helper_understands_answers(server: Endpoint) -> None:
         expect(isinstance(parsed, dict), f"parsed arguments are {parsed!r}")
 
 
+@check()
+def parse_helper_understands_schemas(server: Endpoint) -> None:
+    """The SDK's `parse` sends the schema of a model and gives an object of it."""
+    asked: dict[str, Any] = {"model": server.model, "messages": STORY, "max_tokens": 300}
+    try:
+        answer = server.openai.chat.completions.parse(**asked, response_format=_Parcel)
+    except openai.LengthFinishReasonError as error:
+        raise NotShown("the model did not come to an end") from error
+    except ValueError as error:
+        raise Mismatch(f"it is not valid: {error}") from error
+    parsed = answer.choices[0].message.parsed
+    expect(isinstance(parsed, _Parcel), f"parsed it is {parsed!r}")
+
+
 @check("MLC-5", "MLC-38")
 def exceptions_are_the_sdks(server: Endpoint) -> None:
     """An unknown model is the SDK's `NotFoundError`, a wrong value its `BadRequestError`."""
@@ -119,5 +140,6 @@ CHECKS = (
     models_validate,
     stream_helper_understands_streams,
     parse_helper_understands_answers,
+    parse_helper_understands_schemas,
     exceptions_are_the_sdks,
 )

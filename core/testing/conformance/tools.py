@@ -63,7 +63,7 @@ def streamed_calls_are_the_whole_ones(server: Endpoint) -> None:
     """Streamed, a call has its index, id and name once, arguments piece by piece."""
     calls = _calls(server.chat(**ASKED)["choices"][0])
     stream = server.stream(**ASKED)
-    streamed = [_put_together(stream, index) for index in range(len(calls))]
+    streamed = [put_together(stream, index) for index in range(len(calls))]
     whole = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
     expect(streamed == whole, f"streamed they are {streamed}, whole {whole}")
     expect(stream.finish_reason() == "tool_calls", f"the stream ends {stream.finish_reason()!r}")
@@ -89,7 +89,8 @@ def _calls(choice: Json) -> list[Json]:
     return calls
 
 
-def _put_together(stream: Stream, index: int) -> tuple[str, str]:
+def put_together(stream: Stream, index: int) -> tuple[str, str]:
+    """Name and arguments of a call in a stream, whose pieces must fit together."""
     pieces = [piece for delta in stream.deltas() for piece in delta.get("tool_calls") or []]
     expect(all(type(piece.get("index")) is int for piece in pieces), "a piece has no index")
     mine = [piece for piece in pieces if piece["index"] == index]
