@@ -7,7 +7,7 @@ from typing import Generic, Protocol
 
 from backends.batching.choice import Choice
 from backends.batching.completion import Completion, NewDetokenizer
-from backends.batching.constraint import Constraint, MaskFiller
+from backends.batching.constraint import Constraint, fill_masks
 from backends.batching.drafts import Drafter
 from backends.batching.limits import Limits
 from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
@@ -85,7 +85,6 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
             runner.memory, Slots(runner), limits, drafter
         )
         self._compiler = compiler
-        self._masks = MaskFiller(compiler) if compiler else None
         self._requests: dict[str, list[Choice[Sampler]]] = {}
 
     def add_request(self, request: GenerationRequest) -> None:
@@ -114,7 +113,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         if not batch:
             return outputs
         try:
-            logits = self._run(batch)
+            logits = self._runner.run([work.chunk for work in batch])
             self._scheduler.ran(batch)
             self._read_prompts(logits, batch)
             for output in self._sample(logits, batch):
@@ -142,8 +141,6 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
-        if self._masks:
-            self._masks.close()
         self._runner.close()
 
     def _new_choice(self, request: GenerationRequest, index: int) -> Choice[Sampler]:
@@ -177,17 +174,6 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
                 "this model's vocabulary can be held to no grammar", param="constraint"
             )
         return self._compiler
-
-    def _run(self, batch: Sequence[Work[Sampler]]) -> Logits:
-        """Run the model, and fill masks meanwhile for those who will be sampled then."""
-        filling = self._masks and self._masks.start(
-            _constraints(work.choice for work in batch if work.ends)
-        )
-        try:
-            return self._runner.run([work.chunk for work in batch])
-        finally:
-            if filling:
-                filling.result()
 
     def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
         """Logprobs of the prompt tokens behind those that have been run, for whom they are."""
@@ -243,9 +229,9 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         forced = {work: work.choice.completion.forced for work in rows}
         free = [work for work, token_id in forced.items() if token_id is None]
         if free:
-            if self._masks:
-                self._masks.fill(_constraints(work.choice for work in free))
             constraints = [work.choice.completion.constraint for work in free]
+            if self._compiler:
+                fill_masks(self._compiler, filter(None, constraints))
             sampled = self._runner.sample(
                 logits,
                 [rows[work] for work in free],
@@ -303,14 +289,6 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         """Raise whatever a single token raises, which ends the engine."""
         self._runner.run([Chunk(slot=0, start=0, token_ids=(0,), logits=1)])
         self._runner.clear()
-
-
-def _constraints(choices: Iterable[Choice[Sampler]]) -> Iterator[Constraint]:
-    """Of those that the grammar leaves something to choose."""
-    for choice in choices:
-        constraint = choice.completion.constraint
-        if constraint and choice.completion.forced is None:
-            yield constraint
 
 
 def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:

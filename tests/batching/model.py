@@ -5,8 +5,11 @@ too short) changes the answer or trips an assertion.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from string import ascii_letters
+
+import numpy as np
 
 from backends.batching.engine import BatchingEngine
 from backends.batching.runner import Chunk, Mask, Memory, Runner, Sampled
@@ -14,19 +17,29 @@ from backends.batching.scheduler import BatchLimits
 from enginebay import (
     Detokenizer,
     GenerationRequest,
+    GrammarCompiler,
     ModelInfo,
     ReasoningBudget,
     SamplingParams,
     TokenLogprob,
+    Vocabulary,
+    allowed_tokens,
 )
 
 VOCAB_SIZE = 50
 EOS = 1
 
 
-def next_token(token_ids: Sequence[int], index: int = 0) -> int:
-    """What the model says after these tokens; `index` stands for chance."""
-    return 2 + zlib.crc32(repr((list(token_ids), index)).encode()) % (VOCAB_SIZE - 2)
+def next_token(token_ids: Sequence[int], index: int = 0, mask: Mask | None = None) -> int:
+    """What the model says after these tokens; `index` stands for chance.
+
+    Of a mask that allows nothing it makes nothing, and says 0.
+    """
+    number = zlib.crc32(repr((list(token_ids), index)).encode())
+    if mask is None:
+        return 2 + number % (VOCAB_SIZE - 2)
+    allowed = np.flatnonzero(allowed_tokens(mask, VOCAB_SIZE)).tolist()
+    return allowed[number % len(allowed)] if allowed else 0
 
 
 def surprise(token_ids: Sequence[int], token_id: int) -> float:
@@ -138,8 +151,8 @@ class HashRunner(Runner[list[list[int]], Dice]):
         if any(sampler.poison for sampler in samplers):
             raise PoisonedError("the sampler cannot take this")
         return [
-            Sampled(next_token(logits[row], dice.index))
-            for row, dice in zip(rows, samplers, strict=True)
+            Sampled(next_token(logits[row], dice.index, mask))
+            for row, dice, mask in zip(rows, samplers, masks, strict=True)
         ]
 
     def logprobs(
@@ -203,12 +216,33 @@ def decode(token_ids: Sequence[int]) -> str:
     return "".join(f"{token} " for token in token_ids)
 
 
+def letters(token_ids: Iterable[int]) -> str:
+    """Text of another vocabulary, in which every token is a letter."""
+    return "".join(ascii_letters[token_id - 2] for token_id in token_ids if token_id >= 2)
+
+
+def make_compiler() -> GrammarCompiler:
+    """For `letters`."""
+    vocabulary = Vocabulary(
+        tokens=[
+            b"",
+            b"<end>",
+            *(letters([token_id]).encode() for token_id in range(2, VOCAB_SIZE)),
+        ],
+        special_token_ids=frozenset({EOS}),
+        end_token_ids=frozenset({EOS}),
+        encode=lambda text: [ascii_letters.index(letter) + 2 for letter in text],
+    )
+    return GrammarCompiler(vocabulary, threads=1)
+
+
 def make_engine(
     memory: Memory | None = None,
     *,
     poison_tokens: frozenset[int] = frozenset(),
     largest_batch: int = 10**9,
     drafter: object = None,
+    compiler: GrammarCompiler | None = None,
     **limits: int,
 ) -> HashEngine:
     memory = memory or Memory(slots=8, tokens=8 * CONTEXT)
@@ -221,8 +255,9 @@ def make_engine(
         info,
         BatchLimits(**sizes),
         eos_token_ids=frozenset({EOS}),
-        new_detokenizer=lambda: Detokenizer(decode),
+        new_detokenizer=lambda: Detokenizer(letters if compiler else decode),
         drafter=drafter,
+        compiler=compiler,
     )
 
 
