@@ -8,6 +8,11 @@ from core.grammar.subschema import Schema, at_pointer, edited
 
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 
+_UNEVALUATED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
+_IN_PLACE = frozenset(
+    ["$dynamicRef", "$ref", "allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf"]
+)
+
 _YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})"
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _DATE = (
@@ -47,6 +52,10 @@ def _without_the_needless(node: dict[str, object]) -> dict[str, object]:
         and least <= len(set(map(str, required)))
     ):
         del node["minProperties"]
+    if _IN_PLACE.isdisjoint(node):  # nothing but the schema itself evaluates
+        for unevaluated, rest in _UNEVALUATED.items():
+            if unevaluated in node:
+                node.setdefault(rest, node.pop(unevaluated))
     if node.get("propertyNames") in (True, {}, {"type": "string"}):
         del node["propertyNames"]
     return node

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from core.errors import SchemaError
 from core.grammar.expressions import json_value
 from core.grammar.schema import check_schema, relaxed
+from tests.core.grammar import coverage
 from tests.core.grammar.walks import accepts, random_text
 from tests.schema_suite import WITHOUT, schema_suite
 
@@ -96,36 +97,12 @@ def test_what_is_left_of_a_schema_passes(schema: dict[str, object] | bool) -> No
         assert left == schema
 
 
-KEYWORDS = st.sampled_from(
-    [
-        "type",
-        "properties",
-        "required",
-        "items",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "not",
-        "$ref",
-        "$defs",
-        "enum",
-        "const",
-        "pattern",
-        "format",
-        "minimum",
-        "minLength",
-        "minProperties",
-        "prefixItems",
-        "patternProperties",
-        "propertyNames",
-        "additionalProperties",
-        "$id",
-        "$anchor",
-        "$schema",
-        "if",
-        "x-guidance",
-    ]
-)
+KEYWORDS = st.sampled_from([
+    "$anchor", "$defs", "$id", "$ref", "$schema", "additionalProperties", "allOf", "anyOf", "const",
+    "enum", "format", "if", "items", "minLength", "minProperties", "minimum", "not", "oneOf",
+    "pattern", "patternProperties", "prefixItems", "properties", "propertyNames", "required",
+    "type", "x-guidance",
+])  # fmt: skip
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.just("#/items"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS, inner, max_size=3),
@@ -284,3 +261,9 @@ def test_nothing_of_the_official_suite_passes_that_is_invalid(formats: bool) -> 
         ]
     assert passed > (10 if formats else 100)
     assert unsound == []
+
+
+@pytest.mark.skipif(not schema_suite(), reason=WITHOUT)
+def test_the_page_shows_what_can_be_enforced_now() -> None:
+    text = coverage.PAGE.read_text(encoding="utf-8")
+    assert coverage.page(text) == text, "run python -m tests.core.grammar.coverage"
