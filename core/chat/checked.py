@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from llguidance import LLMatcher
-from llguidance.gbnf_to_lark import gbnf_to_lark
-
 from core.errors import InvalidRequestError, SchemaError, UnsupportedParameterError
-from core.grammar.expressions import Grammar, Lark, Pattern, choice, json_value
-from core.grammar.lark import to_lark
+from core.grammar.check import check_grammar
+from core.grammar.expressions import Grammar, json_value
+from core.grammar.schema import check_schema
+from core.grammar.source import choices, grammar_source, regular_expression
 from core.models import LoadedModel
 from core.schemas.constraints import (
     ChoiceConstraint,
@@ -100,38 +99,3 @@ def _source(source: str) -> Grammar:
     grammar = grammar_source(source)
     check_grammar(grammar)
     return grammar
-
-
-def check_grammar(grammar: Grammar) -> None:
-    """Raise `ValueError` unless it compiles."""
-    source = LLMatcher.grammar_from_lark(to_lark(grammar, {}))
-    if problem := LLMatcher.validate_grammar(source):
-        raise ValueError(problem)
-
-
-def check_schema(schema: Mapping[str, Any] | bool) -> None:
-    """Raise `SchemaError` unless it compiles."""
-    try:
-        check_grammar(json_value(schema))
-    except ValueError as error:
-        raise SchemaError("", str(error)) from error
-
-
-def relaxed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Any object."""
-    return {"type": "object"}
-
-
-def regular_expression(pattern: str) -> Pattern:
-    """As a pattern."""
-    return Pattern(pattern)
-
-
-def grammar_source(source: str) -> Lark:
-    """GBNF or Lark."""
-    return Lark(gbnf_to_lark(source) if "::=" in source else source)
-
-
-def choices(texts: tuple[str, ...]) -> Grammar:
-    """One of these."""
-    return choice(*texts)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.chat.checked import relaxed, schema_problem
+from core.chat.checked import schema_problem
 from core.errors import InvalidRequestError, SchemaError
+from core.grammar.schema import relaxed
 from core.parsing import CallGrammar, ToolFormat
 from core.schemas.chat import (
     AllowedToolChoice,
