@@ -50,7 +50,8 @@ class _Writer:
             g.Json: self._json,
             g.Lark: lambda node: self._rule(f"%lark {{\n{node.source}\n}}"),
             g.Sequence: lambda node: _group(map(self.write, node.items), " "),
-            g.Choice: lambda node: _group(map(self.write, node.items), " | "),
+            # A rule of its own: groups in groups are limited.
+            g.Choice: lambda node: self._rule(_group(map(self.write, node.items), " | ")),
             g.Repeat: self._repeat,
             g.Free: self._free,
             g.UpTo: self._up_to,
@@ -98,7 +99,7 @@ class _Writer:
 
     def _repeat(self, node: g.Repeat) -> str:
         most = "" if node.most is None else node.most
-        return f"({self.write(node.item)}){{{node.least},{most}}}"
+        return f"{self._rule(self.write(node.item))}{{{node.least},{most}}}"
 
     def _free(self, node: g.Free) -> str:
         tail = self._rule(self._tail(node))
