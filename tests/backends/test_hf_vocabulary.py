@@ -47,7 +47,7 @@ def sentencepiece_like(*, metaspace: bool) -> RawTokenizer:
         ]
     )
     tokenizer.add_special_tokens([AddedToken(piece, special=True) for piece in pieces[:3]])
-    tokenizer.add_tokens([AddedToken("<call>", special=False)])
+    tokenizer.add_tokens([AddedToken("<call>", special=False, normalized=False)])
     return tokenizer
 
 
