@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from enginebay import Part, ReasoningFormat, ReasoningParser, Span, ThoughtMarks
+from enginebay import (
+    Grammar,
+    Part,
+    ReasoningFormat,
+    ReasoningParser,
+    Span,
+    ThoughtMarks,
+    sequence,
+)
 from parsers.messages import Kind, MessageReader, Stretch, Tags
 from parsers.parts import Parts
 from parsers.stretches import Stretches
@@ -56,6 +64,11 @@ class Channels(ReasoningFormat):
         """The header and end of thought; what closes it opens the next message, too."""
         following = self.answer_or_call if tools else self.answer
         return ThoughtMarks(self.opening, self.end, self.end + following)
+
+    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
+        """A message to the user; its role is in the prompt where the completion begins with it."""
+        role = f"{self.tags.begin}assistant"
+        return sequence(self.answer if behind_thought else self.answer.removeprefix(role), content)
 
 
 class _ChannelsParser(ReasoningParser):

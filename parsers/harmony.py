@@ -7,11 +7,22 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from enginebay import Parser, Part, Schemas, Span, ToolFormat
+from enginebay import (
+    CallGrammar,
+    Parser,
+    Part,
+    SchemaError,
+    Schemas,
+    Span,
+    ToolCallDelta,
+    ToolFormat,
+)
 from parsers.channels import Channels
+from parsers.harmony_grammar import harmony_grammar
 from parsers.json_scanner import JsonScanner, skip_space
 from parsers.messages import Kind, MessageReader, Stretch, Tags
 from parsers.parts import Parts
+from parsers.tagged_grammar import argument_grammars
 
 _ANALYSIS = r"<\|channel\|> *analysis(?!.*<\|channel\|>)"
 
@@ -52,6 +63,22 @@ class HarmonyCalls(ToolFormat):
     def matches(self, template: str) -> bool:
         """Whether the chat template has channels."""
         return TAGS.channel in template
+
+    def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+        """Calls as the chat template writes them, and as the models do.
+
+        Headers of other messages have no recipient. `SchemaError` for a function with a name that
+        could not be read back.
+        """
+        for name in schemas:
+            self._require_readable(name)
+        return harmony_grammar(argument_grammars(schemas), parallel=parallel)
+
+    def _require_readable(self, name: str) -> None:
+        parser = self.parser({name: {}})
+        parts = parser.feed(f" to=functions.{name}{TAGS.channel}commentary json{TAGS.message}{{}}")
+        if [part.name for part in parts if isinstance(part, ToolCallDelta)][:1] != [name]:
+            raise SchemaError("", f"the model cannot write the name {name!r} in a call")
 
     def parser(self, schemas: Schemas | None = None) -> Parser:
         """A parser for one choice.

@@ -4,7 +4,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from enginebay import Part, ReasoningFormat, ReasoningParser, Span, ThoughtMarks
+from enginebay import (
+    Grammar,
+    Part,
+    ReasoningFormat,
+    ReasoningParser,
+    Span,
+    ThoughtMarks,
+    choice,
+    optional,
+    sequence,
+)
 from parsers.open_span import OpenSpan
 from parsers.parts import Parts
 from parsers.splitter import Piece, TagSplitter
@@ -23,7 +33,8 @@ class TagPair(ReasoningFormat):
     """`start`, thought, `end`, any number of times.
 
     `header`: a line that may stand right behind `start` and is no part of the thought.
-    `answer`: tags that open and close the answer, and are no part of it.
+    `answer`: tags that open and close the answer, and are no part of it. `opens`, `closes`: the
+    ways in which models write them.
     `evidence`: what tells in a chat template that its model writes this, if not the tags.
     """
 
@@ -31,6 +42,8 @@ class TagPair(ReasoningFormat):
     end: str
     header: str = ""
     answer: tuple[str, ...] = ()
+    opens: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
 
     def matches(self, template: str) -> bool:
@@ -70,6 +83,12 @@ class TagPair(ReasoningFormat):
     def marks(self, *, tools: bool) -> ThoughtMarks:
         """The tags; the end tag is enough to close thought."""
         return ThoughtMarks(self.start, self.end, self.end)
+
+    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
+        """The tags of the answer, which may be left out: some are in prompts, or nowhere."""
+        opening = (optional(choice(*self.opens)),) if self.opens else ()
+        closing = (optional(choice(*self.closes)),) if self.closes else ()
+        return sequence(*opening, content, *closing)
 
 
 class _TagPairParser(ReasoningParser):

@@ -76,10 +76,14 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An `opening` in free text, and what must follow it then."""
+    """An `opening` in free text, and what must follow it then.
+
+    `goes_on`: text follows even where nothing may follow the rest of a case.
+    """
 
     opening: "Text | Pattern"
     rest: "Grammar"
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

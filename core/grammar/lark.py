@@ -105,14 +105,16 @@ class _Writer:
         tail = self._rule(self._tail(node))
         if not node.first:
             return tail
-        behind = "" if node.once else f" {tail}"
-        special = [f"{each}{behind}" for each in self._opened_by_special(node.cases)]
+        going, ending = _going_and_ending(node)
+        special = [f"{each} {tail}" for each in self._opened_by_special(going)]
+        special += self._opened_by_special(ending)
         # Text that does not begin as one of `first`, alone or up to where one of the cases opens.
         beginnings = self._beginnings(node.first)
         items = [f"{self.write(case.opening)} {self.write(case.rest)}" for case in node.first]
         for case in node.cases:
             if not self._starts_special(case.opening):
                 text = self._terminal(f"{self._any()} {self._literal(case.opening)}{beginnings}")
+                behind = f" {tail}" if case in going else ""
                 items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}{behind}")
         text = self._terminal(f"{self._some()}{beginnings}")
         after_text = [*special, *(f"{each} {tail}" for each in self._specials(node.cases))]
@@ -122,11 +124,13 @@ class _Writer:
         return self._rule(f"({' | '.join(items)})?")
 
     def _tail(self, node: g.Free) -> str:
-        opened, plain = self._opened(node.cases), [self._some(), *self._specials(node.cases)]
-        if not node.once:
-            return f"({' | '.join([*opened, *plain])})*"
-        text = self._rule(f"({' | '.join(plain)})*")
-        return _group([text, *(f"{text} {each}" for each in opened)], " | ")
+        going, ending = _going_and_ending(node)
+        items = [*self._opened(going), self._some(), *self._specials(node.cases)]
+        text = f"({' | '.join(items)})*"
+        if not ending:
+            return text
+        text = self._rule(text)
+        return _group([text, *(f"{text} {each}" for each in self._opened(ending))], " | ")
 
     def _up_to(self, node: g.UpTo) -> str:
         pieces = self._pieces(node.end)
@@ -196,6 +200,12 @@ class _Writer:
 
     def _some(self) -> str:
         return self._terminal("/(?s:.+)/")
+
+
+def _going_and_ending(node: g.Free) -> tuple[list[g.Case], list[g.Case]]:
+    """The cases that text may follow, and those that nothing follows."""
+    going = [case for case in node.cases if case.goes_on or not node.once]
+    return going, [case for case in node.cases if case not in going]
 
 
 def _group(items: "map[str] | list[str]", between: str) -> str:
