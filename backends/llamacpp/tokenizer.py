@@ -63,8 +63,16 @@ class Tokenizer:
         return _token_ids(llama.llama_tokenize, self._model.vocab, data, add_special_tokens, True)
 
     def encode_part(self, text: str) -> list[int]:
-        """Token ids of `text` somewhere in a longer one, where special tokens are plain text."""
-        return self._plain(self._mark + text.encode())[self._mark_tokens :]
+        """Token ids of `text` somewhere in a longer one, where special tokens are plain text.
+
+        They spell it, if there is a way, byte by byte where llama.cpp reads another text: U+2581
+        is a space to it.
+        """
+        data = text.encode()
+        token_ids = self._plain(self._mark + data)[self._mark_tokens :]
+        if b"".join([self.pieces[i] for i in token_ids]) != data and self._bytes.keys() >= {*data}:
+            return [self._bytes[value] for value in data]
+        return token_ids
 
     def _plain(self, data: bytes) -> list[int]:
         return _token_ids(tokenize, self._model.vocab_address, data, False, False)
@@ -91,6 +99,12 @@ class Tokenizer:
             for token, piece in enumerate(self.pieces)
             if vocab_get_attr(vocab, token) & _SPECIAL or piece in harmony
         }
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        """Tokens that stand for one byte, by that."""
+        plain = set(range(len(self.pieces))) - self.special_token_ids
+        return {self.pieces[i][0]: i for i in sorted(plain) if len(self.pieces[i]) == 1}
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -17,12 +17,14 @@ from enginebay import (
     Free,
     GenerationRequest,
     Pattern,
+    Repeat,
     Text,
     UnsupportedParameterError,
+    choice,
     json_value,
     sequence,
 )
-from tests.backends.gguf_models import write_llama
+from tests.backends.gguf_models import write_llama, write_recurrent
 from tests.backends.llamacpp import load, request
 from tests.run import Run
 from tests.support import DEMO_MODEL
@@ -205,10 +207,47 @@ def test_guesses_do_not_lead_astray(tmp_path: Path) -> None:
     engine.close()
 
 
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "separate": {"kv_unified": False},
+    "small batches": {"kv_unified": True, "batch_tokens": 8},
+    "a cache that is too small": {"kv_unified": True, "cache_tokens": 256, "context_length": 256},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_tokens_that_must_come_run_in_every_layout(tmp_path: Path, layout: str) -> None:
+    engine = load(write_llama(tmp_path / "model.gguf"), max_batch_size=4, **LAYOUTS[layout])
+    check_long_texts(engine)
+    engine.close()
+
+
+def test_tokens_that_must_come_run_in_a_recurrent_model(tmp_path: Path) -> None:
+    engine = load(write_recurrent(tmp_path / "model.gguf"), max_batch_size=4)
+    check_long_texts(engine)
+    engine.close()
+
+
+def check_long_texts(engine: LlamaCppEngine) -> None:
+    """A choice between texts, of which nearly all is forced; the same with logprobs, which are
+    made token by token."""
+    texts = [f"the {word} of all these is the one that is meant" for word in ("first", "other")]
+    constraint = Repeat(choice(*texts), 2, 2)
+    params = {**HOT, "temperature": 50.0, "constraint": constraint}
+    run = Run(engine, *[asked([5, 6], i, **params) for i in range(8)]).finish()
+    told = Run(engine, *[asked([5, 6], i, **params, logprobs=0) for i in range(8)]).finish()
+    for i in range(8):
+        assert run.text(str(i)) in [first + second for first in texts for second in texts]
+        assert run.last(str(i)).finish_reason == "stop"
+        assert told.token_ids(str(i)) == run.token_ids(str(i))
+    assert len({run.text(str(i)) for i in range(8)}) > 1
+    assert len(run.deltas["0", 0]) == len(run.token_ids("0"))
+
+
 @pytest.mark.parametrize("words", ["bytes", "sentencepiece"])
 def test_untrained_models_of_other_vocabularies(tmp_path: Path, words: str) -> None:
     engine = load(write_llama(tmp_path / "model.gguf", words=words), max_batch_size=8)
-    named = {"the thing": {"enum": ["the theth", "é the"]}, "x": {"type": "string", "maxLength": 9}}
+    things = ["the theth", "é the", "a▁b"]
+    named = {"the thing": {"enum": things}, "x": {"type": "string", "maxLength": 9}}
     schema = {"type": "object", "properties": named, "required": [*named]}
     constraint = json_value({**schema, "additionalProperties": False})
     run = Run(engine, *[asked([5, 6], i, constraint=constraint, **HOT) for i in range(20)]).finish()
@@ -216,6 +255,7 @@ def test_untrained_models_of_other_vocabularies(tmp_path: Path, words: str) -> N
         if run.last(str(i)).finish_reason == "stop":  # white space may go on for long
             validate(json.loads(run.text(str(i))), schema)
     assert sum(run.last(str(i)).finish_reason == "stop" for i in range(20)) > 10
+    assert all(any(thing in run.text(str(i)) for i in range(20)) for thing in things)
     engine.close()
 
 

@@ -126,6 +126,24 @@ def test_a_part_of_a_text_is_spelled_out(tokenizer: Tokenizer, text: str) -> Non
     assert not {*token_ids} & vocabulary.special_token_ids
 
 
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
+    folder = tmp_path_factory.mktemp("models")
+    return [
+        read(write_llama(folder / "bytes.gguf")),
+        read(write_llama(folder / "sentencepiece.gguf", words="sentencepiece")),
+    ]
+
+
+@settings(max_examples=300)
+@given(st.text(" \n\x02the▁<|>") | st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_part_of_a_text_is_spelled_out(tokenizers: list[Tokenizer], text: str) -> None:
+    for tokenizer in tokenizers:
+        token_ids = tokenizer.encode_part(text)
+        assert tokenizer.decode(token_ids) == text
+        assert not {*token_ids} & tokenizer.special_token_ids
+
+
 def test_special_tokens_of_a_vocabulary(tmp_path: Path) -> None:
     vocabulary = read(write_llama(tmp_path / "model.gguf", words="sentencepiece")).vocabulary
     assert vocabulary.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
