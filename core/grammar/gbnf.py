@@ -5,6 +5,7 @@ https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md
 
 import json
 import re
+from collections.abc import Mapping
 
 from llguidance.gbnf_to_lark import (
     AlternativeNode,
@@ -36,6 +37,9 @@ def gbnf_to_lark(source: str) -> str:
     """
     try:
         rules = _Parser().parse(source)
+        if "root" not in rules:
+            raise ValueError("there is no rule root")
+        return _Writer(rules).write()
     except GbnfToLarkError as error:
         reason = str(error).partition(" at line ")[0]
         if source[error.pos.pos :].startswith(("<", "!<")):
@@ -43,33 +47,46 @@ def gbnf_to_lark(source: str) -> str:
         raise ValueError(f"{_place(source, error.pos.pos)}: {reason}") from None
     except RecursionError:
         raise ValueError("the grammar is nested too deeply") from None
-    if "root" not in rules:
-        raise ValueError("there is no rule root")
-    names = {name: f"r{i}" for i, name in enumerate(rules)} | {"root": "start"}
-    return "".join(f"{names[name]}: {_lark(rule, names)}\n" for name, rule in rules.items())
 
 
-def _lark(node: ASTNode, names: dict[str, str]) -> str:
-    match node:
-        case RuleNode():
-            return _lark(node.alternatives, names)
-        case AlternativeNode():
-            return f"({' | '.join(_lark(each, names) for each in node.alternatives)})"
-        case SequenceNode():
-            return (
-                f"({' '.join(_lark(each, names) for each in node.nodes)})" if node.nodes else '""'
-            )
-        case RepetitionNode():
-            most = "" if node.max_times is None else node.max_times
-            return f"({_lark(node.node, names)}){{{node.min_times},{most}}}"
-        case RuleRefNode():
-            if node.name not in names:
-                raise ValueError(f"there is no rule {node.name}")
-            return names[node.name]
-        case RegexNode(rx="."):
-            return "/(?s:.)/"
-        case _:
-            return str(node)
+class _Writer:
+    """Writes rules in Lark, with one of its own for each group: groups in groups are limited."""
+
+    def __init__(self, rules: Mapping[str, RuleNode]) -> None:
+        self._rules = rules
+        self._names = {name: f"r{i}" for i, name in enumerate(rules)} | {"root": "start"}
+        self._groups: list[str] = []
+
+    def write(self) -> str:
+        lines = [f"{self._names[name]}: {self._lark(rule)}" for name, rule in self._rules.items()]
+        return "\n".join([*lines, *self._groups, ""])
+
+    def _lark(self, node: ASTNode) -> str:
+        match node:
+            case RuleNode():
+                return self._lark(node.alternatives)
+            case AlternativeNode(alternatives=[only]) | SequenceNode(nodes=[only]):
+                return self._lark(only)
+            case AlternativeNode():
+                return self._group(" | ".join(map(self._lark, node.alternatives)))
+            case SequenceNode():
+                return " ".join(map(self._lark, node.nodes)) or '""'
+            case RepetitionNode():
+                most = "" if node.max_times is None else node.max_times
+                return f"{self._group(self._lark(node.node))}{{{node.min_times},{most}}}"
+            case RuleRefNode():
+                if node.name not in self._names:
+                    raise ValueError(f"there is no rule {node.name}")
+                return self._names[node.name]
+            case RegexNode(rx="."):
+                return "/(?s:.)/"
+            case _:
+                return str(node)
+
+    def _group(self, body: str) -> str:
+        name = f"g{len(self._groups)}"
+        self._groups.append(f"{name}: {body}")
+        return name
 
 
 class _Parser(GrammarParser):
