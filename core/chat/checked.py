@@ -8,7 +8,7 @@ from typing import Any
 from core.errors import InvalidRequestError, SchemaError, UnsupportedParameterError
 from core.grammar.check import check_grammar
 from core.grammar.expressions import Grammar, json_value
-from core.grammar.schema import check_schema
+from core.grammar.schema import check_schema, relaxed
 from core.grammar.source import choices, grammar_source, regular_expression
 from core.models import LoadedModel
 from core.schemas.constraints import (
@@ -58,6 +58,20 @@ def schema_problem(schema: Mapping[str, Any] | bool) -> SchemaError | None:
     except RecursionError:
         found = "", "the schema is nested too deeply"
     return SchemaError(*found) if found else None
+
+
+def relaxed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a schema can be enforced."""
+    try:
+        kept: dict[str, Any] = json.loads(_relaxed(json.dumps(schema)))
+    except RecursionError:
+        return {}
+    return kept
+
+
+@lru_cache(_REMEMBERED)
+def _relaxed(schema: str) -> str:
+    return json.dumps(relaxed(json.loads(schema)))
 
 
 @lru_cache(_REMEMBERED)

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.chat.checked import schema_problem
+from core.chat.checked import relaxed_schema, schema_problem
 from core.errors import InvalidRequestError, SchemaError
-from core.grammar.schema import relaxed
 from core.parsing import CallGrammar, ToolFormat
 from core.schemas.chat import (
     AllowedToolChoice,
@@ -93,7 +92,7 @@ def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | No
         if problem and exact:
             raise _refusal(place, problem)
         if problem:
-            schema = _arguments_of(relaxed(schema))
+            schema = _arguments_of(relaxed_schema(schema))
             loose.append(f"{place}.parameters")
         schemas[function.name] = schema
     try:

@@ -278,3 +278,18 @@ def test_an_engine_that_keeps_to_no_grammar(serve_scripted: ServeScripted) -> No
     assert (error["param"], error["code"]) == ("tool_choice", "unsupported_parameter")
     choice = server.http.post(CHAT, json=body()).json()["choices"][0]
     assert [name for name, _ in called(choice["message"])] == ["nobody"]
+
+
+def test_hostile_schemas(serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], tools="hermes", engine={"context_length": 65_536})
+    deep: dict[str, Any] = {}
+    for _ in range(400):
+        deep = {"properties": {"a": deep}}
+    for schema in (deep, {"type": 5}):
+        sent = json.dumps(body(tools=[tool("f", schema)]))
+        answer = server.http.post(CHAT, content=sent, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-unsupported-params"] == "tools[0].function.parameters"
+        forced = {**json.loads(sent), "tool_choice": "required"}
+        refusal = server.http.post(CHAT, content=json.dumps(forced)).json()["error"]
+        assert refusal["param"] == "tools[0].function.parameters"
