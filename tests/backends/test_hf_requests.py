@@ -156,7 +156,7 @@ def test_sampling_params_cover_the_contract(engine: HFEngine) -> None:
         "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
         "frequency_penalty", "repetition_penalty", "logit_bias", "seed", "stop", "stop_token_ids",
         "ignore_eos", "logprobs", "allowed_token_ids", "prompt_logprobs", "reasoning_budget",
-        "include_stop_str_in_output", "skip_special_tokens",
+        "include_stop_str_in_output", "skip_special_tokens", "constraint",
     }  # fmt: skip
     assert set(SamplingParams.__dataclass_fields__) == known | engine.info.unsupported
     assert not known & engine.info.unsupported
