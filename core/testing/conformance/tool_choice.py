@@ -85,6 +85,7 @@ def reasoning_comes_before_forced_calls(server: Endpoint) -> None:
         deltas = server.stream(**asked).deltas()
         calling = [bool(delta.get("tool_calls")) for delta in deltas]
         thinking = [bool(delta.get("reasoning_content")) for delta in deltas]
+        expect(any(calling) and any(thinking), "streamed there is no call, or no reasoning")
         late = calling.index(True) < len(thinking) - thinking[::-1].index(True)
         expect(not late, "streamed, reasoning comes behind a call")
 
