@@ -5,7 +5,7 @@ https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from llguidance.gbnf_to_lark import (
     AlternativeNode,
@@ -32,8 +32,9 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
 def gbnf_to_lark(source: str) -> str:
     """A GBNF grammar as Lark. `ValueError` with line and column for what is none.
 
-    A grammar in GBNF is about characters. So every terminal here is one: a longer one would take
-    all the text that it matches, whatever must follow it.
+    A grammar in GBNF is about characters, while a terminal here takes all the text that it matches,
+    whatever must follow it. So a grammar without recursion becomes one terminal, which is fast; in
+    any other each character is one.
     """
     try:
         rules = _Parser().parse(source)
@@ -54,12 +55,14 @@ class _Writer:
 
     def __init__(self, rules: Mapping[str, RuleNode]) -> None:
         self._rules = rules
-        self._names = {name: f"r{i}" for i, name in enumerate(rules)} | {"root": "start"}
+        letters = "rg" if _recursive(rules) else "RG"  # terminals are in capitals
+        self._group_letter = letters[1]
+        self._names = {name: f"{letters[0]}{i}" for i, name in enumerate(rules)}
         self._groups: list[str] = []
 
     def write(self) -> str:
         lines = [f"{self._names[name]}: {self._lark(rule)}" for name, rule in self._rules.items()]
-        return "\n".join([*lines, *self._groups, ""])
+        return "\n".join([f"start: {self._names['root']}", *lines, *self._groups, ""])
 
     def _lark(self, node: ASTNode) -> str:
         match node:
@@ -84,9 +87,24 @@ class _Writer:
                 return str(node)
 
     def _group(self, body: str) -> str:
-        name = f"g{len(self._groups)}"
+        name = f"{self._group_letter}{len(self._groups)}"
         self._groups.append(f"{name}: {body}")
         return name
+
+
+def _recursive(rules: Mapping[str, RuleNode]) -> bool:
+    """Whether a rule leads to itself."""
+    left = {name: set(_references(rule)) & rules.keys() for name, rule in rules.items()}
+    while ends := {name for name, references in left.items() if not references}:
+        left = {name: left[name] - ends for name in left.keys() - ends}
+    return bool(left)
+
+
+def _references(node: ASTNode) -> Iterator[str]:
+    if isinstance(node, RuleRefNode):
+        yield node.name
+    for child in node.children():
+        yield from _references(child)
 
 
 class _Parser(GrammarParser):

@@ -36,9 +36,9 @@ def grammar_source(source: str) -> Lark:
     `ValueError` for one that cannot be read, with line and column. Whether it compiles is for
     `check_grammar`.
     """
-    lark = gbnf_to_lark(source) if _GBNF_RULE.search(source) else source
-    if lark.count(":") > _MOST_RULES + lark.count("(?s:"):
+    if source.count(":") > _MOST_RULES:
         raise ValueError(f"a grammar of more than {_MOST_RULES} rules")
+    lark = gbnf_to_lark(source) if _GBNF_RULE.search(source) else source
     for found in _JSON.finditer(lark):
         _check_json(lark, found.end())
     return Lark(lark)
