@@ -240,6 +240,22 @@ def test_captured_logits_outlive_the_next_pass(llama: PreTrainedModel) -> None:
     assert not torch.equal(first[0], second[0])
 
 
+def test_short_chunks_are_decoded_with_the_others(llama: PreTrainedModel) -> None:
+    captured = Captured()
+    runner, plain = runner_of(llama, captured=captured), runner_of(llama)
+    captured.replays = 0
+    prompts = [[5, 6, *range(40, 60)], [7, 8, 9, *range(60, 80)]]
+    steps = [
+        [Chunk(0, 0, prompts[0]), Chunk(1, 0, prompts[1])],
+        [Chunk(0, 22, [10], 1), Chunk(1, 23, [11, 12, 13], 1)],  # forced tokens
+        [Chunk(1, 26, [14, 15, 16], 3), Chunk(0, 23, [17, 18])],  # a draft, and no logits
+        [Chunk(0, 25, [19], 1), Chunk(1, 29, [20], 1)],
+    ]
+    for step in steps:
+        torch.testing.assert_close(runner.run(step), plain.run(step), atol=1e-4, rtol=1e-4)
+    assert captured.replays == 3
+
+
 def test_adapters_are_applied_though_decoding_is_captured(tmp_path: Path) -> None:
     plain, adapted = (build(tmp_path / name, "llama", GQA) for name in ("plain", "adapted"))
     folder = save_adapter(tmp_path / "one", adapted, ["q_proj", "down_proj"], seed=1)

@@ -1,8 +1,9 @@
 """Decoding by replaying CUDA graphs: no Python and no launches between the kernels of a pass.
 
-A graph has fixed shapes and addresses, so there is one for each power of two of sequences, reading
-its inputs from tensors that are filled before. What is left of a batch is padding: sequences of one
-token on the spare page.
+A graph has fixed shapes and addresses, so there is one for each power of two of tokens, reading its
+inputs from tensors that are filled before. Every token is a row of its own, with the pages of its
+sequence and the length up to it: so short chunks, of forced tokens say, are decoded as well. What
+is left of a batch is padding: sequences of one token on the spare page.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ Capture = Callable[[Replay], Replay]
 
 
 class DecodeForward:
-    """A forward pass of one token each of `rows` sequences, in fixed tensors."""
+    """A forward pass of `rows` tokens of any sequences, in fixed tensors."""
 
     def __init__(
         self, model: PackedModel, memory: PagedMemory, kernel: Kernel, *, rows: int
@@ -41,12 +42,16 @@ class DecodeForward:
         self._wanted = torch.arange(rows, device=device)
 
     def fill(self, chunks: Sequence[Chunk]) -> None:
-        """Set the inputs: up to `rows` chunks of one token, in the first rows."""
+        """Set the inputs: chunks of up to `rows` tokens together, in the first rows."""
         inputs = torch.zeros(self._inputs.shape, dtype=torch.int32)
         inputs[:, 1] = 1
-        inputs[: len(chunks), 0] = torch.tensor([chunk.token_ids[0] for chunk in chunks])
-        inputs[: len(chunks), 1] = torch.tensor([chunk.start + 1 for chunk in chunks])
-        inputs[: len(chunks), 2:] = self._memory.tables[[chunk.slot for chunk in chunks]]
+        tokens = [
+            (token_id, chunk.start + place + 1, chunk.slot)
+            for chunk in chunks
+            for place, token_id in enumerate(chunk.token_ids)
+        ]
+        inputs[: len(tokens), :2] = torch.tensor([token[:2] for token in tokens])
+        inputs[: len(tokens), 2:] = self._memory.tables[[slot for _, _, slot in tokens]]
         self._inputs.copy_(inputs)
 
     def __call__(self) -> Tensor:
@@ -70,7 +75,7 @@ class DecodeForward:
 
 
 class DecodeGraphs:
-    """Captured passes for up to `rows` sequences; whatever capturing raises comes out."""
+    """Captured passes of up to `rows` tokens; whatever capturing raises comes out."""
 
     @torch.inference_mode()
     def __init__(
@@ -89,20 +94,21 @@ class DecodeGraphs:
 
     @property
     def sizes(self) -> list[int]:
-        """How many sequences there are passes for."""
+        """How many tokens there are passes for."""
         return sorted(self._passes)
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor | None:
-        """The logits of each chunk's last token; None if no graph can run them."""
-        if any(len(chunk.token_ids) != 1 or chunk.adapter is not None for chunk in chunks):
+        """The logits of every token; None if no graph can run them."""
+        if any(chunk.adapter is not None for chunk in chunks):
             return None
-        size = next((size for size in self.sizes if size >= len(chunks)), None)
+        tokens = sum(len(chunk.token_ids) for chunk in chunks)
+        size = next((size for size in self.sizes if size >= tokens), None)
         if size is None:
             return None
         decode, replay = self._passes[size]
         decode.fill(chunks)
         # The next replay overwrites what this one returns.
-        return replay()[: len(chunks)].clone()
+        return replay()[:tokens].clone()
 
 
 class CudaCapture:

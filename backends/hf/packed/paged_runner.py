@@ -52,8 +52,8 @@ class PagedRunner(SamplingRunner):
         if self._graphs:
             logits = self._graphs.run(chunks)
             if logits is not None:
-                wanted = [row for row, chunk in enumerate(chunks) if chunk.logits]
-                return logits if len(wanted) == len(chunks) else logits[wanted]
+                wanted = _wanted(chunks)
+                return logits if len(wanted) == len(logits) else logits[wanted]
         attention = PagedAttention(self._pages, layout(self._pages, chunks), self._kernel)
         return self._model.run(attention, chunks, _wanted(chunks))
 
