@@ -35,6 +35,11 @@ class TypedValue:
         self._word = ""
         self._opened = False
 
+    @property
+    def comes_whole(self) -> bool:
+        """Whether this is no text, so that nothing is certain before the end."""
+        return self._is_text is False
+
     def feed(self, text: str) -> str:
         """The JSON that is certain now."""
         if self._is_text:

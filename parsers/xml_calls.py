@@ -10,6 +10,7 @@ from enginebay import CallGrammar, Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_scanner import skip_space
 from parsers.json_text import string
+from parsers.json_value import JsonEnd
 from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns, literal_start
 from parsers.typed_value import TypedValue
@@ -75,9 +76,9 @@ class XmlCalls(ToolFormat):
         A call is certain when the tag with its name is whole, or without a block when what must
         follow that tag does; until then what turns out to be none comes back as content. From then
         on the call stands. A value ends at its end tag if what follows can follow it: an end tag in
-        front of anything else is part of the value. What is wrong between values ends the call and
-        comes back as content, tags that end it dropped. A call right behind a backtick is text:
-        someone writes about it.
+        front of anything else is part of the value, and so is one in a string of JSON. What is
+        wrong between values ends the call and comes back as content, tags that end it dropped. A
+        call right behind a backtick is text: someone writes about it.
         """
         return _XmlCallsParser(self, schemas or {})
 
@@ -149,6 +150,7 @@ class _XmlCallsParser(PlaceParser[_Place]):
         self._parameter = 0
         self._margin = ""
         self._value = TypedValue(frozenset())
+        self._end = JsonEnd(tags.patterns.body)
 
     def _steps(self) -> Mapping[_Place, Callable[[bool], None]]:
         return {
@@ -219,6 +221,9 @@ class _XmlCallsParser(PlaceParser[_Place]):
         if self._margin:
             self._at += self._text[self._at] == self._margin
             self._margin = ""
+        if self._value.comes_whole:
+            self._read_whole_value(final)
+            return
         expected = self._tags.patterns.values[self._parameter]
         found = expected.search(self._text, self._at, final=final)
         if found is None or (found.tag is None and final):
@@ -228,6 +233,16 @@ class _XmlCallsParser(PlaceParser[_Place]):
         self._at = found.start
         if found.tag is not None:
             self._at = found.end
+            self._write(self._value.end())
+            self._place = _Place.BODY
+
+    def _read_whole_value(self, final: bool) -> None:
+        end = self._end.find(self._text, self._at, final=final)
+        if end is None:
+            return
+        self._write(self._value.feed(self._text[self._at : end[0]]))
+        self._at = end[1]
+        if end[1] > end[0] or end[0] < len(self._text):
             self._write(self._value.end())
             self._place = _Place.BODY
 
@@ -253,6 +268,7 @@ class _XmlCallsParser(PlaceParser[_Place]):
             self._arguments_end = ""
         self._value = TypedValue(schema.types, is_text=is_text)
         self._parameter = parameter
+        self._end = JsonEnd(self._tags.patterns.values[parameter])
         self._margin = self._tags.parameters[parameter].margin
         self._place = _Place.VALUE
 
