@@ -1,0 +1,116 @@
+"""Structured answers and forced calls of models that would say anything else, over HTTP.
+
+So many seeds as `ENGINEBAY_SEEDS` says, 8 if it is not set: `ENGINEBAY_SEEDS=200` is the whole
+proof, which takes a while on a CPU.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parsers import TOOLS
+from tests.backends import tiny
+from tests.constrained import (
+    BOOKING,
+    SCHEMAS,
+    SHORT_THOUGHT,
+    answers,
+    check_arguments,
+    check_calls,
+    check_json,
+    make_gguf,
+    make_untrained,
+    serving_all_formats,
+    tools,
+)
+from tests.support import DEMO_MODEL, Server
+
+SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "8"))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
+    folder = tmp_path_factory.mktemp("models")
+    untrained = make_untrained(folder / "untrained")
+    return {
+        ("hf", "demo"): DEMO_MODEL,
+        ("hf", "untrained"): untrained,
+        ("llamacpp", "demo"): make_gguf(DEMO_MODEL, folder / "demo.gguf"),
+        ("llamacpp", "untrained"): make_gguf(untrained, folder / "untrained.gguf"),
+    }
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(engine, model) for engine in ("hf", "llamacpp") for model in ("demo", "untrained")],
+    ids=lambda pair: "-".join(pair),
+)
+def server(
+    request: pytest.FixtureRequest, folders: dict[tuple[str, str], Path]
+) -> Iterator[Server]:
+    engine, _ = request.param
+    path, sizes = folders[request.param], {"max_batch_size": 64, "context_length": 1024}
+    if engine == "hf":
+        create_engine = partial(tiny.load, path, threads=1, **sizes)
+    else:
+        llamacpp = pytest.importorskip("tests.backends.llamacpp")
+        create_engine = partial(llamacpp.load, path, threads=1, **sizes)
+    with serving_all_formats(create_engine) as running:
+        yield running
+
+
+def finished(choices: list[Any]) -> list[Any]:
+    """Those that were not cut off, of which there are some."""
+    whole = [choice for choice in choices if choice.finish_reason != "length"]
+    assert len(whole) >= len(choices) / 4, f"{len(whole)} of {len(choices)} came to an end"
+    return whole
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_answers_of_a_schema(server: Server, strict: bool) -> None:
+    json_schema = {"name": "booking", "schema": BOOKING, "strict": strict}
+    response_format = {"type": "json_schema", "json_schema": json_schema}
+    choices = await answers(
+        server, "hermes", SEEDS, response_format=response_format, extra_body=SHORT_THOUGHT
+    )
+    for choice in finished(choices):
+        assert choice.finish_reason == "stop"
+        check_json(choice, BOOKING)
+
+
+async def calls(server: Server, names: Sequence[str], **body: Any) -> dict[str, list[Any]]:
+    """Choices by tool format, of all of them at the same time."""
+    asked = (answers(server, name, SEEDS, extra_body=SHORT_THOUGHT, **body) for name in names)
+    return dict(zip(names, await asyncio.gather(*asked), strict=True))
+
+
+async def test_required_calls_in_every_syntax(server: Server) -> None:
+    required = {"tool_choice": "required", "parallel_tool_calls": False}
+    for choices in (await calls(server, list(TOOLS), tools=tools(), **required)).values():
+        for choice in finished(choices):
+            assert choice.finish_reason == "tool_calls"
+            assert len(choice.message.tool_calls) == 1
+            check_calls(choice, list(SCHEMAS))
+
+
+async def test_calls_of_a_named_function(server: Server) -> None:
+    named = {"type": "function", "function": {"name": "take-note_2"}}
+    some = list(TOOLS)[::5]
+    for choices in (
+        await calls(server, some, tools=tools(strict=True), tool_choice=named)
+    ).values():
+        for choice in finished(choices):
+            check_calls(choice, ["take-note_2"])
+
+
+async def test_calls_that_the_model_makes_by_itself(server: Server) -> None:
+    some = list(TOOLS)[::5]
+    for choices in (await calls(server, some, tools=tools(), tool_choice="auto")).values():
+        for choice in choices:
+            if choice.finish_reason == "tool_calls":
+                check_arguments(choice, list(SCHEMAS))
