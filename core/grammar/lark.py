@@ -112,10 +112,9 @@ class _Writer:
         beginnings = self._beginnings(node.first)
         items = [f"{self.write(case.opening)} {self.write(case.rest)}" for case in node.first]
         for case in node.cases:
-            if not self._starts_special(case.opening):
-                text = self._terminal(f"{self._any()} {self._literal(case.opening)}{beginnings}")
-                behind = f" {tail}" if case in going else ""
-                items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}{behind}")
+            text = self._terminal(f"{self._any()} {self._literal(case.opening)}{beginnings}")
+            behind = f" {tail}" if case in going else ""
+            items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}{behind}")
         text = self._terminal(f"{self._some()}{beginnings}")
         after_text = [*special, *(f"{each} {tail}" for each in self._specials(node.cases))]
         items.append(f"{text} ({' | '.join(after_text)})?" if after_text else text)
@@ -138,7 +137,8 @@ class _Writer:
         if pieces[0] in self._special_tokens:
             special = self._specials(cases, self._special_tokens[pieces[0]])
             items = [*self._opened(cases), self._some(), *special]
-            return f"({' | '.join(items)})* {self._text(node.end)}"
+            spelled = self._rule(f"{self._any()} {json.dumps(node.end)}", lazy=True)
+            return f"({' | '.join(items)})* ({self._text(node.end)} | {spelled})"
         end = self._rule(f"{self._any()} {json.dumps(pieces[0])}", lazy=True)
         last = _group([end, *map(self._piece, pieces[1:])], " ")
         items = [*self._opened(cases), self._some(), *self._specials(cases)]
@@ -159,29 +159,57 @@ class _Writer:
         return _group([last, *map(self._piece, rest)], " ")
 
     def _opened(self, cases: Sequence[g.Case]) -> list[str]:
-        """Text up to where a case opens, and its rest; for each case."""
+        """Text up to where a case opens, and its rest; for each case.
+
+        A special token can be spelled, too: in the text of an answer nobody can tell.
+        """
         items = self._opened_by_special(cases)
         for case in cases:
-            if not self._starts_special(case.opening):
-                text = f"{self._any()} {self._literal(case.opening)}"
-                items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}")
+            text = f"{self._any()} {self._literal(case.opening)}"
+            items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}")
         return items
 
     def _opened_by_special(self, cases: Sequence[g.Case]) -> list[str]:
         special = [case for case in cases if self._starts_special(case.opening)]
-        return [f"{self.write(case.opening)} {self.write(case.rest)}" for case in special]
+        return [f"{self._from_special(case.opening)} {self.write(case.rest)}" for case in special]
 
     def _specials(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
         """Any special token but those that open one of the cases, if there is one."""
         taken = {*reserved, *self._end_token_ids}
         for case in cases:
-            if isinstance(case.opening, g.Text) and self._starts_special(case.opening):
-                taken.add(self._special_tokens[self._pieces(case.opening.text)[0]])
+            if head := self._special_pieces(case.opening)[:1]:
+                taken.add(self._special_tokens[head[0]])
         others = sorted(set(self._special_tokens.values()) - taken)
-        return [f"<[{_ranges(others)}]>"] if others else []
+        items = [f"<[{_ranges(others)}]>"] if others else []
+        return items + self._followed_otherwise(cases, *reserved)
+
+    def _followed_otherwise(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
+        """Special tokens that open a case by the text behind them, with other text there."""
+        behind: dict[int, dict[str, None]] = {}
+        for case in cases:
+            head, *rest = self._special_pieces(case.opening) or [""]
+            text = rest[0] if rest and rest[0] not in self._special_tokens else ""
+            if head:
+                behind.setdefault(self._special_tokens[head], {})[text] = None
+        items = []
+        for token_id, texts in behind.items():
+            if "" not in texts and token_id not in reserved:
+                begins = (self._terminal(f"{json.dumps(text)} {self._any()}") for text in texts)
+                other = self._terminal(" & ~".join([self._some(), *begins]))
+                items.append(f"<[{token_id}]> {other}")
+        return items
+
+    def _special_pieces(self, opening: g.Text | g.Pattern) -> list[str]:
+        """The pieces of an opening from its first special token on: in front of that is text."""
+        pieces = self._pieces(opening.text) if isinstance(opening, g.Text) else []
+        places = (n for n, piece in enumerate(pieces) if piece in self._special_tokens)
+        return pieces[next(places, len(pieces)) :]
+
+    def _from_special(self, opening: g.Text | g.Pattern) -> str:
+        return _group(map(self._piece, self._special_pieces(opening)), " ")
 
     def _starts_special(self, opening: g.Text | g.Pattern) -> bool:
-        return isinstance(opening, g.Text) and self._pieces(opening.text)[0] in self._special_tokens
+        return bool(self._special_pieces(opening))
 
     def _literal(self, opening: g.Text | g.Pattern) -> str:
         if isinstance(opening, g.Pattern):

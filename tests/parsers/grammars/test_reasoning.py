@@ -78,3 +78,11 @@ def test_thought_ends_where_its_end_stands(name: str) -> None:
     for walk in walks:
         parts = run(lambda: form.parser(inside=False), [walk.text])
         jsonschema.validate(json.loads(content_of(parts)), WEATHER)
+
+
+def test_an_end_of_thought_that_is_spelled_ends_it() -> None:
+    """A parser cannot tell a special token from its letters."""
+    grammar = sequence(UpTo("</think>"), json_value(WEATHER))
+    walker = Walker(["</think>"], special=True)
+    assert walker.accepts(grammar, 'hm</think>{"city"')
+    assert not walker.accepts(grammar, "hm</think>?")

@@ -8,7 +8,7 @@ from enginebay import SchemaError
 from parsers import TOOLS
 from parsers.named_calls import NamedCalls
 from parsers.tagged_calls import TaggedCalls
-from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, calls, forced
+from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, calls, forced, free
 from tests.parsers.grammars.walk import Walker
 
 FORMATS = {name: tools for name, tools in TOOLS.items() if isinstance(tools, TaggedCalls)}
@@ -91,3 +91,16 @@ LOOKALIKES = {
 def test_what_begins_otherwise_is_no_call(name: str) -> None:
     for text in LOOKALIKES[name]:
         assert calls(TOOLS[name], SCHEMAS, text) == ([], text)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("parallel", [True, False])
+def test_tags_that_are_spelled_open_calls_too(name: str, parallel: bool) -> None:
+    """A parser cannot tell a special token from its letters."""
+    tools = FORMATS[name]
+    walker = Walker(tags_of(tools), special=True)
+    grammar = free(tools, SCHEMAS, parallel=parallel)
+    for start in (*tools.starts, tools.opening if tools.closing else ""):
+        if start:
+            assert walker.accepts(grammar, f"So: {start}")
+            assert not walker.accepts(grammar, f"So: {start}?")

@@ -38,7 +38,8 @@ class Walker:
         `words`: more tokens, which are likely.
         """
         pieces = [*_PIECES, *words]
-        texts = [*pieces, *sorted({tag for tag in tags if tag} - set(pieces)), _END]
+        others = {tag for tag in tags if tag} - set([] if special else pieces)
+        texts = [*pieces, *sorted(others), _END]
         self._tokens = [*(bytes([i]) for i in range(256)), *(text.encode() for text in texts)]
         self._end = len(self._tokens) - 1
         first_special = 256 + len(pieces) if special else self._end
@@ -64,6 +65,11 @@ class Walker:
             for each, mask in zip(going, masks, strict=True):
                 self._step(each, allowed_tokens(mask, len(self._tokens)))
         return [Walk(self._text(each.ids), each.ended) for each in steps]
+
+    def accepts(self, grammar: Grammar, text: str) -> bool:
+        """Whether an answer may begin with this text, with no special token in it."""
+        matcher = self.compiler.matcher(grammar)
+        return all(matcher.accept(token) for token in self._encode(text))
 
     def _step(self, steps: "_Steps", allowed: NDArray[np.bool_]) -> None:
         sums = np.cumsum(self._weights * allowed)
