@@ -123,8 +123,8 @@ class _Turn:
         """Text in which calls may be made."""
         once = calls.once or not rules.parallel
         answer = Free(calls.cases, calls.first, once=once)
-        if self.marks is None:
-            return answer
+        if self.marks is None or (self.in_thought and not calls.first):
+            return answer  # thought is text like any other
         thought = sequence(UpTo(self.marks.end, self.in_thought), answer)
         if self.inside:
             return thought
