@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from enginebay import (
     CallGrammar,
-    Case,
     Grammar,
     Repeat,
     SchemaError,
@@ -15,6 +14,7 @@ from enginebay import (
     sequence,
 )
 from parsers.argument_schema import ArgumentSchema
+from parsers.cases import opened
 from parsers.items import array_items
 from parsers.members import Members, members, object_members
 from parsers.schema_part import Branch, SchemaPart, branches, types_of
@@ -23,8 +23,6 @@ from parsers.text_value import TextValue
 
 ITEM = "item"
 _CONTAINERS = frozenset({"object", "array"})
-# Behind a tag that somebody writes about.
-_QUOTED = "`"
 
 
 def element_grammar(prefix: str, schemas: Schemas, *, parallel: bool) -> CallGrammar:
@@ -34,7 +32,7 @@ def element_grammar(prefix: str, schemas: Schemas, *, parallel: bool) -> CallGra
     each = sequence(prefix, '<invoke name="', call, prefix, "</invoke>\n")
     inside = sequence("\n", each, *((Repeat(each),) if parallel else ()), prefix, "</tool_call>")
     start = f"{prefix}<tool_call>"
-    return CallGrammar(sequence(start, inside), (Case(Text(start), choice(inside, _QUOTED)),))
+    return CallGrammar(sequence(start, inside), opened(Text(start), inside))
 
 
 class _Elements:

@@ -16,6 +16,7 @@ from enginebay import (
     choice,
     sequence,
 )
+from parsers.cases import opened
 from parsers.literal_value import BareValues, PythonValues
 from parsers.members import object_members
 from parsers.schema_part import SchemaPart
@@ -23,9 +24,6 @@ from parsers.tag_patterns import fits
 
 if TYPE_CHECKING:
     from parsers.literal_calls import LiteralCalls
-
-# Behind a tag that somebody writes about.
-_QUOTED = "`"
 
 
 def literal_grammar(tags: "LiteralCalls", schemas: Schemas, *, parallel: bool) -> CallGrammar:
@@ -38,7 +36,7 @@ def literal_grammar(tags: "LiteralCalls", schemas: Schemas, *, parallel: bool) -
     inside = sequence(listed, tags.end)
     block = sequence(tags.start, inside)
     forced = sequence(block, Repeat(block)) if parallel and tags.one_a_block else block
-    cases = (Case(Text(tags.start), choice(inside, _QUOTED)),)
+    cases = opened(Text(tags.start), inside)
     if not tags.may_be_bare:
         return CallGrammar(forced, cases)
     first = (

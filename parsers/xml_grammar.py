@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from enginebay import (
     CallGrammar,
-    Case,
     Grammar,
     Pattern,
     Repeat,
@@ -20,6 +19,7 @@ from enginebay import (
     sequence,
 )
 from parsers.argument_schema import ArgumentSchema
+from parsers.cases import opened
 from parsers.members import Members, object_members
 from parsers.schema_part import SchemaPart
 from parsers.tag_patterns import fits, literal_start, pieces
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from parsers.xml_calls import Parameter, XmlCalls
 
 FURTHER_KEY = "[A-Za-z_][A-Za-z0-9_.-]{0,60}"
-# Behind a tag that somebody writes about.
-_QUOTED = "`"
 _NUMBER = Pattern("[1-9][0-9]?")
 _MARKUP = ("<", "&", "\n")
 
@@ -38,19 +36,19 @@ _MARKUP = ("<", "&", "\n")
 def xml_grammar(tags: "XmlCalls", schemas: Schemas, *, parallel: bool) -> CallGrammar:
     """What `XmlCalls` reads as calls of these functions."""
     call = _Calls(tags, schemas)
-    start, rest = Text(literal_start(tags.call)), choice(call.rest(), _QUOTED)
+    start = Text(literal_start(tags.call))
     gap = choice(*tags.spaces)
     more = (Repeat(sequence(gap, start, call.rest())),) if parallel else ()
     if not tags.block:
-        return CallGrammar(sequence(start, call.rest(), *more), (Case(start, rest),))
+        return CallGrammar(sequence(start, call.rest(), *more), opened(start, call.rest()))
     within = () if tags.one_a_block else more
     inside = sequence(gap, start, call.rest(), *within, gap, tags.block_end)
     block = sequence(tags.block, inside)
     forced = sequence(block, Repeat(sequence(gap, block))) if parallel else block
-    cases = [Case(Text(tags.block), choice(inside, _QUOTED))]
+    cases = opened(Text(tags.block), inside)
     if tags.may_lack_block:
-        cases.append(Case(start, rest))
-    return CallGrammar(forced, tuple(cases))
+        cases += opened(start, call.rest())
+    return CallGrammar(forced, cases)
 
 
 class _Calls:
