@@ -50,7 +50,7 @@ def harmony_grammar(arguments: Mapping[str, Grammar], *, parallel: bool) -> Call
         sequence(optional(_ASSISTANT), call, more),
         cases=(
             Case(Text("<|start|>"), sequence("assistant", call)),
-            Case(Text("<|start|>"), sequence("assistant<|channel|>", _HEADER), goes_on=True),
+            Case(Text("<|start|>"), sequence("assistant", "<|channel|>", _HEADER), goes_on=True),
             Case(Text("<|channel|>"), channel),
             Case(Text("<|channel|>"), _HEADER, goes_on=True),
         ),
