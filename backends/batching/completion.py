@@ -61,6 +61,7 @@ class Completion:
         self._tokens = 0
         self._texts: list[str] = []  # of each token, for a constraint
         self._kept = 0
+        self._heed_constraint()
 
     @property
     def forced(self) -> int | None:
@@ -98,6 +99,7 @@ class Completion:
         if self._stops.found is not None:
             finish_reason, stop_reason = "stop", self._stops.found
         self._kept += len(text)
+        self._heed_constraint()
         if finish_reason and self.constraint and not self._is_satisfied(self.constraint):
             finish_reason = "length"
         return Delta(
@@ -122,6 +124,14 @@ class Completion:
         if self._held and logprob:
             self._held.add(logprob, text)
         return self._stops.feed(text) if self._tokens >= self._min_tokens else text
+
+    def _heed_constraint(self) -> None:
+        """Behind thought the constraint decides, where a budget would lead on otherwise."""
+        if not self._watch or not self.constraint:
+            return
+        forced = self._watch.forced
+        if forced is not None and not self.constraint.matcher.allows(forced):
+            self._watch.let_go()
 
     def _is_satisfied(self, constraint: Constraint) -> bool:
         """Whether the constraint is by the text that is out, which a stop string may have cut."""

@@ -49,6 +49,10 @@ class Matcher:
             return True
         return self._matcher.consume_token(token_id)
 
+    def allows(self, token_id: int) -> bool:
+        """Whether `accept` would take this token, which ends nothing."""
+        return self._matcher.validate_tokens([token_id]) == 1
+
     def finish_mask(self, mask: NDArray[np.int32]) -> None:
         """Allow in its row the tokens that end the completion, if it may end, and else none."""
         bits = mask.view(np.uint32)

@@ -41,6 +41,11 @@ class BudgetWatch:
             self._thought += 1
         self._update()
 
+    def let_go(self) -> None:
+        """Nothing must come any more: what is forced may not follow here, so thought has ended."""
+        self._closing = ()
+        self._inside = False
+
     def _follow(self, text: str) -> None:
         self._text += text
         while True:

@@ -202,24 +202,24 @@ def test_what_a_stop_string_leaves_decides(
         raise AssertionError("no seed met the stop string")
 
 
-def test_a_failing_grammar_ends_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In thought that the budget ends by tokens which this grammar has no place for.
-    grammar = Repeat(choice("a", "b"))
-    bad = request([5], "bad", constraint=grammar, reasoning_budget=budget(3), n=3, temperature=1.0)
-    good = request([5, 6], "good")
-    engine = make_engine(BIG, compiler=COMPILER)
-    run = Run(engine, bad, good).finish()
-    assert isinstance(run.errors["bad"], InvalidRequestError)
-    assert run.token_ids("good") == alone(good).token_ids("good")
-    assert all(sampler.released for sampler in engine._runner.samplers)
+def test_behind_thought_the_grammar_decides() -> None:
+    # What closes thought leads on to an answer, but a call has to follow.
+    grammar = sequence(UpTo(letters(CLOSE[:2])), "call")
+    run = Run(
+        make_engine(BIG, compiler=COMPILER),
+        request([5], constraint=grammar, reasoning_budget=budget(3)),
+    ).finish()
+    assert run.text()[3:] == letters(CLOSE[:2]) + "call"
+    assert run.last().finish_reason == "stop"
 
 
 def test_logits_that_leave_nothing_are_the_models_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(BIG, compiler=COMPILER)
     monkeypatch.setattr("tests.batching.model.next_token", lambda *args: 0)
-    run = Run(engine, request([5], constraint=choice("ab", "ba"))).finish()
+    run = Run(engine, request([5], n=3, constraint=choice("ab", "ba"))).finish()
     assert type(run.errors["r"]) is ServingError
     assert "logits" in run.errors["r"].message
+    assert all(sampler.released for sampler in engine._runner.samplers)
 
 
 def test_an_engine_without_a_compiler_says_so() -> None:
