@@ -49,7 +49,7 @@ def test_other_names(name: str, value: Any, field: str) -> None:
 
 # `logprobs` is a number in one API and a switch in the other, a budget of thought the chat's alone,
 # and a constraint has many names.
-OF_ONE_API = {"logprobs", "reasoning_budget", "constraint", "grammar"}
+OF_ONE_API = {"logprobs", "reasoning_budget", "constraint"}
 
 
 @pytest.mark.parametrize("field", SamplingParams.__dataclass_fields__.keys() - OF_ONE_API)
