@@ -60,7 +60,7 @@ def members(branch: Branch) -> Members:
             parts[name] = part.at("properties", name)
             _refuse_outside(branch, part, name)
     required = [
-        name
+        str(name)
         for _, names in branch.said("required")
         for name in (names if isinstance(names, list) else [])
     ]

@@ -150,9 +150,7 @@ def _branches(part: SchemaPart, followed: frozenset[str]) -> list[Branch]:
 
 def _types(schema: Mapping[str, object]) -> frozenset[str]:
     named = schema.get("type", sorted(TYPES))
-    types = frozenset(
-        [named] if isinstance(named, str) else named if isinstance(named, list) else ()
-    )
+    types = frozenset(map(str, named if isinstance(named, list) else [named])) & TYPES
     if "number" in types:
         types |= {"integer"}
     for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):

@@ -66,6 +66,8 @@ def _anchored(alternative: str) -> str:
 
 
 def _outside(token: str) -> str:
+    if token == "\\":
+        raise ValueError("a backslash stands at the end")
     if token == ".":
         return r"[^\n\r\u{2028}\u{2029}]"
     if token[0] == "\\" and token[1].lower() in _CLASSES:

@@ -46,7 +46,7 @@ def _patterns(branch: Branch) -> Iterable[str]:
 
 def _formats(branch: Branch) -> Iterable[str]:
     for part, name in branch.said("format"):
-        if name not in FORMATS:
+        if str(name) not in FORMATS:
             raise part.error(f"the format {name!r} is not known", "format")
         yield FORMATS[str(name)]
 
