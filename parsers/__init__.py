@@ -1,9 +1,8 @@
 """The built-in reasoning and tool-call formats: a few families, described in a line each.
 
 To add a format of a known family, add a line to its table: `reasoning_table`, `json_table` or
-`tags_table`. To
-add a family, write a module with a frozen description that makes a parser; `splitter`,
-`tag_patterns`, `parts` and the scanners are there to build it from.
+`tags_table`. To add a family, write a module with a frozen description that makes a parser and a
+grammar; `splitter`, `tag_patterns`, `parts` and the scanners are there to build it from.
 """
 
 from enginebay import ReasoningFormat, Register, ToolFormat, hookimpl
