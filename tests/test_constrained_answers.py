@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from parsers import TOOLS
 from tests.backends import tiny
@@ -33,34 +34,39 @@ from tests.support import DEMO_MODEL, Server
 SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "8"))
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Path]:
-    folder = tmp_path_factory.mktemp("models")
-    untrained = make_untrained(folder / "untrained")
-    return {
-        ("hf", "demo"): DEMO_MODEL,
-        ("hf", "untrained"): untrained,
-        ("llamacpp", "demo"): make_gguf(DEMO_MODEL, folder / "demo.gguf"),
-        ("llamacpp", "untrained"): make_gguf(untrained, folder / "untrained.gguf"),
-    }
+ON_CUDA = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+ENGINES = [
+    ("hf", {"threads": 1}, []),
+    ("llamacpp", {"threads": 1}, []),
+    ("hf", {"device": "cuda"}, ON_CUDA),
+]
+
+
+@pytest.fixture(scope="module", params=["demo", "untrained"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "demo":
+        return DEMO_MODEL
+    return make_untrained(tmp_path_factory.mktemp("models") / "untrained")
 
 
 @pytest.fixture(
     scope="module",
-    params=[(engine, model) for engine in ("hf", "llamacpp") for model in ("demo", "untrained")],
-    ids=lambda pair: "-".join(pair),
+    params=[pytest.param((name, options), marks=marks) for name, options, marks in ENGINES],
+    ids=lambda engine: "-".join([engine[0], *map(str, engine[1].values())]),
 )
 def server(
-    request: pytest.FixtureRequest, folders: dict[tuple[str, str], Path]
+    request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    engine, _ = request.param
-    path, sizes = folders[request.param], {"max_batch_size": 64, "context_length": 1024}
-    if engine == "hf":
-        create_engine = partial(tiny.load, path, threads=1, **sizes)
-    else:
-        llamacpp = pytest.importorskip("tests.backends.llamacpp")
-        create_engine = partial(llamacpp.load, path, threads=1, **sizes)
-    with serving_all_formats(create_engine) as running:
+    name, options = request.param
+    load, path = tiny.load, folder
+    if name == "llamacpp":
+        load = pytest.importorskip("tests.backends.llamacpp").load
+        path = make_gguf(folder, tmp_path_factory.mktemp("models") / "model.gguf")
+    sizes = {"max_batch_size": 64, "context_length": 1024}
+    with serving_all_formats(partial(load, path, **sizes, **options)) as running:
         yield running
 
 
