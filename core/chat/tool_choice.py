@@ -15,6 +15,7 @@ from core.schemas.chat import (
 )
 
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+_ANY_ARGUMENTS = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +100,38 @@ def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | No
         return format.grammar(schemas, parallel=rules.parallel), loose
     except SchemaError:
         loose += _fit(rules, format, schemas)
-        return format.grammar(schemas, parallel=rules.parallel), loose
+        return format.grammar(schemas, parallel=rules.parallel) if schemas else None, loose
 
 
 def _fit(rules: CallRules, format: ToolFormat, schemas: dict[str, Mapping[str, Any]]) -> list[str]:
-    """Take any object where a format cannot say a function's arguments; the places of those."""
+    """Take any object where a format cannot say a function's arguments; the places of those.
+
+    A function with a name that the format cannot write is left out.
+    """
     loose = []
     for place, function in rules.functions.items():
-        try:
-            format.grammar({function.name: schemas[function.name]}, parallel=False)
-        except SchemaError as error:
-            if rules.forced or function.strict:
-                raise _refusal(place, error) from error
-            schemas[function.name] = {"type": "object"}
-            loose.append(f"{place}.parameters")
+        name = function.name
+        if name not in schemas or not (problem := _format_problem(format, name, schemas[name])):
+            continue
+        unwritable = _format_problem(format, name, _ANY_ARGUMENTS)
+        field = "name" if unwritable else "parameters"
+        if rules.forced or function.strict:
+            raise _refusal(place, unwritable or problem, field)
+        if unwritable:
+            del schemas[name]
+        else:
+            schemas[name] = _ANY_ARGUMENTS
+        loose.append(f"{place}.{field}")
     return loose
+
+
+def _format_problem(format: ToolFormat, name: str, schema: Mapping[str, Any]) -> SchemaError | None:
+    """Why a format cannot say calls of a function."""
+    try:
+        format.grammar({name: schema}, parallel=False)
+    except SchemaError as error:
+        return error
+    return None
 
 
 def _arguments(function: FunctionDefinition) -> tuple[dict[str, Any], SchemaError | None]:
@@ -133,6 +151,7 @@ def _arguments_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "type": kind}
 
 
-def _refusal(place: str, error: SchemaError) -> InvalidRequestError:
-    param = f"{place}.parameters"
-    return InvalidRequestError(f"{param}: {error}", param=param)
+def _refusal(place: str, error: SchemaError, field: str = "parameters") -> InvalidRequestError:
+    param = f"{place}.{field}"
+    reason = error if field == "parameters" else error.reason
+    return InvalidRequestError(f"{param}: {reason}", param=param)

@@ -261,6 +261,23 @@ def test_odd_schemas_are_kept_as_far_as_they_go(serve_scripted: ServeScripted) -
     assert refused(strict, tools=[tool("odd", odd)])["param"] == "tools[0].function.parameters"
 
 
+def test_names_that_a_format_cannot_write(serve_scripted: ServeScripted) -> None:  # TAB-58
+    call = "<tool_call>\n<function=time>\n</function>\n</tool_call>"
+    server = serve_scripted([call], tools="qwen3-coder")
+    blank, both = tool("a b", TIME), [tool("a b", TIME), tool("time", TIME)]
+    for tools, names in (([blank], []), (both, ["time"])):
+        answer = server.http.post(CHAT, json=body(tools=tools))
+        assert answer.headers["x-unsupported-params"] == "tools[0].function.name"
+        message = answer.json()["choices"][0]["message"]
+        assert [name for name, _ in called(message)][: len(names)] == names
+        assert refused(server, tools=tools, tool_choice="required")["param"] == (
+            "tools[0].function.name"
+        )
+    error = refused(server, tools=[tool("a b", TIME, strict=True)])
+    assert error["param"] == "tools[0].function.name"
+    assert "'a b'" in error["message"]
+
+
 def test_formats_that_cannot_be_forced(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"], tools="none")
     for choice in ("required", NAMED):
