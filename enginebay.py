@@ -44,6 +44,7 @@ from core.grammar.expressions import sequence as sequence
 from core.grammar.subschema import subschema as subschema
 from core.grammar.vocabulary import Vocabulary as Vocabulary
 from core.hookspecs import hookimpl as hookimpl
+from core.parsing import AnswerMarks as AnswerMarks
 from core.parsing import CallGrammar as CallGrammar
 from core.parsing import Parser as Parser
 from core.parsing import ReasoningFormat as ReasoningFormat

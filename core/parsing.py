@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from core.grammar.expressions import Case, Grammar
+from core.grammar.expressions import Case, Grammar, choice, optional, sequence
 from core.types import Part
 
 Schemas = Mapping[str, Mapping[str, Any]]
@@ -66,12 +66,35 @@ class ReasoningParser(Parser):
 class ThoughtMarks:
     """The texts that begin and end thought.
 
-    `close` ends it from outside, when a budget is used up, and leads on to the answer.
+    `close` ends it from outside, when a budget is used up, and leads on to the answer. `others`:
+    what begins other things and so ends thought for a parser, though its end tag is missing.
     """
 
     start: str
     end: str
     close: str
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerMarks:
+    """The texts around an answer: one of `opens` in front of it, one of `closes` behind it.
+
+    Both may be left out, `opens` only if they are not `required`. `calls`: how what is no such
+    answer, but calls, may begin, other than calls themselves.
+    """
+
+    opens: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
+    required: bool = False
+    calls: tuple[str, ...] = ()
+
+    def around(self, content: Grammar) -> Grammar:
+        """The grammar of an answer with this content."""
+        opening = choice(*self.opens) if self.opens else ""
+        closing = optional(choice(*self.closes)) if self.closes else ""
+        in_front = opening if self.required or not opening else optional(opening)
+        return sequence(in_front, content, closing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +104,14 @@ class CallGrammar:
     `forced`: all of an answer that calls. `cases`: what begins calls in an answer that may call,
     and what must follow then, to the end of these calls. `first`: the same for what begins a call
     only where the answer begins. `once`: nothing follows either, since it could be read as a call.
+    `behind_thought`: all of an answer that calls, where that is not `forced` there.
     """
 
     forced: Grammar
     cases: tuple[Case, ...] = ()
     first: tuple[Case, ...] = ()
     once: bool = False
+    behind_thought: Grammar | None = None
 
 
 class ReasoningFormat(ABC):
@@ -120,12 +145,12 @@ class ReasoningFormat(ABC):
         """
         return None
 
-    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
-        """What the model writes around an answer with this content, other than thought.
+    def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
+        """What the model writes around an answer, other than thought.
 
         `behind_thought`: it follows the end tag of `marks`; else the completion begins with it.
         """
-        return content
+        return AnswerMarks()
 
 
 class ToolFormat(ABC):

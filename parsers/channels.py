@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from enginebay import (
-    Grammar,
+    AnswerMarks,
     Part,
     ReasoningFormat,
     ReasoningParser,
     Span,
     ThoughtMarks,
-    sequence,
 )
 from parsers.messages import Kind, MessageReader, Stretch, Tags
 from parsers.parts import Parts
@@ -63,12 +62,15 @@ class Channels(ReasoningFormat):
     def marks(self, *, tools: bool) -> ThoughtMarks:
         """The header and end of thought; what closes it opens the next message, too."""
         following = self.answer_or_call if tools else self.answer
-        return ThoughtMarks(self.opening, self.end, self.end + following)
+        tags = (self.tags.begin, self.tags.channel, *self.tags.ends)
+        others = tuple(tag for tag in tags if tag and tag != self.end)
+        return ThoughtMarks(self.opening, self.end, self.end + following, others)
 
-    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
+    def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
         """A message to the user; its role is in the prompt where the completion begins with it."""
         role = f"{self.tags.begin}assistant"
-        return sequence(self.answer if behind_thought else self.answer.removeprefix(role), content)
+        opening = self.answer if behind_thought else self.answer.removeprefix(role)
+        return AnswerMarks((opening,), required=True, calls=("",))
 
 
 class _ChannelsParser(ReasoningParser):

@@ -48,6 +48,7 @@ def harmony_grammar(arguments: Mapping[str, Grammar], *, parallel: bool) -> Call
     more = Repeat(sequence(_ASSISTANT, call)) if parallel else Text("")
     return CallGrammar(
         sequence(optional(_ASSISTANT), call, more),
+        behind_thought=sequence(_ASSISTANT, call, more),
         cases=(
             Case(Text("<|start|>"), sequence("assistant", call)),
             Case(Text("<|start|>"), sequence("assistant", "<|channel|>", _HEADER), goes_on=True),

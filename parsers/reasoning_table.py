@@ -26,7 +26,10 @@ REASONING: dict[str, ReasoningFormat] = {
             "<|close|>message<|sep|>",
         ),
         opens=("<|open|>response<|sep|>",),
-        closes=("<|close|>response<|sep|><|close|>message<|sep|>",),
+        closes=(
+            "<|close|>response<|sep|><|close|>message<|sep|>",
+            "<|close|>response<|sep|>",
+        ),
         evidence=("open_tag('think'", "<|open|>think<|sep|>"),
     ),
     "minimax-m3": TagPair("<mm:think>", "</mm:think>"),

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from enginebay import (
-    Grammar,
+    AnswerMarks,
     Part,
     ReasoningFormat,
     ReasoningParser,
     Span,
     ThoughtMarks,
-    choice,
-    optional,
-    sequence,
 )
 from parsers.open_span import OpenSpan
 from parsers.parts import Parts
@@ -82,13 +79,11 @@ class TagPair(ReasoningFormat):
 
     def marks(self, *, tools: bool) -> ThoughtMarks:
         """The tags; the end tag is enough to close thought."""
-        return ThoughtMarks(self.start, self.end, self.end)
+        return ThoughtMarks(self.start, self.end, self.end, self.answer)
 
-    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
+    def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
         """The tags of the answer, which may be left out: some are in prompts, or nowhere."""
-        opening = (optional(choice(*self.opens)),) if self.opens else ()
-        closing = (optional(choice(*self.closes)),) if self.closes else ()
-        return sequence(*opening, content, *closing)
+        return AnswerMarks(self.opens, self.closes, calls=self.answer)
 
 
 class _TagPairParser(ReasoningParser):

@@ -142,7 +142,7 @@ def _echoed(body: ChatCompletionRequest, role: str) -> str:
 
 def _new_collector(plan: ChatPlan) -> Callable[[], Collector]:
     """What makes the collector of each choice."""
-    body, model, constrained = plan.body, plan.model, plan.constraint.constrains_content
+    body, model, constrained = plan.body, plan.model, plan.constraint.content is not None
     tools = model.tools if body.offered_tools else None
     schemas = argument_schemas(body)
     rules = call_rules(body)
@@ -168,10 +168,8 @@ def _reasoning_parser(plan: ChatPlan) -> ReasoningParser | None:
     parser = format.parser(
         inside=inside, spans=spans, spans_in_thought=model.config.tools_in_reasoning
     )
-    marks = format.marks(tools=offered)
-    if plan.constraint.plain_content and marks:
-        return AnswerParser(parser, marks, inside=inside)
-    return parser
+    form = plan.constraint.content
+    return AnswerParser(parser, form) if form else parser
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

@@ -4,8 +4,10 @@ What the parsers of the answer take for thought, calls and content is what stand
 such, so both begin with the same prompt.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from core.chat.answer_parser import AnswerForm
 from core.chat.checked import content_grammar, require_constraints
 from core.chat.tool_choice import CallRules, call_grammar, call_rules
 from core.errors import InvalidRequestError, UnsupportedParameterError
@@ -22,7 +24,7 @@ from core.grammar.expressions import (
     sequence,
 )
 from core.models import LoadedModel
-from core.parsing import CallGrammar, ThoughtMarks
+from core.parsing import AnswerMarks, CallGrammar, ThoughtMarks
 from core.schemas.chat import ChatCompletionRequest
 
 # Models write line breaks between thought and what follows. JSON and calls do not mind.
@@ -33,13 +35,12 @@ _SPACE = optional(Pattern(r"[ \t\r\n]{1,8}"))
 class ChatConstraint:
     """The grammar of an answer, None if it is free, and what else is known of it.
 
-    `constrains_content`: the content was asked to keep to something. `plain_content`: and nothing
-    but thought stands around it. `ignored`: the places in the body of what is not enforced.
+    `content`: what stands around content that was asked to keep to something. `ignored`: the places
+    in the body of what is not enforced.
     """
 
     grammar: Grammar | None = None
-    constrains_content: bool = False
-    plain_content: bool = False
+    content: AnswerForm | None = None
     ignored: tuple[str, ...] = ()
 
 
@@ -55,12 +56,7 @@ def chat_constraint(body: ChatCompletionRequest, model: LoadedModel, prompt: str
     if rules.forced:
         return ChatConstraint(turn.whole(None, calls), ignored=ignored)
     if content is not None:
-        return ChatConstraint(
-            turn.whole(content, calls),
-            constrains_content=True,
-            plain_content=turn.around(content, behind_thought=True) == content,
-            ignored=ignored,
-        )
+        return ChatConstraint(turn.whole(content, calls), turn.form(content, calls), ignored)
     return ChatConstraint(turn.free(calls, rules) if calls else None, ignored=ignored)
 
 
@@ -83,7 +79,7 @@ def _calls(
             param=param,
         )
     if calls is None:
-        loose = [f"{place}.strict" for place, each in rules.functions.items() if each.strict]
+        loose += [f"{place}.strict" for place, each in rules.functions.items() if each.strict]
     return calls, tuple(loose)
 
 
@@ -92,7 +88,8 @@ class _Turn:
     """What stands around an answer.
 
     `inside`: it begins in thought. `begun`: it goes on with a message, so there is no thought and
-    no header in front. `in_thought`: calls that may be made in thought.
+    no header in front. `in_thought`: calls that may be made in thought. `end_thought`: calls that
+    thought ends with, since they begin as other things do that it ends with.
     """
 
     model: LoadedModel
@@ -100,6 +97,7 @@ class _Turn:
     inside: bool
     begun: bool
     in_thought: tuple[Case, ...]
+    end_thought: tuple[Case, ...]
 
     @classmethod
     def of(
@@ -110,22 +108,39 @@ class _Turn:
         calls: CallGrammar | None,
     ) -> "_Turn":
         format = model.reasoning
-        begun = bool(body.continue_final_message or body.response_prefix)
+        inside = bool(format and format.starts_inside(prompt))
+        marks = format.marks(tools=bool(body.offered_tools)) if format else None
+        others = marks.others if marks else ()
+        cases = calls.cases if calls else ()
+        end_thought = tuple(case for case in cases if _begins(case, others))
+        in_thought = tuple(case for case in cases if case not in end_thought)
         return cls(
             model,
-            format.marks(tools=bool(body.offered_tools)) if format else None,
-            inside=bool(format and format.starts_inside(prompt)),
-            begun=begun,
-            in_thought=calls.cases if calls and model.config.tools_in_reasoning else (),
+            marks,
+            inside=inside,
+            begun=not inside and bool(body.continue_final_message or body.response_prefix),
+            in_thought=in_thought if model.config.tools_in_reasoning else (),
+            end_thought=end_thought,
         )
 
     def free(self, calls: CallGrammar, rules: CallRules) -> Grammar:
-        """Text in which calls may be made."""
+        """Text in which calls may be made, and which may end anywhere but in a call."""
         once = calls.once or not rules.parallel
         answer = Free(calls.cases, calls.first, once=once)
         if self.marks is None or (self.in_thought and not calls.first):
             return answer  # thought is text like any other
-        thought = sequence(UpTo(self.marks.end, self.in_thought), answer)
+        within = [
+            replace(case, goes_on=case.goes_on or not once)
+            for case in (*self.in_thought, *self.end_thought)
+        ]
+        ends = [self.marks.end]
+        ends += [
+            text
+            for text in self.marks.others
+            if not any(_begins(case, [text]) for case in self.end_thought)
+        ]
+        behind = [Case(Text(end), answer) for end in ends]
+        thought = Free((*within, *behind), once=True)
         if self.inside:
             return thought
         first = (Case(Text(self.marks.start), thought), *calls.first)
@@ -138,7 +153,7 @@ class _Turn:
                 "the prompt ends inside reasoning, and nothing tells where that ends in the format "
                 f"{self.model.reasoning_name!r}: the answer behind it cannot be constrained"
             )
-        if self.begun and not self.inside:
+        if self.begun:
             if content is None:
                 raise InvalidRequestError(
                     "a call cannot be forced where the answer goes on with a message that has "
@@ -149,7 +164,7 @@ class _Turn:
         if self.marks is None:
             return self._answer(content, calls, behind_thought=False)
         thought = sequence(
-            UpTo(self.marks.end, self.in_thought),
+            UpTo(self.marks.end, self.in_thought, without=self.marks.others),
             self._answer(content, calls, behind_thought=True),
         )
         if self.inside:
@@ -157,19 +172,37 @@ class _Turn:
         at_once = self._answer(content, calls, behind_thought=False)
         return choice(at_once, sequence(self.marks.start, thought))
 
-    def around(self, content: Grammar, *, behind_thought: bool) -> Grammar:
-        """Content with what the model writes around it."""
+    def form(self, content: Grammar, calls: CallGrammar | None) -> AnswerForm:
+        """How to read content that `whole` has been made with."""
+        if self.begun:
+            return AnswerForm(None, AnswerMarks(), AnswerMarks(), inside=False, trim=False)
+        at_once, behind = (self._marks(behind_thought=each) for each in (False, True))
+        if calls is None:
+            at_once, behind = replace(at_once, calls=()), replace(behind, calls=())
+        trim = isinstance(content, Json)
+        return AnswerForm(self.marks, at_once, behind, inside=self.inside, trim=trim)
+
+    def _marks(self, *, behind_thought: bool) -> AnswerMarks:
         format = self.model.reasoning
-        return format.around(content, behind_thought=behind_thought) if format else content
+        return format.answer_marks(behind_thought=behind_thought) if format else AnswerMarks()
 
     def _answer(
         self, content: Grammar | None, calls: CallGrammar | None, *, behind_thought: bool
     ) -> Grammar:
         answers: list[Grammar] = []
         if content is not None:
-            around = self.around(content, behind_thought=behind_thought)
-            takes_space = behind_thought and isinstance(around, Json)
+            marks = self._marks(behind_thought=behind_thought)
+            takes_space = behind_thought and isinstance(content, Json) and not marks.required
+            around = marks.around(content)
             answers.append(sequence(_SPACE, around) if takes_space else around)
-        if calls:
-            answers.append(sequence(_SPACE, calls.forced) if behind_thought else calls.forced)
+        if calls and behind_thought:
+            answers.append(calls.behind_thought or sequence(_SPACE, calls.forced))
+        elif calls:
+            answers.append(calls.forced)
         return choice(*answers)
+
+
+def _begins(case: Case, texts: Iterable[str]) -> bool:
+    """Whether a case opens with one of these."""
+    opening = case.opening.text if isinstance(case.opening, Text) else ""
+    return any(opening.startswith(text) for text in texts)

@@ -101,10 +101,14 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class UpTo:
-    """Any text up to the first `end`, and that; where a case opens, its rest must follow."""
+    """Any text up to the first `end`, and that; where a case opens, its rest must follow.
+
+    The text holds none of the texts `without`, other than in the rest of a case.
+    """
 
     end: str
     cases: tuple[Case, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

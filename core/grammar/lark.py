@@ -132,17 +132,24 @@ class _Writer:
         return _group([text, *(f"{text} {each}" for each in self._opened(ending))], " | ")
 
     def _up_to(self, node: g.UpTo) -> str:
-        pieces = self._pieces(node.end)
-        cases = list(node.cases)
-        if pieces[0] in self._special_tokens:
-            special = self._specials(cases, self._special_tokens[pieces[0]])
-            items = [*self._opened(cases), self._some(), *special]
-            spelled = self._rule(f"{self._any()} {json.dumps(node.end)}", lazy=True)
-            return f"({' | '.join(items)})* ({self._text(node.end)} | {spelled})"
-        end = self._rule(f"{self._any()} {json.dumps(pieces[0])}", lazy=True)
-        last = _group([end, *map(self._piece, pieces[1:])], " ")
-        items = [*self._opened(cases), self._some(), *self._specials(cases)]
-        return f"({' | '.join(items)})* {last}"
+        left_out = self._holding(node.without)
+        head, *rest = self._pieces(node.end)
+        reserved = {self._special_tokens[head]} if head in self._special_tokens else set[int]()
+        for text in node.without:
+            kept_out = (piece for piece in self._pieces(text) if piece in self._special_tokens)
+            reserved |= {self._special_tokens[piece] for piece in kept_out}
+        # Text stands in front of special tokens only: behind other text it would go on with the
+        # end of what is left out.
+        text = f"{self._terminal(f'{self._some()}{left_out}')}?"
+        beyond = [*self._opened_by_special(node.cases), *self._specials(node.cases, *reserved)]
+        items = [*self._opened_by_text(node.cases, left_out)]
+        items += [f"{text} {each}" for each in beyond]
+        if head in self._special_tokens:
+            last = f"{text} {self._text(node.end)} | {self._lazy(json.dumps(node.end), left_out)}"
+        else:
+            end = self._lazy(json.dumps(head), left_out)
+            last = _group([end, *map(self._piece, rest)], " ")
+        return f"({' | '.join(items)})* ({last})" if items else f"({last})"
 
     def _until(self, node: g.Until) -> str:
         kept = [self._any(), *(self._terminal(_regex(each)) for each in node.all)]
@@ -163,11 +170,25 @@ class _Writer:
 
         A special token can be spelled, too: in the text of an answer nobody can tell.
         """
-        items = self._opened_by_special(cases)
-        for case in cases:
-            text = f"{self._any()} {self._literal(case.opening)}"
-            items.append(f"{self._rule(text, lazy=True)} {self.write(case.rest)}")
-        return items
+        return [*self._opened_by_special(cases), *self._opened_by_text(cases)]
+
+    def _opened_by_text(self, cases: Sequence[g.Case], left_out: str = "") -> list[str]:
+        return [
+            f"{self._lazy(self._literal(case.opening), left_out)} {self.write(case.rest)}"
+            for case in cases
+        ]
+
+    def _lazy(self, end: str, left_out: str = "") -> str:
+        """Text up to its first `end`."""
+        text = f"{self._any()} {end}"
+        if left_out:
+            text = self._terminal(f"{self._terminal(text)}{left_out}")
+        return self._rule(text, lazy=True)
+
+    def _holding(self, texts: Sequence[str]) -> str:
+        """What keeps a terminal from holding one of these."""
+        within = "|".join(map(re.escape, _shortest(set(texts))))
+        return f" & ~{self._terminal(_regex(f'(?s:.*)(?:{within})(?s:.*)'))}" if texts else ""
 
     def _opened_by_special(self, cases: Sequence[g.Case]) -> list[str]:
         special = [case for case in cases if self._starts_special(case.opening)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer_parser import AnswerParser
+from core.chat.answer_parser import AnswerForm, AnswerParser
 from enginebay import ContentDelta, Part, ReasoningDelta
 from parsers import REASONING
 
@@ -14,11 +14,15 @@ MARKS = {name: format.marks(tools=False) for name, format in REASONING.items()}
 TAGS = ["think", "mistral", "gemma", "granite-3.2", "exaone-deep"]
 
 
-def parse(name: str, pieces: Sequence[str], *, inside: bool) -> tuple[str, str, int]:
+def parse(
+    name: str, pieces: Sequence[str], *, inside: bool, trim: bool = False
+) -> tuple[str, str, int]:
     """Thought, content, and how many characters count as thought."""
     format, marks = REASONING[name], MARKS[name]
     assert marks
-    parser = AnswerParser(format.parser(inside=inside), marks, inside=inside)
+    at_once, behind = (format.answer_marks(behind_thought=each) for each in (False, True))
+    form = AnswerForm(marks, at_once, behind, inside=inside, trim=trim)
+    parser = AnswerParser(format.parser(inside=inside), form)
     parts: list[Part] = []
     settled = []
     for piece in pieces:

@@ -126,6 +126,19 @@ BARE = Case(Pattern(r"\{\s*n"), Text("ame}"))
         (sequence(UpTo("</think>", (CALL,)), "x"), "a<call>f(1)</call>b</think>x", "ends"),
         (sequence(UpTo("</think>", (CALL,)), "x"), "a<call></think>", None),
         (sequence(UpTo("<turn>", (TOOL,)), "x"), "a tool:1; b<turn>x", "ends"),
+        # And none of what ends it otherwise, as text or as a special token.
+        (sequence(UpTo("<turn>", without=("ab",)), "x"), "a ba<call>b<turn>x", "ends"),
+        (sequence(UpTo("<turn>", without=("ab",)), "x"), "b<call>ba", "goes on"),
+        (sequence(UpTo("<turn>", without=("ab",)), "x"), "b<call>bab", None),
+        (sequence(UpTo("<turn>", without=("<call>", "ab")), "x"), "a<call>", None),
+        (sequence(UpTo("<turn>", without=("<call>a",)), "x"), "a</call>b<turn>x", "ends"),
+        (sequence(UpTo("</think>", without=("<call>", "ab")), "x"), "a b</think>x", "ends"),
+        (sequence(UpTo("</think>", without=("<call>", "ab")), "x"), "a b</think>ab", None),
+        (sequence(UpTo("</think>", without=("<call>", "ab")), "x"), "a<turn>ab", None),
+        (sequence(UpTo("</think>", without=("<call>", "ab")), "x"), "a<call>", None),
+        (sequence(UpTo("<turn>", (TOOL,), without=("ab",)), "x"), "a tool:1;b<turn>x", "ends"),
+        (sequence(UpTo("<turn>", (TOOL,), without=("ab",)), "x"), "a tool:1;ab", None),
+        (sequence(UpTo("<turn>", (TOOL,), without=("ab",)), "x"), "ab", None),
     ],
 )
 def test_what_a_grammar_takes(
