@@ -160,6 +160,9 @@ names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-é]{0,11}", fullmatch=True)
 prose = st.text(st.sampled_from("abc é日🙂.,;:!?\n(){}\"'\\"), max_size=12)
 
 
+# In front of the name, more of them than this in a string are no call any more: see CallsParser.
+MOST_TAGS = 8
+
 OTHER_MEMBERS = [("type", '"function"'), ("x", '[{"name": "</tool_call>"}]'), ("id", "-1e3")]
 
 
@@ -193,7 +196,11 @@ def calls(draw: st.DrawFn) -> Call:
     if not value and draw(st.booleans()):
         members.pop(1)
         written = "{}"
-    members = draw(st.permutations(members)) if draw(st.booleans()) else members
+    if draw(st.booleans()):
+        members = draw(st.permutations(members))
+    in_front = members[: next(at for at, (key, _) in enumerate(members) if key == "name")]
+    if "".join(text for _, text in in_front).count("tool_call>") > MOST_TAGS:
+        members.sort(key=lambda member: member[0] != "name")
     space = draw(st.sampled_from(["", " ", "\n  "]))
     text = f",{space}".join(f'{space}"{key}"{space}:{space}{text}{space}' for key, text in members)
     return Call(name, value, f"{{{text}}}", written)

@@ -7,8 +7,8 @@ import pytest
 
 from enginebay import SchemaError
 from parsers import REASONING, TOOLS
-from tests.parsers.cutting import Pipe, calls_of, run
-from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, forced, free
+from tests.parsers.cutting import Pipe, calls_of, content_of, run
+from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, free
 from tests.parsers.grammars.walk import Walker
 
 HARMONY = TOOLS["harmony"]
@@ -36,16 +36,21 @@ def test_calls_behind_thought(special: bool, parallel: bool, behind: bool) -> No
     """Through the reasoning parser, too."""
     walker = Walker(TAGS, special=special)
     thought = "<|channel|>analysis<|message|>hm<|end|>" if behind else ""
-    for grammar in (
-        forced(HARMONY, SCHEMAS, parallel=parallel),
-        free(HARMONY, SCHEMAS, parallel=parallel),
-    ):
+    calls = HARMONY.grammar(SCHEMAS, parallel=parallel)
+    assert calls
+    assert calls.behind_thought
+    must_call = calls.behind_thought if behind else calls.forced
+    for grammar in (must_call, free(HARMONY, SCHEMAS, parallel=parallel)):
         for walk in walker.walks(grammar, range(20)):
             parts = run(
                 lambda: Pipe(REASONING["harmony"], HARMONY, inside=False), [thought, walk.text]
             )
-            for _, name, arguments in calls_of(parts) if walk.ended else ():
+            found = calls_of(parts) if walk.ended else []
+            for _, name, arguments in found:
                 jsonschema.validate(json.loads(str(arguments)), SCHEMAS[str(name)])
+            if walk.ended and grammar == must_call:
+                assert found, walk.text
+                assert content_of(parts) == ""
 
 
 def test_names_that_cannot_be_written() -> None:
