@@ -12,7 +12,7 @@ REASONING = Channels(
     Tags(begin="<|start|>", message="<|message|>", ends=("<|eom|>", "<|eot|>"), call=_NEVER),
     thought=re.compile(r"to=self\b"),
     evidence="to=self<|message|>",
-    opening="to=self<|message|>",
+    opening=" to=self<|message|>",
     end="<|eom|>",
     answer="<|start|>assistant to=user<|message|>",
     answer_or_call="<|start|>assistant",

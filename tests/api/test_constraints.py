@@ -252,6 +252,41 @@ def test_tags_in_strings_stay(serve_scripted: ServeScripted) -> None:
     assert ask(server, response_format={"type": "json_object"})[0] == '{"a": "<think>b</think>"}'
 
 
+AROUND = {
+    "harmony": (
+        "<|channel|>analysis<|message|>{}<|end|>",
+        "<|start|>assistant<|channel|>final<|message|>",
+        "",
+    ),
+    "muse": (" to=self<|message|>{}<|eom|>", "<|start|>assistant to=user<|message|>", ""),
+    "solar": ("<|think|>{}<|end|>", "<|begin|>assistant<|content|>", "<|end|>"),
+    "cohere": ("<|START_THINKING|>{}<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+    "granite": ("<think>{}</think>", "<response>", "</response>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_tags_around_the_answer(serve_scripted: ServeScripted, name: str) -> None:
+    """Are none of it, and those in its strings are; in thought they free it of nothing."""
+    thought, opening, closing = AROUND[name]
+    content = json.dumps({"a": f"{opening} {closing}"})
+    server = serve_scripted([*f"{thought.format('hm')}{opening}{content}{closing}"], reasoning=name)
+    assert ask(server, response_format={"type": "json_object"}) == (content, "stop")
+    escaped = thought.format(f"hm{opening}no{closing}")
+    server = serve_scripted([*f"{escaped}{opening}{content}{closing}"], reasoning=name)
+    text, _ = ask(server, response_format={"type": "json_object"})
+    assert isinstance(json.loads(text), dict)
+
+
+def test_space_behind_thought(serve_scripted: ServeScripted) -> None:
+    """Is no content in front of JSON, and is what it is where it was asked for."""
+    server = serve_scripted(["<think>a</think>", "\n\n", '{"a": 1}'], reasoning="think")
+    assert ask(server, response_format={"type": "json_object"})[0] == '{"a": 1}'
+    server = serve_scripted([*"<think>a</think>\n\nyes"], reasoning="think")
+    assert ask(server, guided_choice=["\n\nyes", "no"])[0] == "\n\nyes"
+    assert ask(server, guided_regex=r"\s*yes")[0] == "\n\nyes"
+
+
 def test_thought_that_is_cut_off(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["<think>hmmmmmmm"], reasoning="think")
     assert ask(server, json_schema=SCHEMA, max_tokens=10) == ("", "length")

@@ -193,6 +193,57 @@ def test_forced_calls_come_behind_thought(serve_scripted: ServeScripted, choice:
     assert called(message)
 
 
+@pytest.mark.parametrize("format", ["hermes", "llama3-json"])
+@pytest.mark.parametrize("in_thought", [True, False])
+@pytest.mark.parametrize("prefix", ["", "<think>"])
+def test_an_answer_that_may_call_may_end_in_thought(
+    serve_scripted: ServeScripted, format: str, in_thought: bool, prefix: str
+) -> None:
+    """Models do that, and are not made to go on; but where they must call."""
+    said = "<think>I give up.".removeprefix(prefix)
+    server = serve_scripted([said], tools=format, reasoning="think", tools_in_reasoning=in_thought)
+    fields = {"response_prefix": prefix} if prefix else {}
+    message, reason = ask(server, **fields)
+    assert (message["reasoning_content"], message["content"]) == ("I give up.", None)
+    assert (called(message), reason) == ([], "stop")
+    if prefix:
+        message, reason = ask(server, tool_choice="required", **fields)
+        assert message["reasoning_content"] == "I give up."
+        assert called(message)
+
+
+@pytest.mark.parametrize("in_thought", [True, False])
+@pytest.mark.parametrize("begun", [True, False])
+def test_calls_that_thought_ends_with(
+    serve_scripted: ServeScripted, in_thought: bool, begun: bool
+) -> None:
+    """A message that begins without an end of thought is a call all the same, so a right one."""
+    # TAB-58
+    start = "<|channel|>analysis<|message|>"
+    call = '<|channel|>commentary to=functions.no <|constrain|>json<|message|>{"x": 1}<|call|>'
+    for said in (f"hm{call}", f"hm<|start|>assistant{call}", f"hm<|end|><|start|>assistant{call}"):
+        server = serve_scripted(
+            [*(said if begun else start + said)],
+            tools="harmony",
+            reasoning="harmony",
+            tools_in_reasoning=in_thought,
+        )
+        fields = {"response_prefix": start} if begun else {}
+        message, reason = ask(server, **fields)
+        assert called(message), said
+        assert message["reasoning_content"] == "hm"
+        assert reason == "tool_calls"
+
+
+def test_thought_that_another_tag_ends(serve_scripted: ServeScripted) -> None:
+    said = "<|think|>hm<|content|>So be it. <|tool_calls|><|tool_call:begin|>"
+    server = serve_scripted([*said], tools="solar", reasoning="solar", tools_in_reasoning=False)
+    message, _ = ask(server)
+    assert message["reasoning_content"] == "hm"
+    assert called(message)
+    assert message["content"].strip() == "So be it."
+
+
 def test_calls_cut_off_are_torn(serve_scripted: ServeScripted) -> None:
     server = serve_scripted([WRONG], tools="hermes")
     assert ask(server, tool_choice="required", max_tokens=60)[1] == "length"
