@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import ServeScripted
 
+FREE = {"constraints": False}  # what a model may write that nothing keeps from it
 USER = [{"role": "user", "content": "hi"}]
 TOOLS: Any = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
 KIMI = (
@@ -26,7 +27,9 @@ ANSWERS = {
 def test_calls(serve_scripted: ServeScripted, tools: str, size: int) -> None:
     # TAB-51 TAB-55 TAB-56 TAB-57 VLLM-53 VLLM-54 VLLM-56 VLLM-66 VLLM-67 VLLM-99; complaints 1, 4
     text = ANSWERS[tools]
-    server = serve_scripted([text[i : i + size] for i in range(0, len(text), size)], tools=tools)
+    server = serve_scripted(
+        [text[i : i + size] for i in range(0, len(text), size)], engine=FREE, tools=tools
+    )
     create = server.openai.chat.completions.create
     choice = create(model="scripted", messages=USER, tools=TOOLS).choices[0]
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
@@ -59,7 +62,7 @@ def test_calls(serve_scripted: ServeScripted, tools: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["[TOOL_CALLS]", "[TOOL_CALLS]f", "[TOOL_CALLS]f[ARGS] no", "f"])
 def test_what_is_no_call_is_content(serve_scripted: ServeScripted, text: str) -> None:
     # complaint 8
-    server = serve_scripted(list(text), tools="mistral")
+    server = serve_scripted(list(text), engine=FREE, tools="mistral")
     create = server.openai.chat.completions.create
     choice = create(model="scripted", messages=USER, tools=TOOLS).choices[0]
     assert (choice.finish_reason, choice.message.content) == ("stop", text)

@@ -10,6 +10,7 @@ from tests.conftest import ServeScripted
 from tests.parsers.tools.xml_writers import WRITERS
 from tests.support import InlineBackend, plugins_with, scripted_config, serve
 
+FREE = {"constraints": False}  # what a model may write that nothing keeps from it
 USER: Any = [{"role": "user", "content": "hi"}]
 STRING = {"type": "string"}
 TOOLS: Any = [
@@ -57,7 +58,7 @@ def test_calls_whole_and_streamed(serve_scripted: ServeScripted, form: str) -> N
     # TAB-50, TAB-51, TAB-53, TAB-55, TAB-56, TAB-57, VLLM-61, VLLM-65, VLLM-66; complaints 1, 4, 5
     text = ANSWERS[form]
     pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
-    server = serve_scripted(pieces, tools=form)
+    server = serve_scripted(pieces, engine=FREE, tools=form)
     chat = server.openai.chat.completions
     choice = chat.create(model="scripted", messages=USER, tools=TOOLS, n=2).choices[1]
     assert choice.finish_reason == "tool_calls"
@@ -85,7 +86,7 @@ def test_calls_whole_and_streamed(serve_scripted: ServeScripted, form: str) -> N
 @pytest.mark.parametrize("form", ANSWERS)
 def test_arguments_come_as_they_form(form: str) -> None:
     # TAB-56, VLLM-64; complaints 1 and 2
-    engine = ScriptedEngine(list(ANSWERS[form]))
+    engine = ScriptedEngine(list(ANSWERS[form]), **FREE)
     plugins = plugins_with(scripted=lambda settings: InlineBackend(engine))
     with serve(scripted_config(tools=form), plugins) as server:
         stream = server.openai.chat.completions.create(
@@ -105,7 +106,7 @@ def test_arguments_come_as_they_form(form: str) -> None:
 def test_what_is_no_call_is_the_answer(serve_scripted: ServeScripted, form: str) -> None:
     # Complaint 8
     text = ANSWERS[form].replace("find", "").replace("stop", "")
-    server = serve_scripted([text], tools=form)
+    server = serve_scripted([text], engine=FREE, tools=form)
     answer = server.openai.chat.completions.create(model="scripted", messages=USER, tools=TOOLS)
     assert answer.choices[0].message.content == text
     assert answer.choices[0].message.tool_calls is None

@@ -94,7 +94,8 @@ def test_streamed_and_whole_with_tools(
     script = ["<think>hm", "m</think>", "Let me see.", "<tool_call>", call, "</tool_call>"]
     server = serve_scripted(script, engine={"chat_template": THINKING}, tools="hermes")
     tools = tmp_path / "tools.json"
-    tool = {"type": "function", "function": {"name": "weather"}}
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
     tools.write_text(json.dumps([tool]), encoding="utf-8")
     result = run("chat", "--url", server.url, stream, "--tools", str(tools), "?")
     assert result.exit_code == 0
