@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,6 +24,8 @@ from core.models import Models, ReportModelProgress
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
+
+_CHECKS = 2  # constraints that are checked at once
 
 
 def create_app(
@@ -78,9 +81,12 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     loading = asyncio.create_task(app.state.models.load())
+    # Threads of their own: however long schemas take, prompts are built meanwhile.
+    app.state.checks = ThreadPoolExecutor(_CHECKS, "enginebay-checks")
     try:
         yield
     finally:
+        app.state.checks.shutdown(wait=False, cancel_futures=True)
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         await app.state.models.close()

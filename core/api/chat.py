@@ -1,6 +1,5 @@
 """`POST /v1/chat/completions`."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -9,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from core.api.params import (
     PromptTokens,
+    checked,
     fingerprint,
     fitted,
     generating_model,
@@ -83,7 +83,7 @@ async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
     prompt = await chat_prompt(body, model, allow_template=allow_template)
     constraint = ChatConstraint()
     if body.asked_constraint() or body.tools or body.tool_choice:
-        constraint = await asyncio.to_thread(chat_constraint, body, model, prompt.text)
+        constraint = await checked(http, chat_constraint, body, model, prompt.text)
     ignored += [*prompt.ignored, *ignored_budget(body, model), *constraint.ignored]
     headers = unsupported_header(http, ignored)
     sampling = await with_budget(model.turn_end.added_to(sampling), body, model, prompt.text)

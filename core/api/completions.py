@@ -1,6 +1,5 @@
 """`POST /v1/completions`."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from time import monotonic
@@ -10,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from core.api.infill import infill_prompt
 from core.api.params import (
     PromptTokens,
+    checked,
     fingerprint,
     fitted,
     generating_model,
@@ -49,7 +49,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     headers = unsupported_header(http, ignored)
     sampling = _sampling(body, asked)
     if body.asked_constraint():
-        constraint = await asyncio.to_thread(content_grammar, body, model)
+        constraint = await checked(http, content_grammar, body, model)
         sampling = replace(sampling, constraint=constraint)
     texts: Sequence[str | TokenIds] = listed(body.prompt, "prompt")
     prompts = [await _prompt_tokens(text, body, model, sampling) for text in texts]

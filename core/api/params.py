@@ -1,11 +1,14 @@
 """What the generation routes take from a request before they run it."""
 
+import asyncio
 import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
 from uuid import uuid4
 
 from fastapi import Request
@@ -27,6 +30,9 @@ TRUNCATED_HEADER = "X-Truncated-Prompt-Tokens"
 
 _CONTEXTS_TRUNCATED = 8
 """A prompt that is to be truncated may be so many times as long as the context."""
+
+_Asked = ParamSpec("_Asked")
+_Checked = TypeVar("_Checked")
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
@@ -108,6 +114,17 @@ def ignored_fields(http: Request, body: GenerationBody) -> list[str]:
     """Names of known fields that the config keeps from having an effect."""
     taken = http.app.state.config.server.request_id_from == "request_id"
     return ["request_id"] if body.request_id is not None and not taken else []
+
+
+async def checked(
+    http: Request,
+    check: Callable[_Asked, _Checked],
+    *args: _Asked.args,
+    **kwargs: _Asked.kwargs,
+) -> _Checked:
+    """What the check of a constraint returns, made on one of a few threads: it may take long."""
+    call = partial(check, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(http.app.state.checks, call)
 
 
 def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:

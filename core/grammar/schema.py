@@ -7,7 +7,7 @@ from core.errors import SchemaError
 from core.grammar.check import compile_problem
 from core.grammar.expressions import json_value
 from core.grammar.lark import to_lark
-from core.grammar.sound import soundness_errors
+from core.grammar.sound import remainder_errors, soundness_errors
 from core.grammar.subschema import DATA, MAPS, Schema, further, subschema
 from core.grammar.walk import below, check_depth, reachable
 
@@ -63,6 +63,7 @@ def _errors(schema: Schema | bool) -> list[SchemaError]:
         for pointer, node in reachable(root):
             nodes.append((pointer, node))
             errors += [*soundness_errors(node, pointer)]
+        errors += [*remainder_errors(nodes)]
     except SchemaError as error:
         errors.append(error)
     if errors:

@@ -1,7 +1,9 @@
 """What the grammar engine would accept wrongly in a JSON Schema."""
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 
 from core.errors import SchemaError
 from core.grammar.regex import string_regex
@@ -9,6 +11,7 @@ from core.grammar.rewrite import rewritten
 from core.grammar.subschema import Schema, further
 
 _LARGEST = 2**53
+_MOST_REMAINDERS = 10_000  # the engine's lexer has a state for each
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f\ud800-\udfff]")
 
 _IGNORED = frozenset(
@@ -33,6 +36,35 @@ def soundness_errors(node: Schema, pointer: str) -> Iterator[SchemaError]:
             _check(node, key, value, further(pointer, key))
         except SchemaError as error:
             yield error
+
+
+def remainder_errors(nodes: Sequence[tuple[str, Schema]]) -> Iterator[SchemaError]:
+    """For each `multipleOf` that leaves more remainders than can be told apart in time.
+
+    Schemas in an `allOf` leave those of their least common multiple.
+    """
+    steps = {
+        further(pointer, "multipleOf"): Decimal(str(step))
+        for pointer, node in nodes
+        if isinstance(step := node.get("multipleOf"), int | float)
+        and not isinstance(step, bool)
+        and 0 < step <= _LARGEST
+    }
+    together = any("allOf" in node or "$ref" in node for _, node in nodes)
+    decimals = max([0, *(_decimals(step) for step in steps.values())])
+    multiple = 1
+    for place, step in steps.items():
+        scale = decimals if together else _decimals(step)
+        multiple = math.lcm(multiple if together else 1, int(step.scaleb(scale)))
+        if multiple > _MOST_REMAINDERS:
+            reason = f"more than {_MOST_REMAINDERS} remainders cannot be told apart in time"
+            yield SchemaError(place, reason)
+            multiple = 1
+
+
+def _decimals(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
 def _check(node: Schema, key: str, value: object, place: str) -> None:

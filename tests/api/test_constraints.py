@@ -2,6 +2,8 @@
 
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jsonschema
@@ -177,6 +179,26 @@ def test_refusals(
         assert error["param"] == param
         assert message in error["message"]
     assert ask(server) == ("ok", "stop")
+
+
+def test_long_checks_hold_up_nobody_else(
+    serve_scripted: ServeScripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def check(*_: object) -> None:
+        assert go_on.wait(60)
+
+    monkeypatch.setattr("core.api.completions.content_grammar", check)
+    server = serve_scripted(["ok"])
+    with ThreadPoolExecutor(50) as clients:
+        fields = body(TEXT, guided_regex="a")
+        waiting = [clients.submit(server.http.post, TEXT, json=fields) for _ in range(50)]
+        try:
+            assert ask(server) == ("ok", "stop")
+        finally:
+            go_on.set()
+    assert [each.result().status_code for each in waiting] == [200] * 50
 
 
 def test_an_engine_that_keeps_to_no_grammar(serve_scripted: ServeScripted) -> None:

@@ -146,6 +146,12 @@ def test_no_object_does_worse_than_a_schema_error(schema: dict[str, object]) -> 
         ({"type": "object", "minProperties": 2}, "/minProperties", "no more than 1"),
         ({"x-guidance": {"lenient": True}, "not": {}}, "/not", "not supported"),
         ({"type": "integer", "divisibleBy": 3}, "/divisibleBy", "not supported"),
+        ({"items": {"multipleOf": 19_000_003}}, "/items/multipleOf", "10000 remainders"),
+        ({"multipleOf": 1.00001}, "/multipleOf", "10000 remainders"),
+        ({"allOf": [{"multipleOf": 9973}, {"multipleOf": 0.2}, {"multipleOf": 3}]},
+         "/allOf/0/multipleOf", "10000 remainders"),
+        ({"$ref": "#/$defs/a", "multipleOf": 997, "$defs": {"a": {"multipleOf": 991}}},
+         "/$defs/a/multipleOf", "10000 remainders"),
     ],
 )  # fmt: skip
 def test_a_schema_that_cannot_be_enforced_says_where(
@@ -176,6 +182,14 @@ def test_a_schema_too_deep_for_the_stack_is_refused(schema: dict[str, object]) -
     with pytest.raises(SchemaError, match="deep"):
         check_schema(schema)
     check_schema(relaxed(schema))
+
+
+def test_multiples_by_themselves_pass() -> None:
+    steps = (9973, 9967, 0.01, 2.5)
+    check_schema({"prefixItems": [{"type": "number", "multipleOf": step} for step in steps]})
+    check_schema({"type": "number", "allOf": [{"multipleOf": 0.01}, {"multipleOf": 25}]})
+    for step in (True, 0, -3, 10**5000, float("nan"), float("inf"), 1e-300):
+        check_schema(relaxed({"multipleOf": step}))
 
 
 def test_a_deep_schema_passes() -> None:
