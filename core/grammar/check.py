@@ -37,7 +37,12 @@ def compile_problem(lark: str) -> str:
     error = matcher.get_error()
     if "unknown special token" in error:
         error = LLMatcher.validate_grammar(compiled)
-    return re.split(r"\n +\d+ \| |\n  while processing|\n<non-verbose/>", error)[0].strip()
+    return first_problem(error)
+
+
+def first_problem(error: str) -> str:
+    """What the engine complains of, without the lines and the stack that it shows."""
+    return re.split(r"\n +\d+ \| |\n  while processing|\n<", error)[0].strip()
 
 
 @cache

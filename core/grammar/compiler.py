@@ -1,5 +1,6 @@
 """Grammars compiled for one vocabulary, and where a completion stands in them."""
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from llguidance.numpy import fill_next_token_bitmask_par
 from numpy.typing import NDArray
 
 from core.errors import InvalidRequestError
+from core.grammar.check import first_problem
 from core.grammar.expressions import Grammar
 from core.grammar.lark import to_lark
 from core.grammar.vocabulary import Vocabulary, grammar_tokenizer
@@ -133,7 +135,8 @@ class GrammarCompiler:
         compiled = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
         compiled.compute_bitmask()  # some grammars turn out only now to have no beginning
         if compiled.is_error():
-            raise InvalidRequestError(f"the grammar cannot be compiled: {compiled.get_error()}")
+            problem = re.sub(r"^at \d+\(\d+\): ", "", first_problem(compiled.get_error()))
+            raise InvalidRequestError(f"the grammar cannot be compiled: {problem}")
         with self._lock:
             self._compiled[grammar] = compiled
             if len(self._compiled) > _REMEMBERED:

@@ -13,6 +13,7 @@ from core.grammar.regex import text_regex
 from core.grammar.schema import check_schema
 
 _MOST_RULES = 1000  # one that leads to the next, and so on, is as deep as the engine's stack
+_MOST_ITEMS = 1000  # the engine follows at most 2,000 at once
 _GBNF_RULE = re.compile(r"(?m)^\s*[\w-]+\s*::=")
 _JSON = re.compile(r"%json\s*(?=\{)")
 
@@ -27,7 +28,10 @@ def regular_expression(pattern: str) -> Pattern:
 
 def choices(texts: Iterable[str]) -> Grammar:
     """One of these texts."""
-    return choice(*dict.fromkeys(texts))
+    each = dict.fromkeys(texts)
+    if len(each) > _MOST_ITEMS:
+        return Pattern("|".join(map(re.escape, each)))
+    return choice(*each)
 
 
 def grammar_source(source: str) -> Lark:
