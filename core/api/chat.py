@@ -142,7 +142,7 @@ def _echoed(body: ChatCompletionRequest, role: str) -> str:
 
 def _new_collector(plan: ChatPlan) -> Callable[[], Collector]:
     """What makes the collector of each choice."""
-    body, model, constrained = plan.body, plan.model, plan.constraint.content is not None
+    body, model, constrained = plan.body, plan.model, plan.constraint.form is not None
     tools = model.tools if body.offered_tools else None
     schemas = argument_schemas(body)
     rules = call_rules(body)
@@ -165,10 +165,9 @@ def _reasoning_parser(plan: ChatPlan) -> ReasoningParser | None:
         return None
     offered = bool(plan.body.offered_tools)
     spans = model.tools.spans if model.tools and offered else ()
-    parser = format.parser(
-        inside=inside, spans=spans, spans_in_thought=model.config.tools_in_reasoning
-    )
-    form = plan.constraint.content
+    form = plan.constraint.form
+    in_thought = model.config.tools_in_reasoning and form is None
+    parser = format.parser(inside=inside, spans=spans, spans_in_thought=in_thought)
     return AnswerParser(parser, form) if form else parser
 
 

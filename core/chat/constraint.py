@@ -35,12 +35,12 @@ _SPACE = optional(Pattern(r"[ \t\r\n]{1,8}"))
 class ChatConstraint:
     """The grammar of an answer, None if it is free, and what else is known of it.
 
-    `content`: what stands around content that was asked to keep to something. `ignored`: the places
-    in the body of what is not enforced.
+    `form`: what stands around an answer all of which keeps to something; thought in front of it is
+    nothing but thought. `ignored`: the places in the body of what is not enforced.
     """
 
     grammar: Grammar | None = None
-    content: AnswerForm | None = None
+    form: AnswerForm | None = None
     ignored: tuple[str, ...] = ()
 
 
@@ -54,7 +54,7 @@ def chat_constraint(body: ChatCompletionRequest, model: LoadedModel, prompt: str
     calls, ignored = _calls(body, rules, model)
     turn = _Turn.of(body, model, prompt, calls)
     if rules.forced:
-        return ChatConstraint(turn.whole(None, calls), ignored=ignored)
+        return ChatConstraint(turn.whole(None, calls), turn.form(None, calls), ignored)
     if content is not None:
         return ChatConstraint(turn.whole(content, calls), turn.form(content, calls), ignored)
     return ChatConstraint(turn.free(calls, rules) if calls else None, ignored=ignored)
@@ -164,7 +164,7 @@ class _Turn:
         if self.marks is None:
             return self._answer(content, calls, behind_thought=False)
         thought = sequence(
-            UpTo(self.marks.end, self.in_thought, without=self.marks.others),
+            UpTo(self.marks.end, without=self.marks.others),
             self._answer(content, calls, behind_thought=True),
         )
         if self.inside:
@@ -172,14 +172,16 @@ class _Turn:
         at_once = self._answer(content, calls, behind_thought=False)
         return choice(at_once, sequence(self.marks.start, thought))
 
-    def form(self, content: Grammar, calls: CallGrammar | None) -> AnswerForm:
-        """How to read content that `whole` has been made with."""
+    def form(self, content: Grammar | None, calls: CallGrammar | None) -> AnswerForm:
+        """How to read what keeps to `whole`."""
         if self.begun:
             return AnswerForm(None, AnswerMarks(), AnswerMarks(), inside=False, trim=False)
         at_once, behind = (self._marks(behind_thought=each) for each in (False, True))
-        if calls is None:
+        if content is None:
+            at_once, behind = AnswerMarks(at_once.calls), AnswerMarks(behind.calls)
+        elif calls is None:
             at_once, behind = replace(at_once, calls=()), replace(behind, calls=())
-        trim = isinstance(content, Json)
+        trim = content is None or isinstance(content, Json)
         return AnswerForm(self.marks, at_once, behind, inside=self.inside, trim=trim)
 
     def _marks(self, *, behind_thought: bool) -> AnswerMarks:
