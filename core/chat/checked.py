@@ -21,6 +21,7 @@ from core.schemas.constraints import (
 )
 
 _REMEMBERED = 512
+_LONGEST_REMEMBERED = 50_000  # characters
 
 
 def content_grammar(body: ConstraintBody, model: LoadedModel) -> Grammar | None:
@@ -54,7 +55,9 @@ def require_constraints(model: LoadedModel, param: str) -> None:
 def schema_problem(schema: Mapping[str, Any] | bool) -> SchemaError | None:
     """Why a schema cannot be enforced; None if it can."""
     try:
-        found = _schema_problem(json.dumps(schema))
+        text = json.dumps(schema)
+        check = _schema_problem if len(text) <= _LONGEST_REMEMBERED else _new_schema_problem
+        found = check(text)
     except RecursionError:
         found = "", "the schema is nested too deeply"
     return SchemaError(*found) if found else None
@@ -63,24 +66,28 @@ def schema_problem(schema: Mapping[str, Any] | bool) -> SchemaError | None:
 def relaxed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """What of a schema can be enforced."""
     try:
-        kept: dict[str, Any] = json.loads(_relaxed(json.dumps(schema)))
+        text = json.dumps(schema)
+        relax = _relaxed if len(text) <= _LONGEST_REMEMBERED else _new_relaxed
+        kept: dict[str, Any] = json.loads(relax(text))
     except RecursionError:
         return {}
     return kept
 
 
-@lru_cache(_REMEMBERED)
-def _relaxed(schema: str) -> str:
+def _new_relaxed(schema: str) -> str:
     return json.dumps(relaxed(json.loads(schema)))
 
 
-@lru_cache(_REMEMBERED)
-def _schema_problem(schema: str) -> tuple[str, str] | None:
+def _new_schema_problem(schema: str) -> tuple[str, str] | None:
     try:
         check_schema(json.loads(schema))
     except SchemaError as error:
         return error.path, error.reason
     return None
+
+
+_relaxed = lru_cache(_REMEMBERED)(_new_relaxed)
+_schema_problem = lru_cache(_REMEMBERED)(_new_schema_problem)
 
 
 def _grammar(constraint: Constraint) -> Grammar:

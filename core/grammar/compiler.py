@@ -21,6 +21,7 @@ Masks = NDArray[np.int32]
 """Bits, `[choices, (vocabulary + 31) // 32]`: bit `i % 32` of word `i // 32` allows token `i`."""
 
 _REMEMBERED = 256
+_REMEMBERED_CHARACTERS = 8_000_000  # of Lark; a compiled grammar takes several times its length
 
 
 class Matcher:
@@ -93,7 +94,7 @@ class GrammarCompiler:
         self._words = (len(vocabulary.tokens) + 31) // 32
         self._full_words = (self._tokenizer.vocab_size + 31) // 32
         self._end_token_ids = vocabulary.end_token_ids
-        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._compiled: OrderedDict[Grammar, tuple[LLMatcher, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def compile(self, grammar: Grammar) -> float:
@@ -128,7 +129,7 @@ class GrammarCompiler:
         with self._lock:
             if found := self._compiled.get(grammar):
                 self._compiled.move_to_end(grammar)
-                return found
+                return found[0]
         lark = to_lark(grammar, self._special_tokens, self._end_token_ids)
         source = LLMatcher.grammar_from_lark(lark)
         limits = LLParserLimits(verbose_errors=False)
@@ -138,10 +139,18 @@ class GrammarCompiler:
             problem = re.sub(r"^at \d+\(\d+\): ", "", first_problem(compiled.get_error()))
             raise InvalidRequestError(f"the grammar cannot be compiled: {problem}")
         with self._lock:
-            self._compiled[grammar] = compiled
-            if len(self._compiled) > _REMEMBERED:
-                self._compiled.popitem(last=False)
+            self._compiled[grammar] = compiled, len(lark)
+            self._forget()
         return compiled
+
+    def _forget(self) -> None:
+        """Drop what has not been used for longest, but never the last one."""
+        characters = sum(length for _, length in self._compiled.values())
+        while len(self._compiled) > _REMEMBERED or characters > _REMEMBERED_CHARACTERS:
+            if len(self._compiled) == 1:
+                break
+            _, (_, length) = self._compiled.popitem(last=False)
+            characters -= length
 
 
 def allowed_tokens(mask: NDArray[np.int32], vocab_size: int) -> NDArray[np.bool_]:

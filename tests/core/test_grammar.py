@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,6 +242,22 @@ def test_compiled_once_by_many_threads(compiler: GrammarCompiler) -> None:
     for thread in threads:
         thread.join()
     assert allowed(compiler, compiler.matcher(grammar)) == {ord('"')}
+
+
+def test_long_grammars_are_forgotten_first(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Grammar] = []
+
+    def counted(grammar: Grammar, *args: Any) -> str:
+        written.append(grammar)
+        return to_lark(grammar, *args)
+
+    monkeypatch.setattr("core.grammar.compiler.to_lark", counted)
+    short, *long = (json_value({"const": n, "title": "x" * n * 3_000_000}) for n in range(4))
+    for grammar in (short, long[0], short, long[0], long[2], long[2], short):
+        compiler.compile(grammar)
+    assert written == [short, long[0], long[2], short]
 
 
 def test_keys_cannot_be_hidden_behind_escapes(compiler: GrammarCompiler) -> None:
