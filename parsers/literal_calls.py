@@ -9,7 +9,8 @@ from enginebay import CallGrammar, Parser, Schemas, Span, ToolFormat
 from parsers.argument_schema import ArgumentSchema
 from parsers.json_scanner import skip
 from parsers.literal_grammar import literal_grammar
-from parsers.literal_scanner import PYTHON_QUOTES, LiteralScanner, Quote
+from parsers.literal_scanner import LiteralScanner
+from parsers.literal_syntax import LiteralSyntax
 from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns
 
@@ -17,27 +18,9 @@ _SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralCalls(ToolFormat):
-    """`start`, one or more calls or a list of them, `end`; a call is `call`, arguments, `closer`.
+class LiteralCalls(LiteralSyntax, ToolFormat):
+    """Calls of a `LiteralSyntax`. `evidence`: a regular expression for templates that teach it."""
 
-    `call` is written as in `tag_patterns`, with a hole `{function}`. `separator` stands between
-    the name and the value of an argument. `may_be_bare`: a list of calls may also stand without
-    the tags, if the answer begins with it. `evidence`: a regular expression for chat templates
-    that teach this format. `list_start`, `between` and `list_end`: what models write around calls;
-    with `one_a_block`, each stands between the tags by itself.
-    """
-
-    start: str
-    end: str
-    call: str = "{function}("
-    closer: str = ")"
-    separator: str = "="
-    quotes: tuple[Quote, ...] = PYTHON_QUOTES
-    may_be_bare: bool = False
-    list_start: str = "["
-    between: str = ", "
-    list_end: str = "]"
-    one_a_block: bool = False
     evidence: str = field(kw_only=True)
     spans: tuple[Span, ...] = field(init=False)
     patterns: "_Patterns" = field(init=False, repr=False, compare=False)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from enginebay import (
     CallGrammar,
@@ -17,17 +16,15 @@ from enginebay import (
     sequence,
 )
 from parsers.cases import opened
+from parsers.literal_syntax import LiteralSyntax
 from parsers.literal_value import BareValues, PythonValues
 from parsers.members import object_members
 from parsers.schema_part import SchemaPart
 from parsers.tag_patterns import fits
 
-if TYPE_CHECKING:
-    from parsers.literal_calls import LiteralCalls
 
-
-def literal_grammar(tags: "LiteralCalls", schemas: Schemas, *, parallel: bool) -> CallGrammar:
-    """What `LiteralCalls` reads as calls of these functions."""
+def literal_grammar(tags: LiteralSyntax, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+    """What is read as calls of these functions."""
     calls = {name: _Call(tags, name, schema) for name, schema in schemas.items()}
     call = choice(*(sequence(each.head, each.rest) for each in calls.values()))
     several = parallel and not tags.one_a_block
@@ -49,7 +46,7 @@ def literal_grammar(tags: "LiteralCalls", schemas: Schemas, *, parallel: bool) -
 class _Call:
     """A call of one function: its `head` up to the bracket, and the `rest`."""
 
-    def __init__(self, tags: "LiteralCalls", name: str, schema: Mapping[str, object]) -> None:
+    def __init__(self, tags: LiteralSyntax, name: str, schema: Mapping[str, object]) -> None:
         if not fits("function", name):
             raise SchemaError("", f"the function {name!r} has a name that this syntax cannot write")
         self.head = tags.call.replace("{function}", name)

@@ -4,7 +4,8 @@ from enginebay import ToolFormat
 from parsers.element_calls import ElementCalls
 from parsers.literal_calls import LiteralCalls
 from parsers.literal_scanner import Quote
-from parsers.xml_calls import Parameter, XmlCalls
+from parsers.xml_calls import XmlCalls
+from parsers.xml_syntax import Parameter
 
 _DSML = (
     Parameter('<｜DSML｜parameter name="{key}" string="{string}">', "</｜DSML｜parameter>"),

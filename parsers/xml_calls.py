@@ -15,44 +15,14 @@ from parsers.place_parser import PlaceParser
 from parsers.tag_patterns import Found, Tag, TagPatterns, literal_start
 from parsers.typed_value import TypedValue
 from parsers.xml_grammar import xml_grammar
+from parsers.xml_syntax import XmlSyntax
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """`start`, value, `end`.
+class XmlCalls(XmlSyntax, ToolFormat):
+    """Calls of an `XmlSyntax`. `evidence`: a regular expression for templates that teach it."""
 
-    `start` has a hole `{key}`; without one, the value is all of the arguments. A hole `{string}`
-    says whether the value is text: `true` or `string`. `margin`: a character that templates write
-    between the tags and the value, which is no part of it.
-    """
-
-    start: str
-    end: str
-    margin: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class XmlCalls(ToolFormat):
-    """`block`, calls, `block_end`, where a call is `call`, parameters, `call_end`.
-
-    Tags are written as in `tag_patterns`; the one of a call has a hole `{name}`. Without a
-    `block`, calls stand by themselves. `may_lack_block`: models forget it. `evidence`: a regular
-    expression for chat templates that teach this format. `entities`: names and keys are escaped
-    as in XML. `spaces`: what models write between tags, one of these. `one_a_block`: they write a
-    block for each call. `names_types`: a hole `{string}` holds the name of the type.
-    """
-
-    call: str
-    call_end: str
-    parameters: tuple[Parameter, ...]
-    block: str = ""
-    block_end: str = ""
-    may_lack_block: bool = False
     evidence: str = field(kw_only=True)
-    entities: bool = False
-    spaces: tuple[str, ...] = ("\n",)
-    one_a_block: bool = False
-    names_types: bool = False
     spans: tuple[Span, ...] = field(init=False)
     patterns: "_Patterns" = field(init=False, repr=False, compare=False)
 

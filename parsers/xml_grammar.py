@@ -3,7 +3,6 @@
 import html
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from enginebay import (
     CallGrammar,
@@ -24,17 +23,15 @@ from parsers.members import Members, object_members
 from parsers.schema_part import SchemaPart
 from parsers.tag_patterns import fits, literal_start, pieces
 from parsers.text_value import TextValue
-
-if TYPE_CHECKING:
-    from parsers.xml_calls import Parameter, XmlCalls
+from parsers.xml_syntax import Parameter, XmlSyntax
 
 FURTHER_KEY = "[A-Za-z_][A-Za-z0-9_.-]{0,60}"
 _NUMBER = Pattern("[1-9][0-9]?")
 _MARKUP = ("<", "&", "\n")
 
 
-def xml_grammar(tags: "XmlCalls", schemas: Schemas, *, parallel: bool) -> CallGrammar:
-    """What `XmlCalls` reads as calls of these functions."""
+def xml_grammar(tags: XmlSyntax, schemas: Schemas, *, parallel: bool) -> CallGrammar:
+    """What is read as calls of these functions."""
     call = _Calls(tags, schemas)
     start = Text(literal_start(tags.call))
     gap = choice(*tags.spaces)
@@ -54,7 +51,7 @@ def xml_grammar(tags: "XmlCalls", schemas: Schemas, *, parallel: bool) -> CallGr
 class _Calls:
     """Calls of some functions, without what all calls begin with."""
 
-    def __init__(self, tags: "XmlCalls", schemas: Schemas) -> None:
+    def __init__(self, tags: XmlSyntax, schemas: Schemas) -> None:
         self._tags = tags
         self._gap = choice(*tags.spaces)
         keyed = [each for each in tags.parameters if "{key}" in each.start]
@@ -114,7 +111,7 @@ class _Calls:
             raise part.error("no value that is valid here can be written in this syntax")
         return sequence(self._gap, choice(*ways))
 
-    def _value(self, parameter: "Parameter", *left_out: str) -> TextValue:
+    def _value(self, parameter: Parameter, *left_out: str) -> TextValue:
         torn = [f"{self._tags.call_end}{space}{self._tags.block_end}" for space in ("", "\n")]
         return TextValue(
             f"{parameter.margin}{parameter.end}",
@@ -123,7 +120,7 @@ class _Calls:
         )
 
     def _start(
-        self, parameter: "Parameter", key: str | None, type: str, none: tuple[str, ...]
+        self, parameter: Parameter, key: str | None, type: str, none: tuple[str, ...]
     ) -> Grammar:
         says = type if self._tags.names_types else str(type == "string").lower()
         tag = pieces(parameter.start.replace("{string}", says))
