@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.schemas.fields import aliased
@@ -69,7 +76,9 @@ def _none_if_empty(value: Any) -> Any:
 Schema = Annotated[dict[str, Any] | bool, BeforeValidator(_schema)]
 Source = Annotated[str, Field(max_length=65_536)]
 Texts = Annotated[list[str], Field(max_length=10_000, fail_fast=True)]
-OptionalSchema = Annotated[Schema | None, BeforeValidator(_none_if_empty)]
+OptionalSchema = Annotated[
+    Schema | None, BeforeValidator(_none_if_empty), AfterValidator(_none_if_empty)
+]
 OptionalSource = Annotated[Source | None, BeforeValidator(_none_if_empty)]
 OptionalTexts = Annotated[Texts | None, BeforeValidator(_none_if_empty)]
 
