@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 from core.chat.collector import Collector
 from core.chat.usage import UsageCounter
-from core.errors import EngineDeadError, ModelUnloadedError
+from core.errors import EngineDeadError, InvalidRequestError, ModelUnloadedError
 from core.models import LoadedModel
 from core.plugins import Plugins
 from core.types import (
@@ -48,7 +48,8 @@ class Generation:
 
     `received` is when it was asked for, by `time.monotonic`. With `prompt_only` nothing is
     generated: engines make one token at least, which nobody gets to see. `log_text`: the log gets
-    what is said, not only how much.
+    what is said, not only how much. `constrained_by`: the field of the body that a constraint comes
+    from, for errors that only the engine finds in it.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Generation:
         received: float | None = None,
         prompt_only: bool = False,
         log_text: bool = False,
+        constrained_by: str | None = None,
     ) -> None:
         self.model = model
         self.requests = requests
         self.counter = UsageCounter(received)
         self._prompt_only = prompt_only
+        self._constrained_by = constrained_by
         self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
         self._plugins = plugins
         self._new_collector = new_collector
@@ -155,6 +158,10 @@ class Generation:
                     if collector.reasons:
                         self.counter.set_reasoning(update.index, collector.reasoning_tokens)
                     yield update
+        except InvalidRequestError as error:
+            if error.param == "constraint":
+                error.param = self._constrained_by
+            raise
         except ModelUnloadedError:
             if not any(tokens):
                 raise

@@ -51,7 +51,8 @@ class Constraint:
             )
         if not self.matcher.accept(token_id):
             reason = self.matcher.error.partition("\n")[0]
-            raise InvalidRequestError(f"the grammar cannot be followed any further: {reason}")
+            message = f"the grammar cannot be followed any further: {reason}"
+            raise InvalidRequestError(message, param="constraint")
         self._token_ids.append(token_id)
         if self._forced and self._forced[0] == token_id:
             del self._forced[0]

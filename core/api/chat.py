@@ -108,6 +108,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         _new_collector(plan),
         received=received,
         log_text=log_prompts(http, id, [prompt.text]),
+        constrained_by=plan.constraint.param,
     )
     role = _response_role(body)
     composer = ChatComposer(

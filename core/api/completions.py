@@ -48,7 +48,8 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)
     headers = unsupported_header(http, ignored)
     sampling = _sampling(body, asked)
-    if body.asked_constraint():
+    asked_constraint = body.asked_constraint()
+    if asked_constraint:
         constraint = await checked(http, content_grammar, body, model)
         sampling = replace(sampling, constraint=constraint)
     texts: Sequence[str | TokenIds] = listed(body.prompt, "prompt")
@@ -69,6 +70,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
         received=received,
         prompt_only=body.max_tokens == 0,
         log_text=log_prompts(http, id, texts),
+        constrained_by=asked_constraint[0] if asked_constraint else None,
     )
     composer = TextComposer(
         Head(id, model.name, fingerprint(http, model)),

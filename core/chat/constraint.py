@@ -36,12 +36,14 @@ class ChatConstraint:
     """The grammar of an answer, None if it is free, and what else is known of it.
 
     `form`: what stands around an answer all of which keeps to something; thought in front of it is
-    nothing but thought. `ignored`: the places in the body of what is not enforced.
+    nothing but thought. `ignored`: the places in the body of what is not enforced. `param`: the
+    field of the body that the grammar comes from.
     """
 
     grammar: Grammar | None = None
     form: AnswerForm | None = None
     ignored: tuple[str, ...] = ()
+    param: str | None = None
 
 
 def chat_constraint(body: ChatCompletionRequest, model: LoadedModel, prompt: str) -> ChatConstraint:
@@ -53,11 +55,13 @@ def chat_constraint(body: ChatCompletionRequest, model: LoadedModel, prompt: str
     rules = call_rules(body)
     calls, ignored = _calls(body, rules, model)
     turn = _Turn.of(body, model, prompt, calls)
+    param = "tools" if body.functions is None else "functions"
     if rules.forced:
-        return ChatConstraint(turn.whole(None, calls), turn.form(None, calls), ignored)
+        return ChatConstraint(turn.whole(None, calls), turn.form(None, calls), ignored, param)
     if content is not None:
-        return ChatConstraint(turn.whole(content, calls), turn.form(content, calls), ignored)
-    return ChatConstraint(turn.free(calls, rules) if calls else None, ignored=ignored)
+        param, _ = body.asked_constraint() or (param, None)
+        return ChatConstraint(turn.whole(content, calls), turn.form(content, calls), ignored, param)
+    return ChatConstraint(turn.free(calls, rules) if calls else None, None, ignored, param)
 
 
 def _calls(
@@ -75,7 +79,7 @@ def _calls(
     if calls is None and rules.forced:
         raise UnsupportedParameterError(
             f"model {model.name!r} has no format of calls that can be forced "
-            f"(it has {model.tools_name!r}): name its format as `tools` in config.yml",
+            f"(it has {model.tools_name or 'none'}): name its format as `tools` in config.yml",
             param=param,
         )
     if calls is None:

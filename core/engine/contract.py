@@ -45,8 +45,9 @@ class Engine(ABC):
     def compile(self, grammar: Grammar) -> float:
         """Have a constraint ready before requests with it are added; how many seconds it took.
 
-        From any thread. `InvalidRequestError` for one that cannot be compiled. An engine whose
-        `ModelInfo.constraints` is true overrides this, most simply by a `GrammarCompiler`.
+        From any thread. `InvalidRequestError`, with `constraint` as its param, for one that cannot
+        be compiled. An engine whose `ModelInfo.constraints` is true overrides this, most simply by
+        a `GrammarCompiler`.
         """
         raise UnsupportedParameterError("this engine keeps to no grammar", param="constraint")
 

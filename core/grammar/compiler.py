@@ -137,7 +137,8 @@ class GrammarCompiler:
         compiled.compute_bitmask()  # some grammars turn out only now to have no beginning
         if compiled.is_error():
             problem = re.sub(r"^at \d+\(\d+\): ", "", first_problem(compiled.get_error()))
-            raise InvalidRequestError(f"the grammar cannot be compiled: {problem}")
+            message = f"the grammar cannot be compiled: {problem}"
+            raise InvalidRequestError(message, param="constraint")
         with self._lock:
             self._compiled[grammar] = compiled, len(lark)
             self._forget()

@@ -121,7 +121,8 @@ class Constrained:
 
     def _stuck(self) -> InvalidRequestError:
         reason = self._matcher.error or "nothing may follow what has been said"
-        return InvalidRequestError(f"the grammar cannot be kept to: {reason}")
+        message = f"the grammar cannot be kept to: {reason}"
+        return InvalidRequestError(message, param="constraint")
 
     def _fill_in(self, allowed: set[int]) -> int:
         spelled = self._spelled.lstrip(_OPEN)[:1]

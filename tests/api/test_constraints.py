@@ -121,6 +121,7 @@ def test_other_constraints(
     [
         {"response_format": {"type": "text"}, "json_schema": {}, "grammar_string": ""},
         {"response_format": {}, "guided_json": {}, "guided_regex": "", "guided_choice": []},
+        {"guided_json": "{}", "json_schema": " {} ", "structured_outputs": {"json": "{}"}},
         {"structured_outputs": {}, "regex_pattern": "", "guided_json_object": False},
         {"structured_outputs": {"json": {}, "regex": "", "choice": [], "json_object": False}},
         {"response_format": None, "json_schema": None, "grammar": "", "structured_outputs": None},
@@ -158,6 +159,13 @@ def test_what_means_off(serve_scripted: ServeScripted, path: str, fields: dict[s
         ({"guided_choice": "yes"}, "guided_choice", "list"),
         ({"grammar_string": 'root ::= "a'}, "grammar", ""),
         ({"grammar": "start: nothing"}, "grammar", ""),
+        # The engine finds these: it knows the special tokens.
+        ({"grammar": 'start: "a" <|no|>'}, "grammar", "unknown special token"),
+        (
+            {"structured_outputs": {"grammar": "start: <|no|>"}, "stream": True},
+            "structured_outputs.grammar",
+            "unknown special token",
+        ),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", ""),
         ({"structured_outputs": "x"}, "structured_outputs", "valid"),
         (
