@@ -10,7 +10,6 @@ from enginebay import Json, SchemaError, json_value, subschema
 TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
 _MOST_BRANCHES = 64
 _COMBINED = ("anyOf", "oneOf")
-_NOT_FOLLOWED = ("not", "if", "then", "else", "$dynamicRef", "$recursiveRef")
 
 
 @dataclass(frozen=True, slots=True)
