@@ -40,6 +40,9 @@ def gbnf_to_lark(source: str) -> str:
         rules = _Parser().parse(source)
         if "root" not in rules:
             raise ValueError("there is no rule root")
+        for name in [name for rule in rules.values() for name in _references(rule)]:
+            if name not in rules:
+                raise ValueError(f"{_place_of_name(source, name)}: there is no rule {name}")
         return _Writer(rules).write()
     except GbnfToLarkError as error:
         reason = str(error).partition(" at line ")[0]
@@ -78,8 +81,6 @@ class _Writer:
                 most = "" if node.max_times is None else node.max_times
                 return f"{self._group(self._lark(node.node))}{{{node.min_times},{most}}}"
             case RuleRefNode():
-                if node.name not in self._names:
-                    raise ValueError(f"there is no rule {node.name}")
                 return self._names[node.name]
             case RegexNode(rx="."):
                 return "/(?s:.)/"
@@ -156,6 +157,13 @@ def _characters(text: str, pos: Position) -> list[tuple[str, bool]]:
         characters.append((chr(int(number, 16)) if number else plain, not found[5]))
         at = found.end()
     return characters
+
+
+def _place_of_name(source: str, name: str) -> str:
+    """Where the name of a rule first stands, other than in texts and comments."""
+    others = f"{_LITERAL.pattern}|{_CLASS.pattern}|#.*"
+    found = re.finditer(rf"{others}|(?<![\w-])(?P<name>{re.escape(name)})(?![\w-])", source)
+    return _place(source, next(each.start() for each in found if each["name"]))
 
 
 def _place(source: str, at: int) -> str:

@@ -112,7 +112,11 @@ def test_a_grammar_is_read_as_it_is_meant(
         ('root ::= "\\q"', "line 1, column 11: an escape that is unknown"),
         ('root ::= "a" | (\n"b"', "line 2, column 4: Expected ')'"),
         ("root ::= <think>", "line 1, column 10: tokens in a grammar"),
-        ("root ::= missing", "there is no rule missing"),
+        ("root ::= missing", "line 1, column 10: there is no rule missing"),
+        (
+            'root ::= "b" [b] b-c # b\nb-c ::= (b)?',
+            "line 2, column 10: there is no rule b",
+        ),
         ('root ::= "a"\nroot ::= "b"', "line 2, column 1: a second rule root"),
         ('other ::= "a"', "there is no rule root"),
         ('start: "a"\n  | (', "line 2, column 6"),
