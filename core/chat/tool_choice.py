@@ -36,12 +36,14 @@ class CallRules:
 def call_rules(body: ChatCompletionRequest) -> CallRules:
     """`tool_choice` and `parallel_tool_calls`, or their old names, of a request.
 
-    `InvalidRequestError` for a choice that there is nothing to choose from.
+    `InvalidRequestError` for a choice that there is nothing to choose from, and for functions that
+    have one name and are not the same.
     """
     place = "tools[{}].function" if body.functions is None else "functions[{}]"
     offered = {
         place.format(position): tool.function for position, tool in enumerate(body.offered_tools)
     }
+    _check_names(offered)
     parallel = body.parallel_tool_calls is not False and body.functions is None
     choice = body.tool_choice
     if isinstance(choice, NamedToolChoice):
@@ -54,6 +56,18 @@ def call_rules(body: ChatCompletionRequest) -> CallRules:
     if choice == "required" and not offered:
         raise InvalidRequestError("tool_choice 'required' needs tools", param="tool_choice")
     return CallRules(offered, forced=choice == "required", parallel=parallel)
+
+
+def _check_names(offered: Mapping[str, FunctionDefinition]) -> None:
+    """Raise where nothing would tell which schema a call is to keep to."""
+    first: dict[str, FunctionDefinition] = {}
+    for place, each in offered.items():
+        other = first.setdefault(each.name, each)
+        if (other.parameters, bool(other.strict)) != (each.parameters, bool(each.strict)):
+            raise InvalidRequestError(
+                f"there are two functions with the name {each.name!r}, which are not the same",
+                param=f"{place}.name",
+            )
 
 
 def _named(

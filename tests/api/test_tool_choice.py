@@ -292,6 +292,8 @@ def test_no_tools_no_calls(serve_scripted: ServeScripted) -> None:
             "tools[0].function.parameters",
         ),
         ({"tool_choice": "required", "response_prefix": "Well, "}, "tool_choice"),
+        ({"tools": [*TOOLS, tool("time", WEATHER)]}, "tools[2].function.name"),
+        ({"tools": [*TOOLS, tool("time", TIME, strict=True)]}, "tools[2].function.name"),
     ],
 )
 def test_refusals(serve_scripted: ServeScripted, fields: dict[str, Any], param: str) -> None:
