@@ -133,6 +133,20 @@ class ResponseFormat(BaseModel):
             return name, ANY_OBJECT
         return name, SchemaConstraint(schema)
 
+    @property
+    def unused(self) -> Iterator[tuple[str, Any]]:
+        """What is said beside the constraint that `asked` is, and does not count."""
+        name, constraint = self.asked or ("", None)
+        if self.grammar is not None and self.type != "grammar":
+            yield "response_format.grammar", self.grammar
+        nested = self.json_schema.schema_ if self.json_schema else None
+        for place, schema in (
+            ("response_format.json_schema.schema", nested),
+            ("response_format.schema", self.schema_),
+        ):
+            if schema is not None and name != place and SchemaConstraint(schema) != constraint:
+                yield place, schema
+
     def _schema(self) -> tuple[str, dict[str, Any] | bool] | None:
         if self.json_schema and self.json_schema.schema_ is not None:
             return "response_format.json_schema.schema", self.json_schema.schema_
@@ -237,6 +251,7 @@ class ConstraintBody(BaseModel):
             ("structured_outputs", self.structured_outputs),
         ]
         if self.response_format:
+            yield from self.response_format.unused
             parts.append(("response_format.json_schema", self.response_format.json_schema))
         for name, part in parts:
             for key, value in ((part and part.model_extra) or {}).items():

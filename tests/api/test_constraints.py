@@ -229,6 +229,27 @@ def test_settings_that_are_not_understood_are_named(serve_scripted: ServeScripte
     ]
 
 
+@pytest.mark.parametrize(
+    ("format", "unused"),
+    [
+        ({"type": "text", "schema": SCHEMA}, "schema"),
+        ({"type": "text", "json_schema": {"schema": SCHEMA}}, "json_schema.schema"),
+        ({"type": "json_object", "grammar": GBNF}, "grammar"),
+        ({"type": "grammar", "grammar": GBNF, "schema": SCHEMA}, "schema"),
+        ({"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": True}, "schema"),
+        ({"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": SCHEMA}, None),
+        ({"type": "json_object", "schema": SCHEMA}, None),
+        ({"type": "text", "schema": {}}, None),
+    ],
+)
+def test_what_goes_with_another_type_is_named(
+    serve_scripted: ServeScripted, format: dict[str, Any], unused: str | None
+) -> None:
+    answer = serve_scripted(["ok"]).http.post(CHAT, json=body(CHAT, response_format=format))
+    named = answer.headers.get("x-unsupported-params")
+    assert named == (unused and f"response_format.{unused}")
+
+
 def test_torn_answers_say_so(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(['{"city": "Oslo"}'])
     for path in (CHAT, TEXT):
@@ -248,9 +269,13 @@ def test_grammar_times(serve_scripted: ServeScripted) -> None:
     # WEB-31, WEB-32
     server = serve_scripted(["x"])
     for path in (CHAT, TEXT):
-        extra = server.http.post(path, json=body(path, json_schema=SCHEMA)).json()["usage"]["extra"]
-        assert extra["grammar_init_s"] > 0
-        assert extra["grammar_per_token_s"] > 0
+        fields = body(path, json_schema=SCHEMA)
+        usage = [server.http.post(path, json=fields).json()["usage"]]
+        fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        *_, last, _ = re.findall(r"data: (.*)", server.http.post(path, json=fields).text)
+        for extra in (each["extra"] for each in (*usage, json.loads(last)["usage"])):
+            assert extra["grammar_init_s"] > 0
+            assert extra["grammar_per_token_s"] > 0
 
 
 THOUGHT = 'I say <x> {"city": 1}'
