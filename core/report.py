@@ -23,6 +23,7 @@ def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -
         defaults=dict(info.defaults),
         configured=model.config.sampling.params(),
         unsupported=sorted(info.unsupported),
+        constraints=info.constraints,
         adapters=list(info.adapters),
         templates=list(model.templates.names),
         template=template and template_report(template),

@@ -94,6 +94,7 @@ def _of_model(report: ModelReport) -> Iterable[tuple[str, str]]:
     yield "special tokens", _pairs(report.special_tokens)
     yield "model's defaults", _pairs(report.defaults)
     yield "config's defaults", _pairs(report.configured)
+    yield "kept to", "schemas and grammars" if report.constraints else "no schema, no grammar"
     yield "not supported", ", ".join(report.unsupported) or "nothing"
     yield "adapters", ", ".join(report.adapters) or "none"
 

@@ -85,4 +85,6 @@ def _about(model: Any) -> str:
     if model.state != "ready":
         return f"{model.state}: {model.error}"
     formats = f"reasoning {model.reasoning_name or 'none'}, tools {model.tools_name or 'none'}"
+    if model.info.generates and not model.info.constraints:
+        formats += ", no structured output"
     return f"{model.config.backend}, context {model.info.context_length} tokens, {formats}"

@@ -40,7 +40,10 @@ class TemplateReport(BaseModel):
 
 
 class ModelReport(BaseModel):
-    """What is known of a model; `defaults` are its own sampling params."""
+    """What is known of a model; `defaults` are its own sampling params.
+
+    `constraints`: whether its engine holds answers and calls to schemas and grammars.
+    """
 
     id: str
     backend: str
@@ -50,6 +53,7 @@ class ModelReport(BaseModel):
     defaults: dict[str, Any]
     configured: dict[str, Any]
     unsupported: list[str]
+    constraints: bool
     adapters: list[str]
     templates: list[str]
     template: TemplateReport | None

@@ -28,7 +28,8 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}<think></think>"
 
 def create(settings):
     settings.report_progress("warming up", 0.5)
-    return EngineBackend(lambda: ScriptedEngine(PIECES, chat_template=TEMPLATE))
+    settled = {"chat_template": TEMPLATE, "constraints": settings.name != "free"}
+    return EngineBackend(lambda: ScriptedEngine(PIECES, **settled))
 
 
 def fail(settings):

@@ -31,6 +31,10 @@ def test_of_a_server(run: Run, serve_scripted: ServeScripted) -> None:
     assert found["takes"].startswith("system messages, several of them, later ones, tools")
     assert "developer messages" in found["takes no"]
     assert found["special tokens"] == "none"
+    assert found["kept to"] == "schemas and grammars"
+    free = serve_scripted(["ok"], name="free", engine={"constraints": False})
+    found = rows(run("models", "inspect", "free", "--url", free.url).stdout)
+    assert found["kept to"] == "no schema, no grammar"
 
 
 def test_without_a_server_the_model_is_loaded(run: Run, plugin: Path) -> None:

@@ -18,6 +18,9 @@ models:
   - name: good
     backend: scripted
     path: .
+  - name: free
+    backend: scripted
+    path: .
   - name: broken
     backend: failing
     path: .
@@ -40,13 +43,15 @@ def test_serve(start_serving: StartServing) -> None:
         f"API docs    {url[0]}/docs",
         "API keys    2, from config.yml line 3",
         "Model       good: scripted, context 4096 tokens, reasoning think, tools none",
+        "Model       free: scripted, context 4096 tokens, reasoning think, tools none, no "
+        "structured output",
         "Model       broken: failed: out of memory; take a smaller model",
     ]
     assert "good: warming up\n" in serving.log
     headers = {"Authorization": "Bearer two"}
     with httpx2.Client(base_url=url[0], headers=headers) as http:
         models = http.get("/v1/models").json()["data"]
-    assert [model["state"] for model in models] == ["ready", "failed"]
+    assert [model["state"] for model in models] == ["ready", "ready", "failed"]
     assert serving.interrupt() == 0
     assert '"GET /v1/models HTTP/1.1" 200' in serving.log
     assert "Traceback" not in serving.log
