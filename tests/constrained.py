@@ -147,9 +147,10 @@ def serving_all_formats(create_engine: Callable[[], Engine]) -> Iterator[Server]
 async def answers(server: Server, model: str, seeds: int, **body: Any) -> list[Any]:
     """The choices of one conversation with so many seeds, eight to a request."""
     async with server.async_openai() as client:
+        patient = client.with_options(timeout=None)  # many wait for their turn
         replies = await asyncio.gather(
             *(
-                client.chat.completions.create(
+                patient.chat.completions.create(
                     model=model,
                     messages=[{"role": "user", "content": "Book a room in Paris for Ann."}],
                     n=8,
