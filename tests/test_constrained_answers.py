@@ -104,19 +104,25 @@ async def test_required_calls_in_every_syntax(server: Server) -> None:
             check_calls(choice, list(SCHEMAS))
 
 
+async def test_several_calls_at_once(server: Server) -> None:
+    some = list(TOOLS)[::5]
+    for choices in (await calls(server, some, tools=tools(), tool_choice="required")).values():
+        for choice in choices:
+            if choice.finish_reason == "tool_calls":  # others have gone on calling to the limit
+                check_calls(choice, list(SCHEMAS))
+
+
 async def test_calls_of_a_named_function(server: Server) -> None:
     named = {"type": "function", "function": {"name": "take-note_2"}}
-    some = list(TOOLS)[::5]
-    for choices in (
-        await calls(server, some, tools=tools(strict=True), tool_choice=named)
-    ).values():
+    asked = {"tools": tools(strict=True), "tool_choice": named}
+    for choices in (await calls(server, list(TOOLS), **asked)).values():
         for choice in finished(choices):
             check_calls(choice, ["take-note_2"])
 
 
 async def test_calls_that_the_model_makes_by_itself(server: Server) -> None:
-    some = list(TOOLS)[::5]
-    for choices in (await calls(server, some, tools=tools(), tool_choice="auto")).values():
+    asked = {"tools": tools(strict=True), "tool_choice": "auto"}
+    for choices in (await calls(server, list(TOOLS)[::5], **asked)).values():
         for choice in choices:
             if choice.finish_reason == "tool_calls":
                 check_arguments(choice, list(SCHEMAS))
