@@ -22,8 +22,8 @@ from enginebay import (
 @hookimpl
 def register_backends(register: BackendRegister) -> None:
     """`hf` runs causal language models of transformers, `llamacpp` GGUF files."""
-    register("hf", create_hf, HFOptions)
-    register("llamacpp", create_llamacpp, LlamaCppOptions)
+    register("hf", create_hf, HFOptions, requires=("torch", "transformers"))
+    register("llamacpp", create_llamacpp, LlamaCppOptions, requires=("llama_cpp",))
 
 
 def create_hf(settings: BackendSettings) -> Backend:

@@ -3,12 +3,13 @@
 import importlib.metadata
 import importlib.util
 import logging
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 import pluggy
 
@@ -21,6 +22,7 @@ from core.types import Delta, GenerationRequest
 
 BUILTIN = ("backends", "parsers")
 ENTRY_POINT_GROUP = "enginebay"
+_IN_THE_CONFIG = ("auto", "none")
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +31,18 @@ logger = logging.getLogger(__name__)
 class Plugin:
     """A plugin that was found: its name, where it came from, what went wrong if anything.
 
-    `registers`: the names of the backends and formats it contributes.
+    `source`: "built in", "entry point of" a distribution, or the file. `version`: the
+    distribution's. `backends`, `reasoning` and `tools` are the names that it registers, `hooks`
+    those that it implements.
     """
 
     name: str
     source: str
     version: str = ""
-    registers: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
     blocked: bool = False
     error: str | None = None
 
@@ -60,18 +67,22 @@ class Plugins:
     """Everything the plugins contribute.
 
     Built-in plugins come first, then entry points of the group `enginebay`, then the single files
-    of `folder`. A plugin that fails to load, or to register, is listed with its error and left out;
-    the rest works.
+    of `folder`, but for those that begin with an underscore. A plugin that fails to load, or to
+    register, is listed with its error and left out with all that it registered; the rest works.
     """
 
     def __init__(self, *, folder: Path | None = None, blocked: Iterable[str] = ()) -> None:
         self.backends = BackendRegister()
-        self.reasoning: Register[ReasoningFormat] = Register("reasoning format")
-        self.tools: Register[ToolFormat] = Register("tool format")
+        self.reasoning: Register[ReasoningFormat] = Register(
+            "reasoning format", ReasoningFormat, reserved=_IN_THE_CONFIG
+        )
+        self.tools: Register[ToolFormat] = Register(
+            "tool format", ToolFormat, reserved=_IN_THE_CONFIG
+        )
         self.found: list[Plugin] = []
         self._manager = pluggy.PluginManager("enginebay")
         self._manager.add_hookspecs(hookspecs)
-        self._manager.register(_Dispatch(), name="core")
+        self._manager.register(_Dispatch())
         blocked = set(blocked)
         for candidate in _candidates(folder):
             self.found.append(self._load(candidate, blocked=candidate.name in blocked))
@@ -90,22 +101,36 @@ class Plugins:
         name, source, version = candidate.name, candidate.source, candidate.version
         if blocked:
             return Plugin(name, source, version, blocked=True)
-        before = self._registered()
+        registers: list[Register[Any]] = [self.backends, self.reasoning, self.tools]
+        before = [set(register) for register in registers]
+        plugin: object = None
         try:
+            if self._manager.has_plugin(name):
+                raise ValueError(f"there is a plugin {name!r} already")
             plugin = candidate.load()
             self._manager.register(plugin, name=name)
             self._manager.check_pending()
+            hooks = self._hooks(plugin)
             self._collect(plugin)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script without a guard leaves when imported
             logger.warning("plugin %s (%s) is left out: %s", name, source, error)
-            if self._manager.has_plugin(name):
-                self._manager.unregister(name=name)
+            if plugin is not None and self._manager.is_registered(plugin):
+                self._manager.unregister(plugin)
+            for register, kept in zip(registers, before, strict=True):
+                for added in set(register) - kept:
+                    register.forget(added)
             return Plugin(name, source, version, error=f"{type(error).__name__}: {error}")
-        registers = tuple(item for item in self._registered() if item not in before)
-        return Plugin(name, source, version, registers)
+        backends, reasoning, tools = (
+            tuple(item for item in register if item not in kept)
+            for register, kept in zip(registers, before, strict=True)
+        )
+        return Plugin(name, source, version, backends, reasoning, tools, hooks)
 
-    def _registered(self) -> list[str]:
-        return [*self.backends, *self.reasoning, *self.tools]
+    def _hooks(self, plugin: object) -> tuple[str, ...]:
+        callers = self._manager.get_hookcallers(plugin)
+        if not callers:
+            raise ValueError("it has no hook: a function with @hookimpl and the name of a hook")
+        return tuple(sorted(caller.name for caller in callers))
 
     def _collect(self, plugin: object) -> None:
         others = [other for other in self._manager.get_plugins() if other is not plugin]
@@ -120,10 +145,10 @@ def _candidates(folder: Path | None) -> Iterator[_Candidate]:
     for name in BUILTIN:
         yield _Candidate(name, "built in", version, partial(importlib.import_module, name))
     for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)):
-        source = entry.dist.name if entry.dist else entry.value
+        source = f"entry point of {entry.dist.name if entry.dist else entry.value}"
         yield _Candidate(entry.name, source, entry.dist.version if entry.dist else "", entry.load)
     if folder is not None and folder.is_dir():
-        for path in sorted(folder.glob("*.py")):
+        for path in sorted(folder.glob("[!_]*.py")):
             yield _Candidate(path.stem, str(path), "", partial(_load_file, path))
 
 
@@ -132,7 +157,12 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # where dataclasses and pydantic look up annotations
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     return module
 
 

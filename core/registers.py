@@ -1,6 +1,6 @@
 """What plugins contribute, by name."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -15,17 +15,32 @@ class Register(Mapping[str, T], Generic[T]):
     """A mapping of names to contributions that is filled by calling it: `register(name, item)`.
 
     A name taken twice is a `ValueError`: two plugins that answer to one name would make the config
-    mean something else from one start to the next.
+    mean something else from one start to the next. So is one of the names in `reserved`. What is
+    not an instance of `of` is a `TypeError`.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, of: type[Any] = object, *, reserved: Iterable[str] = ()) -> None:
         self.kind = kind
+        self._of = of
+        self._reserved = frozenset(reserved)
         self._items: dict[str, T] = {}
 
     def __call__(self, name: str, item: T) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise TypeError(f"a {self.kind} needs a name, not {name!r}")
+        if not isinstance(item, self._of):
+            raise TypeError(
+                f"the {self.kind} {name!r} must be an instance of {self._of.__name__}, not {item!r}"
+            )
+        if name in self._reserved:
+            raise ValueError(f"no {self.kind} can be named {name!r}: that means something else")
         if name in self._items:
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._items[name] = item
+
+    def forget(self, name: str) -> None:
+        """Take an item out again."""
+        del self._items[name]
 
     def __getitem__(self, name: str) -> T:
         return self._items[name]
@@ -39,23 +54,38 @@ class Register(Mapping[str, T], Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class BackendEntry:
-    """A registered backend: how to create one, the pydantic class that validates its `options`."""
+    """A registered backend: how to create one, the pydantic class that validates its `options`.
+
+    `requires`: the modules that it imports when it is created, so that `enginebay plugins` can say
+    which of them are missing.
+    """
 
     create: CreateBackend
     options: type[Any] | None = None
+    requires: tuple[str, ...] = ()
 
 
 class BackendRegister(Register[BackendEntry]):
-    """`register(name, create)` or `register(name, create, OptionsModel)`."""
+    """`register(name, create)` or `register(name, create, OptionsModel, requires=["library"])`."""
 
     def __init__(self) -> None:
-        super().__init__("backend")
+        super().__init__("backend", BackendEntry)
 
     def __call__(
         self,
         name: str,
         create: CreateBackend | BackendEntry,
         options: type[Any] | None = None,
+        *,
+        requires: Sequence[str] = (),
     ) -> None:
-        entry = create if isinstance(create, BackendEntry) else BackendEntry(create, options)
-        super().__call__(name, entry)
+        if isinstance(create, BackendEntry):
+            super().__call__(name, create)
+            return
+        if not callable(create):
+            raise TypeError(f"the backend {name!r} must be created by a function, not {create!r}")
+        if options is not None and not isinstance(options, type):
+            raise TypeError(f"the options of the backend {name!r} must be a class, not {options!r}")
+        if isinstance(requires, str):
+            raise TypeError(f"`requires` of the backend {name!r} must be a list of module names")
+        super().__call__(name, BackendEntry(create, options, tuple(requires)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,11 +41,13 @@ def read_config(path: Path | None, overrides: Mapping[str, object] | None = None
         fail(error.problems, code=2)
 
 
-def load_plugins(config: Config) -> Plugins:
-    """The plugins that a config means."""
+def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
+    """The plugins that a config means. `quiet`: those left out are not logged as well."""
     from core.config.schema import resolved_path
     from core.plugins import Plugins
 
+    if quiet:
+        logging.getLogger("core.plugins").addHandler(logging.NullHandler())
     folder = Path(resolved_path(config.plugins.folder, config.base))
     return Plugins(folder=folder, blocked=config.plugins.blocked)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from core.chat.template import TEMPLATES_FOLDER, template_path
 from core.chat.templates import USUAL_NAMES
@@ -39,6 +39,16 @@ def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
         text = "; ".join(f"{key_text(key)}: {message}" for key, message in problems)
         raise BackendUnavailableError(text)
     return options
+
+
+def option_names(entry: BackendEntry) -> list[str]:
+    """The keys that `options` of a backend may have, as far as it says."""
+    if entry.options is None:
+        return []
+    try:
+        return list(TypeAdapter[Any](entry.options).json_schema().get("properties", {}))
+    except PydanticUserError:  # of a type that no JSON schema can express
+        return []
 
 
 def _validate(options: dict[str, Any], entry: BackendEntry) -> tuple[Any, list[Message]]:

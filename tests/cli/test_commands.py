@@ -1,6 +1,7 @@
 """Commands that end by themselves."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -105,22 +106,49 @@ def test_config_schema(run: Run) -> None:
     assert json.loads(run("config", "schema").stdout) == Config.model_json_schema()
 
 
+LIBRARIES = """
+from enginebay import hookimpl
+
+@hookimpl
+def register_backends(register):
+    register("ready", print, requires=["json"])
+    register("bare", print, requires=["no_such_engine", "torn_library"])
+
+@hookimpl
+def generate(backend, request):
+    return None
+"""
+
+
 @pytest.mark.usefixtures("config")
-def test_plugins(run: Run) -> None:
+@pytest.mark.parametrize("command", [["plugins"], ["plugins", "list"]])
+def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     Path("plugins/torn.py").write_text("import no_such_module", encoding="utf-8")
     Path("plugins/unwanted.py").touch()
-    Path("config.yml").write_text(CONFIG + "plugins: {blocked: [unwanted]}\n", encoding="utf-8")
-    result = run("plugins")
-    assert result.exit_code == 0
+    Path("plugins/engines.py").write_text(LIBRARIES, encoding="utf-8")
+    Path("torn_library.py").write_text("raise OSError('libtorn.so is missing')", encoding="utf-8")
+    monkeypatch.syspath_prepend(".")
+    blocked = "plugins: {blocked: [unwanted, backends, unheard-of]}\n"  # backends: a slow import
+    Path("config.yml").write_text(CONFIG + blocked, encoding="utf-8")
+    result = run(*command)
+    assert (result.exit_code, result.stderr) == (0, "")
     lines = [line.rstrip() for line in result.stdout.splitlines()]
-    assert lines[0].split() == ["plugin", "version", "source", "registers", "state"]
+    assert lines[0].split() == ["plugin", "version", "source", "state", "registers"]
     found = {line.partition(" ")[0]: line for line in lines}
-    assert found["parsers"].split()[2:4] == ["built", "in"]
-    assert "think, " in found["parsers"]
-    assert "hermes" in found["parsers"]
-    assert found["for_tests"].split()[-3:] == ["scripted,", "failing", "ok"]
+    assert found["parsers"].split()[1:5] == [version("enginebay"), "built", "in", "ok"]
+    assert re.search(r" reasoning [^;]*\bthink\b[^;]*; tools [^;]*\bhermes\b", found["parsers"])
+    assert found["for_tests"].split()[-4:] == ["ok", "backends", "scripted,", "failing"]
+    assert found["torn"].split()[1] == str(Path("plugins/torn.py").absolute())
     assert found["torn"].endswith("ModuleNotFoundError: No module named 'no_such_module'")
     assert found["unwanted"].endswith("blocked in the config")
+    assert found["engines"].endswith(" backends ready, bare; hooks generate")
+    assert found["ready"].split() == ["ready", "json", json.__version__]
+    missing, torn = found["bare"].split(maxsplit=1)[1].split("; ")
+    assert missing == (
+        "no_such_engine does not import (ModuleNotFoundError: No module named 'no_such_engine')"
+    )
+    assert torn == "torn_library does not import (OSError: libtorn.so is missing)"
+    assert lines[-1] == "unheard-of is blocked in the config, but there is no such plugin"
 
 
 @pytest.mark.usefixtures("config")

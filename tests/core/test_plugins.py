@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from core.config.check import option_names
 from core.plugins import Plugins
 from core.registers import Register
+from tests.support import scripted, scripted_config, serve
 
 
 def write(folder: Path, name: str, code: str) -> None:
@@ -19,6 +21,9 @@ from enginebay import hookimpl
 def register_backends(register):
     register("{name}", lambda settings: None)
 """
+
+
+REGISTERS = "from enginebay import hookimpl\n@hookimpl\ndef register_{}: {}\n"
 
 
 def test_built_ins_come_through_the_same_door() -> None:
@@ -49,6 +54,24 @@ def test_single_files_are_found(tmp_path: Path) -> None:
         (GOOD.format(name="hf"), "backend 'hf' is registered twice"),
         ("from enginebay import hookimpl\n@hookimpl\ndef regster_backends(register): ...", "hook"),
         ("from enginebay import hookimpl\n@hookimpl\ndef register_backends(wrong): ...", "wrong"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("def register_backends(register): ...", "it has no hook"),
+        (GOOD.format(name=""), "a backend needs a name, not ''"),
+        (REGISTERS.format("backends(register)", "register(7, print)"), "needs a name, not 7"),
+        (
+            REGISTERS.format("backends(register)", "register('x', 7)"),
+            "created by a function, not 7",
+        ),
+        (REGISTERS.format("backends(register)", "register('x', print, {})"), "must be a class"),
+        (
+            REGISTERS.format("backends(register)", "register('x', print, requires='torch')"),
+            "`requires` of the backend 'x' must be a list",
+        ),
+        (REGISTERS.format("parsers(reasoning, tools)", "tools('x', print)"), "of ToolFormat"),
+        (
+            REGISTERS.format("parsers(reasoning, tools)", "reasoning('x', 7)"),
+            "the reasoning format 'x' must be an instance of ReasoningFormat, not 7",
+        ),
     ],
 )
 def test_a_plugin_that_does_not_work_is_named_and_left_out(
@@ -64,6 +87,80 @@ def test_a_plugin_that_does_not_work_is_named_and_left_out(
     assert {"hf", "good"} <= set(plugins.backends)
 
 
+HALF = """
+from enginebay import hookimpl
+
+@hookimpl
+def register_backends(register):
+    register("half", print)
+    raise RuntimeError("no more")
+"""
+
+
+def test_nothing_is_left_of_a_plugin_that_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "half", HALF)
+    write(tmp_path, "other", GOOD.format(name="half"))
+    plugins = Plugins(folder=tmp_path)
+    half, other = plugins.found[-2:]
+    assert (half.error, half.backends) == ("RuntimeError: no more", ())
+    assert (other.error, other.backends) == (None, ("half",))
+
+
+def test_a_file_cannot_take_the_place_of_another_plugin(tmp_path: Path) -> None:
+    write(tmp_path, "backends", GOOD.format(name="mine"))
+    plugins = Plugins(folder=tmp_path)
+    assert plugins.found[-1].error == "ValueError: there is a plugin 'backends' already"
+    assert plugins.found[0].error is None
+    assert "hf" in plugins.backends
+    assert "mine" not in plugins.backends
+
+
+def test_files_with_an_underscore_are_no_plugins(tmp_path: Path) -> None:
+    write(tmp_path, "_helper", "1 / 0")
+    write(tmp_path, "__init__", "1 / 0")
+    found = Plugins(folder=tmp_path).found
+    assert not {"_helper", "__init__"} & {plugin.name for plugin in found}
+
+
+LATE = """
+from __future__ import annotations
+from dataclasses import dataclass, KW_ONLY
+from enginebay import hookimpl
+
+@dataclass
+class Options:
+    _: KW_ONLY
+    layers: int = 3
+
+@hookimpl
+def register_backends(register):
+    register("late", print, Options, requires=["no_such_module"])
+"""
+
+
+def test_annotations_of_a_single_file_are_found(tmp_path: Path) -> None:
+    write(tmp_path, "late", LATE)
+    plugins = Plugins(folder=tmp_path)
+    assert plugins.found[-1].error is None
+    assert option_names(plugins.backends["late"]) == ["layers"]
+    assert plugins.backends["late"].requires == ("no_such_module",)
+
+
+BAD = "raise RuntimeError('Not today.')"
+
+
+def test_the_server_starts_with_a_plugin_that_does_not_work(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "bad", BAD)
+    plugins = Plugins(folder=tmp_path)
+    assert f"plugin bad ({tmp_path / 'bad.py'}) is left out: Not today." in caplog.text
+    plugins.backends("scripted", scripted(["Hello"]))
+    with serve(scripted_config(), plugins) as server:
+        answer = server.openai.completions.create(model="scripted", prompt="Hi")
+    assert answer.choices[0].text == "Hello"
+
+
 def test_any_plugin_can_be_blocked(tmp_path: Path) -> None:
     write(tmp_path, "mine", GOOD.format(name="mine"))
     plugins = Plugins(folder=tmp_path, blocked=["mine", "parsers"])
@@ -76,6 +173,13 @@ def test_nothing_is_shared_between_two_managers(tmp_path: Path) -> None:
     write(tmp_path, "mine", GOOD.format(name="mine"))
     Plugins(folder=tmp_path)
     assert "mine" not in Plugins().backends
+
+
+@pytest.mark.parametrize("name", ["auto", "none"])
+def test_a_format_cannot_be_named_like_a_setting(name: str) -> None:
+    plugins = Plugins()
+    with pytest.raises(ValueError, match="that means something else"):
+        plugins.tools(name, plugins.tools["hermes"])
 
 
 def test_a_name_is_registered_once() -> None:
