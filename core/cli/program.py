@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from core.cli import chat, config, conformance, inspect_model, models, plugins, serve
+from core.cli import chat, config, conformance, inspect_model, models, new_plugin, plugins, serve
 
 
 def program() -> typer.Typer:
@@ -27,6 +27,7 @@ def program() -> typer.Typer:
     of_plugins = typer.Typer(invoke_without_command=True)
     of_plugins.callback()(plugins.plugins)
     of_plugins.command("list")(plugins.list_plugins)
+    of_plugins.command("new")(new_plugin.new)
     app.add_typer(of_plugins, name="plugins")
     app.command("conformance")(conformance.conformance)
     of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)
