@@ -21,7 +21,8 @@ def register_backends(register: BackendRegister) -> None:
     """Called once at start: `register(name, create)` makes `backend: name` valid in the config.
 
     `create(settings)` is called later, when a model of that backend is loaded; import the engine
-    library there, not here. A third argument, a pydantic class, validates the model's `options`.
+    library there, not here. A third argument, a pydantic class, validates the model's `options`;
+    `requires` names the modules that will be imported.
     """
 
 

@@ -4,7 +4,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,18 @@ class _Dispatch:
         return backend.generate(request)
 
 
+def _log_call(hook: str, implementations: Sequence[pluggy.HookImpl], arguments: object) -> None:
+    names = ", ".join(each.plugin_name for each in reversed(implementations))  # as they are called
+    logger.debug("hook %s: %s", hook, names or "nobody")
+
+
+def _log_result(
+    outcome: pluggy.Result[object], hook: str, implementations: object, arguments: object
+) -> None:
+    if outcome.exception:
+        logger.debug("hook %s raised %r", hook, outcome.exception)
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     name: str
@@ -82,7 +94,9 @@ class Plugins:
         self.found: list[Plugin] = []
         self._manager = pluggy.PluginManager("enginebay")
         self._manager.add_hookspecs(hookspecs)
-        self._manager.register(_Dispatch())
+        self._manager.register(_Dispatch(), name="(built in)")
+        if logger.isEnabledFor(logging.DEBUG):
+            self._manager.add_hookcall_monitoring(_log_call, _log_result)
         blocked = set(blocked)
         for candidate in _candidates(folder):
             self.found.append(self._load(candidate, blocked=candidate.name in blocked))

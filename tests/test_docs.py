@@ -8,6 +8,7 @@ import pluggy
 import pytest
 
 from core import hookspecs
+from core.config.check import check_config
 from core.plugins import Plugins
 from core.testing import check_backend
 from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, serve
@@ -29,13 +30,49 @@ def run(code: str) -> dict[str, Any]:
     return names
 
 
-def test_every_hook_has_a_heading_that_is_its_signature() -> None:
+def hooks() -> dict[str, str]:
+    """What the documentation says of each hook, by its name."""
     manager = pluggy.PluginManager("enginebay")
     manager.add_hookspecs(hookspecs)
-    for name, hook in vars(manager.hook).items():
-        if not name.startswith("_"):
-            assert hook.spec is not None
-            assert f"### `{name}({', '.join(hook.spec.argnames)})`" in PLUGINS_MD
+    specs = [hook.spec for name, hook in vars(manager.hook).items() if not name.startswith("_")]
+    headings = {spec.name: f"### `{spec.name}({', '.join(spec.argnames)})`\n" for spec in specs}
+    return {
+        name: re.split(r"^##", PLUGINS_MD.partition(heading)[2], flags=re.MULTILINE)[0]
+        for name, heading in headings.items()
+    }
+
+
+@pytest.mark.parametrize("name", hooks())
+def test_every_hook_has_a_heading_that_is_its_signature_and_a_plugin_to_paste(
+    name: str, tmp_path: Path
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", hooks()[name], re.DOTALL)
+    pasted = [code for code in blocks if "@hookimpl" in code]
+    assert pasted
+    for number, code in enumerate(pasted):
+        (tmp_path / f"pasted{number}.py").write_text(code, encoding="utf-8")
+    for plugin in Plugins(folder=tmp_path).found[-len(pasted) :]:
+        assert (plugin.error, plugin.hooks) == (None, (name,))
+
+
+def test_the_backend_with_options_in_the_documentation(tmp_path: Path) -> None:
+    (tmp_path / "reader.py").write_text(block('register("reader"'), encoding="utf-8")
+    config = scripted_config(backend="reader", options={"says": "so it is"})
+    plugins = Plugins(folder=tmp_path)
+    assert plugins.backends["reader"].requires == ("numpy",)
+    assert check_config(config, plugins) == []
+    wrong = scripted_config(backend="reader", options={"sais": "so it is"})
+    assert "did you mean 'says'?" in str(check_config(wrong, plugins))
+    with serve(config, plugins) as server:
+        answer = server.openai.completions.create(model="scripted", prompt="Hi")
+    assert answer.choices[0].text == "so it is"
+
+
+async def test_the_tests_in_the_documentation_pass() -> None:
+    await run(block("async def test_what_is_told"))["test_what_is_told"]()
+    names = run(block("class ParrotEngine("))
+    exec(block("async def test_parrot"), names)
+    await names["test_parrot"]()
 
 
 @pytest.mark.parametrize("name", ["ParrotEngine", "MonkeyEngine", "Parrot"])

@@ -161,6 +161,34 @@ def test_the_server_starts_with_a_plugin_that_does_not_work(
     assert answer.choices[0].text == "Hello"
 
 
+TRACED = """
+from enginebay import hookimpl
+
+@hookimpl(wrapper=True)
+def generate(backend, request):
+    return (yield)
+
+@hookimpl
+def register_backends(register):
+    register(7, 7)
+"""
+
+
+def test_calls_of_hooks_are_logged_for_those_who_debug(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "core.plugins")
+    write(tmp_path, "torn", TRACED)
+    write(tmp_path, "wrapper", TRACED.partition("@hookimpl\n")[0])
+    plugins = Plugins(folder=tmp_path)
+    plugins.backends("scripted", scripted(["Hello"]))
+    with serve(scripted_config(), plugins) as server:
+        server.openai.completions.create(model="scripted", prompt="Hi")
+    assert "hook register_backends: backends\n" in caplog.text
+    assert "hook register_backends raised TypeError(" in caplog.text
+    assert "hook generate: wrapper, (built in)\n" in caplog.text
+
+
 def test_any_plugin_can_be_blocked(tmp_path: Path) -> None:
     write(tmp_path, "mine", GOOD.format(name="mine"))
     plugins = Plugins(folder=tmp_path, blocked=["mine", "parsers"])
