@@ -4,6 +4,7 @@ from core.chat.features import TemplateFeatures
 from core.chat.turn_end import turn_end_marker
 from core.models import LoadedModel
 from core.schemas.explain import FormatReport, ModelReport, TemplateReport
+from core.types import ModelInfo
 
 
 def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -> ModelReport:
@@ -19,6 +20,7 @@ def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -
         backend=model.config.backend,
         context_length=info.context_length,
         vocab_size=info.vocab_size,
+        capabilities=capabilities(info),
         special_tokens=dict(info.special_tokens),
         defaults=dict(info.defaults),
         configured=model.config.sampling.params(),
@@ -30,6 +32,19 @@ def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -
         reasoning=FormatReport(name=reasoning.name, evidence=reasoning.evidence),
         tools=FormatReport(name=tools.name, evidence=tools.evidence),
     )
+
+
+def capabilities(info: ModelInfo) -> list[str]:
+    """What a model does on its backend beyond plain text, or instead of it."""
+    can = {
+        "text": info.generates,
+        "embeddings": info.embedding_size is not None,
+        "constraints": info.constraints,
+        "reasoning budgets": info.generates and "reasoning_budget" not in info.unsupported,
+        "logprobs": info.generates and "logprobs" not in info.unsupported,
+        "adapters": bool(info.adapters),
+    }
+    return [name for name, known in can.items() if known]
 
 
 def template_report(features: TemplateFeatures) -> TemplateReport:

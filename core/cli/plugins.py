@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from core.cli.console import stdout, table
 from core.cli.settings import ConfigOption, load_plugins
 
 if TYPE_CHECKING:
+    from core.config.schema import Config
     from core.plugins import Plugin
 
 
@@ -22,7 +23,10 @@ def plugins(context: typer.Context, config: ConfigOption = None) -> None:
 
 
 def list_plugins(config: ConfigOption = None) -> None:
-    """List the plugins, what they register, and whether the backends' libraries import."""
+    """List the plugins, what they register, and whether the backends' libraries import.
+
+    Capabilities are those of the models that the server of this config has loaded, if it runs.
+    """
     from core.cli.client import configured
     from core.config.check import option_names
 
@@ -34,10 +38,11 @@ def list_plugins(config: ConfigOption = None) -> None:
         rows.add_row(plugin.name, plugin.version, plugin.source, _state(plugin), registers)
     console = stdout()
     console.print(rows)
-    rows = table("backend", "libraries", "options")
+    rows = table("backend", "libraries", "capabilities", "options")
+    known = _capabilities(settings)
     for name, entry in found.backends.items():
         libraries = "; ".join(map(_library, entry.requires))
-        rows.add_row(name, libraries, ", ".join(option_names(entry)))
+        rows.add_row(name, libraries, known.get(name), ", ".join(option_names(entry)))
     console.print()
     console.print(rows)
     for name in sorted(set(settings.plugins.blocked) - {plugin.name for plugin in found.found}):
@@ -57,6 +62,25 @@ def _registers(plugin: Plugin) -> Iterator[str]:
 
 def _state(plugin: Plugin) -> str:
     return "blocked in the config" if plugin.blocked else plugin.error or "ok"
+
+
+def _capabilities(config: Config) -> dict[str, str]:
+    """What models of each backend can do, from the running server; only a loaded model tells."""
+    from openai import APIError
+
+    from core.cli.client import address, connect, key_of
+
+    found: dict[str, list[str]] = {}
+    try:
+        with connect(address(config), key_of(config)).with_options(timeout=10) as client:
+            for model in client.models.list():
+                extra: dict[str, Any] = model.model_extra or {}
+                if extra.get("state") == "ready" and not extra.get("parent"):
+                    report: Any = client.get(f"/models/{model.id}/inspect", cast_to=object)
+                    found.setdefault(extra["backend"], []).extend(report.get("capabilities", ()))
+    except APIError:
+        return {}  # there is no server, or it is of another kind
+    return {backend: ", ".join(dict.fromkeys(names)) for backend, names in found.items()}
 
 
 def _library(name: str) -> str:

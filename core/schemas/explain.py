@@ -49,6 +49,7 @@ class ModelReport(BaseModel):
     backend: str
     context_length: int
     vocab_size: int
+    capabilities: list[str]
     special_tokens: dict[str, str]
     defaults: dict[str, Any]
     configured: dict[str, Any]

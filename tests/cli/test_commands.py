@@ -130,7 +130,7 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.syspath_prepend(".")
     blocked = "plugins: {blocked: [unwanted, backends, unheard-of]}\n"  # backends: a slow import
     Path("config.yml").write_text(CONFIG + blocked, encoding="utf-8")
-    result = run(*command)
+    result = run(*command, env={"ENGINEBAY_SERVER__PORT": "1"})
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [line.rstrip() for line in result.stdout.splitlines()]
     assert lines[0].split() == ["plugin", "version", "source", "state", "registers"]
@@ -143,12 +143,28 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert found["unwanted"].endswith("blocked in the config")
     assert found["engines"].endswith(" backends ready, bare; hooks generate")
     assert found["ready"].split() == ["ready", "json", json.__version__]
+    assert "constraints" not in result.stdout
     missing, torn = found["bare"].split(maxsplit=1)[1].split("; ")
     assert missing == (
         "no_such_engine does not import (ModuleNotFoundError: No module named 'no_such_engine')"
     )
     assert torn == "torn_library does not import (OSError: libtorn.so is missing)"
     assert lines[-1] == "unheard-of is blocked in the config, but there is no such plugin"
+
+
+@pytest.mark.usefixtures("plugin")
+def test_capabilities_are_those_of_loaded_models(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], server={"api_keys": ["one"]})
+    port = server.url.rpartition(":")[2]
+    blocked = "plugins: {blocked: [backends]}"
+    Path("config.yml").write_text(
+        f"server: {{port: {port}, api_keys: [one]}}\n{blocked}", encoding="utf-8"
+    )
+    result = run("plugins", "list")
+    assert result.exit_code == 0, result.output
+    rows = {line.partition(" ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert rows["scripted"][1:] == ["text,", "constraints,", "reasoning", "budgets,", "logprobs"]
+    assert rows["failing"] == ["failing"]
 
 
 @pytest.mark.usefixtures("config")
