@@ -1,0 +1,164 @@
+"""Requests to the remote server: retries, errors, server-sent events."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+
+from enginebay import BackendUnavailableError, ServingError
+from enginebay_remote.failures import TRANSIENT, refusal, status_of
+
+LONGEST_DELAY = 10.0
+
+
+class Http:
+    """The server at `url`, which is its root or ends in `/v1`.
+
+    A request is tried again after `delay` seconds, then twice that and so on, `retries` times, when
+    the server cannot be reached or is busy: never once an event of its answer has been passed on,
+    and not when it was silent for `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout: float = 600,
+        connect_timeout: float = 5,
+        retries: int = 2,
+        delay: float = 0.5,
+    ) -> None:
+        self.root = url.rstrip("/").removesuffix("/v1")
+        self.retries = retries
+        self.delay = delay
+        self._client = httpx2.AsyncClient(
+            base_url=self.root,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx2.Timeout(timeout, connect=connect_timeout),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        )
+
+    async def close(self) -> None:
+        """Close all connections, those in use, too."""
+        await self._client.aclose()
+
+    async def get(self, path: str) -> Any:
+        """The JSON at `path`."""
+        return _json(await self._send("GET", path, None))
+
+    async def post(self, path: str, body: Any) -> Any:
+        """The JSON that answers `body`."""
+        return _json(await self._send("POST", path, body))
+
+    async def ask(self, path: str, body: Any) -> httpx2.Response:
+        """The whole response to `body`."""
+        return await self._send("POST", path, body)
+
+    async def events(
+        self, path: str, body: Any, headers: dict[str, str]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The events that answer `body`. Closing the generator closes the connection."""
+        tries = _Tries(self)
+        while True:
+            began = False
+            try:
+                async with self._client.stream(
+                    "POST", path, json=body, headers=headers
+                ) as response:
+                    if response.status_code != 200:
+                        await response.aread()
+                        raise _Refused(response)
+                    async with aclosing(_events(response.aiter_bytes())) as events:
+                        async for event in events:
+                            if "error" in event:
+                                raise refusal(status_of(event), event)
+                            began = True
+                            yield event
+                    return
+            except (httpx2.TransportError, _Refused) as error:
+                await tries.failed(error, final=began)
+
+    async def _send(self, method: str, path: str, body: Any) -> httpx2.Response:
+        tries = _Tries(self)
+        while True:
+            try:
+                response = await self._client.request(method, path, json=body)
+                if response.status_code == 200:
+                    return response
+                raise _Refused(response)
+            except (httpx2.TransportError, _Refused) as error:
+                await tries.failed(error)
+
+
+class _Refused(Exception):
+    """A response, read whole, with another status than 200."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__(response.status_code)
+        self.status = response.status_code
+        self.retry_after = response.headers.get("retry-after", "")
+        try:
+            payload = response.json()
+        except ValueError:
+            payload = {"message": response.text[:500]}
+        self.error = refusal(self.status, payload)
+
+
+class _Tries:
+    """Waits between the tries of one request, or raises what the last one failed with."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._done = 0
+
+    async def failed(self, error: httpx2.TransportError | _Refused, *, final: bool = False) -> None:
+        self._done += 1
+        again = not isinstance(error, httpx2.ReadTimeout)
+        if isinstance(error, _Refused):
+            again = error.status in TRANSIENT
+        if final or not again or self._done > self._http.retries:
+            raise self._told(error) from error
+        delay = self._http.delay * 2 ** (self._done - 1)
+        if isinstance(error, _Refused) and error.retry_after.isdigit():
+            delay = max(delay, float(error.retry_after))
+        await asyncio.sleep(min(delay, LONGEST_DELAY))
+
+    def _told(self, error: httpx2.TransportError | _Refused) -> ServingError:
+        if isinstance(error, _Refused):
+            return error.error
+        reason = str(error) or type(error).__name__
+        return BackendUnavailableError(f"the remote server {self._http.root}: {reason}")
+
+
+def _json(response: httpx2.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise BackendUnavailableError(f"{response.url} does not answer in JSON") from error
+
+
+async def _events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[dict[str, Any], None]:
+    """The JSON of `data:` lines up to `[DONE]`; a body that ends before has been cut.
+
+    Lines end in a line feed and nothing else: JSON may hold U+2028, which `splitlines` breaks at.
+    """
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue
+            data = line[5:].strip()
+            if data == b"[DONE]":
+                return
+            try:
+                event = json.loads(data)
+            except ValueError as error:
+                raise httpx2.RemoteProtocolError("an event is not JSON") from error
+            if isinstance(event, dict):
+                yield event
+    raise httpx2.RemoteProtocolError("the answer was cut off")

@@ -1,0 +1,67 @@
+"""A server that answers what it is told to, for what no Enginebay would do."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+Answer = tuple[int, Any]
+"""A status and a body: an object is JSON, a list the events of a stream, bytes are themselves."""
+
+
+def events(*items: Any) -> bytes:
+    """A stream of these events, whole."""
+    return b"".join(b"data: %s\n\n" % json.dumps(item).encode() for item in items) + (
+        b"data: [DONE]\n\n"
+    )
+
+
+class Fake:
+    """Answers by path, one after the other, the last one again and again."""
+
+    def __init__(self, url: str, answers: dict[str, list[Answer]]) -> None:
+        self.url = url
+        self.answers = answers
+        self.asked: list[tuple[str, Any]] = []
+
+    def bodies(self, path: str) -> list[Any]:
+        """What was sent to a path."""
+        return [body for asked, body in self.asked if asked == path]
+
+
+@contextmanager
+def fake(answers: dict[str, list[Answer]]) -> Iterator[Fake]:
+    """A running server with these answers."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(None)
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            self._answer(json.loads(self.rfile.read(length)))
+
+        def _answer(self, body: Any) -> None:
+            server.asked.append((self.path, body))
+            queue = server.answers.get(self.path, [(404, {"error": {"message": "no route"}})])
+            status, answer = queue.pop(0) if len(queue) > 1 else queue[0]
+            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        server = Fake(f"http://127.0.0.1:{http.server_address[1]}", answers)
+        thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            http.shutdown()
+            thread.join()

@@ -1,0 +1,114 @@
+"""The backend against a second Enginebay."""
+
+import ast
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from enginebay_remote import create
+
+from core.testing import check_backend
+from enginebay import (
+    Backend,
+    BackendSettings,
+    BackendUnavailableError,
+    ContextLengthExceededError,
+    EngineDeadError,
+    GenerationRequest,
+    SamplingParams,
+)
+
+Make = Callable[..., Backend]
+PACKAGE = Path(__file__).parents[1] / "enginebay_remote"
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda path: path.name)
+def test_imports_nothing_but_the_public_face(path: Path) -> None:
+    """Of Enginebay's code, that is; the rest are dependencies in pyproject.toml."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module or "")
+    tops = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
+    assert tops <= {"enginebay", "enginebay_remote", "httpx2", "pydantic", "tokenizers"}
+
+
+async def test_keeps_the_promises(remote: Make) -> None:
+    """All that a backend promises."""
+    await check_backend(remote)
+
+
+async def test_says_what_the_remote_says(remote: Make) -> None:
+    """Text, tokens and logprobs to the last token, the one without a text."""
+    backend = remote()
+    info = await backend.start()
+    try:
+        prompt = tuple(await backend.tokenize("Hi", add_special_tokens=True))
+        request = GenerationRequest(
+            request_id="r", prompt_token_ids=prompt, sampling=SamplingParams(logprobs=1), n=2
+        )
+        deltas = [delta async for delta in backend.generate(request)]
+    finally:
+        await backend.close()
+    said = "<think>Hm.</think>Hello, world\u2028and all that is in it"
+    for index in range(2):
+        mine = [delta for delta in deltas if delta.index == index]
+        entries = [entry for delta in mine for entry in delta.logprobs or ()]
+        assert "".join(delta.text for delta in mine) == said
+        assert "".join(entry.token for entry in entries) == said
+        assert [id for delta in mine for id in delta.token_ids] == [*map(ord, said), 0]
+        assert (mine[-1].finish_reason, mine[-1].stop_reason) == ("stop", None)
+    assert info.context_length == 4096
+    assert info.chat_template == "{{ messages[-1].content }}"
+    assert not info.constraints
+    # What the engine behind the remote has no use for is unsupported here, too.
+    assert {"temperature", "mirostat", "constraint"} <= info.unsupported
+    assert not info.unsupported & {"stop", "stop_token_ids", "max_tokens", "logprobs"}
+
+
+async def test_closing_the_stream_aborts(remote: Make) -> None:
+    """Endless answers would use up the remote's steps for ever."""
+    backend = remote()
+    await backend.start()
+    try:
+        prompt = tuple(await backend.tokenize("endless", add_special_tokens=True))
+        for number in range(5):
+            request = GenerationRequest(request_id=f"r{number}", prompt_token_ids=prompt)
+            async with aclosing(backend.generate(request)) as deltas:
+                assert (await anext(deltas)).prefill_tokens == len(prompt)
+    finally:
+        await backend.close()
+    with pytest.raises(EngineDeadError):
+        await anext(backend.generate(request))
+
+
+async def test_errors_of_the_remote(remote: Make) -> None:
+    """A request that cannot fit is the client's fault, a key that is refused is not."""
+    backend = remote(context_length=100_000)  # so that it is the remote that refuses
+    await backend.start()
+    try:
+        request = GenerationRequest(request_id="r", prompt_token_ids=(65,) * 5000)
+        with pytest.raises(ContextLengthExceededError):
+            await anext(backend.generate(request))
+    finally:
+        await backend.close()
+    for options, message in (
+        ({"api_key": "wrong"}, "401"),
+        ({"model": "other"}, "has no model 'other'; it has: said"),
+        ({"tokenizer": None}, "option `tokenizer`"),
+        ({"tokenizer": "/nowhere"}, "there is no"),
+    ):
+        backend = remote(**options)
+        with pytest.raises(BackendUnavailableError, match=message):
+            await backend.start()
+        await backend.close()
+
+
+async def test_a_path_that_is_no_url() -> None:
+    """The usual mistake says what to do."""
+    with pytest.raises(BackendUnavailableError, match="the server's URL"):
+        create(BackendSettings(name="m", path="/models/m"))

@@ -1,0 +1,222 @@
+"""Servers of other kinds, by what they are documented to send; and what goes wrong with them."""
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from enginebay_remote import create
+from enginebay_remote.http import Http
+from enginebay_remote.options import Options
+from fake import Answer, Fake, events, fake
+
+from enginebay import (
+    BackendSettings,
+    BackendUnavailableError,
+    Delta,
+    GenerationRequest,
+    InvalidRequestError,
+    QueueFullError,
+    SamplingParams,
+    ServingError,
+)
+
+PATH = "/v1/completions"
+
+
+def choice(text: str, **more: Any) -> dict[str, Any]:
+    """An event with one choice."""
+    return {"choices": [{"index": 0, "text": text, **more}]}
+
+
+def vllm(answer: bytes) -> dict[str, list[Answer]]:
+    """Answers of vLLM."""
+    card = {"id": "m", "owned_by": "vllm", "max_model_len": 100}
+    return {
+        "/v1/models": [(200, {"data": [card]})],
+        "/tokenize": [(200, {"tokens": [7, 8], "count": 2})],
+        "/detokenize": [(200, {"prompt": "x"})],
+        PATH: [(200, choice("x", token_ids=[9], finish_reason="length")), (200, answer)],
+    }
+
+
+async def run(
+    server: Fake, sampling: SamplingParams, **options: Any
+) -> tuple[list[Delta], frozenset[str]]:
+    """The deltas of a request for that server, and what it cannot do."""
+    values = Options.model_validate({"retries": 0, **options})
+    backend = create(BackendSettings(name="m", path=server.url, options=values))
+    info = await backend.start()
+    try:
+        request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8), sampling=sampling)
+        async with aclosing(backend.generate(request)) as deltas:
+            return [delta async for delta in deltas], info.unsupported
+    finally:
+        await backend.close()
+
+
+async def test_vllm() -> None:
+    """Token ids beside the text, with the one that ends it, which is no part of the logprobs."""
+    logprobs = {
+        "tokens": ["token_id:9", "token_id:2"],
+        "token_logprobs": [-0.5, -0.1],
+        "top_logprobs": [{"token_id:9": -0.5, "token_id:4": -0.2}, {"token_id:2": -0.1}],
+    }
+    answer = events(
+        choice("x", token_ids=[9, 2], logprobs=logprobs, finish_reason="stop", stop_reason=None),
+        {"choices": [], "usage": {"completion_tokens": 2}},
+    )
+    sampling = SamplingParams(logprobs=1, top_k=0, stop_token_ids=(5,), logit_bias={3: -1e9})
+    with fake(vllm(answer)) as server:
+        [delta], unsupported = await run(server, sampling, extra_body={"priority": 3})
+    assert (delta.text, delta.token_ids, delta.finish_reason) == ("x", (9, 2), "stop")
+    assert (delta.stop_reason, delta.prefill_tokens) == (None, 2)
+    assert delta.logprobs
+    [entry] = delta.logprobs
+    assert (entry.token_id, entry.token, entry.logprob) == (9, "x", -0.5)
+    assert [(top.token_id, top.logprob) for top in entry.top] == [(4, -0.2)]
+    assert "mirostat" in unsupported
+    assert "min_tokens" not in unsupported
+    body = server.bodies(PATH)[-1]
+    assert body == {
+        "model": "m",
+        "prompt": [7, 8],
+        "stream": True,
+        "max_tokens": 98,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": False,
+        "stop_token_ids": [5],
+        "logit_bias": {"3": -100.0},
+        "logprobs": 1,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+        "priority": 3,
+    }
+
+
+async def test_llama_server() -> None:
+    """Ids beside logprobs; the template, the context and the end of sequence from `/props`."""
+    entry = {"id": 9, "token": "x", "logprob": -0.5, "top_logprobs": []}
+    props = {
+        "default_generation_settings": {"n_ctx": 64},
+        "chat_template": "T",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+    }
+    answers: dict[str, list[Answer]] = {
+        "/v1/models": [(200, {"data": [{"id": "g", "owned_by": "llamacpp"}]})],
+        "/props": [(200, props)],
+        "/tokenize": [(200, {"tokens": [2]})],
+        "/detokenize": [(200, {"content": "x"})],
+        PATH: [
+            (200, choice("x", logprobs={"content": [entry]}, finish_reason="length")),
+            (
+                200,
+                events(
+                    choice("x", logprobs={"content": [entry]}, finish_reason=None),
+                    choice("", logprobs=None, finish_reason="stop"),
+                ),
+            ),
+        ],
+    }
+    with fake(answers) as server:
+        deltas, unsupported = await run(server, SamplingParams(repetition_penalty=1.5))
+    assert [delta.token_ids for delta in deltas] == [(9,), (2,)]
+    assert [delta.logprobs for delta in deltas] == [None, None]
+    assert [delta.prefill_tokens for delta in deltas] == [2, 0]
+    body = server.bodies(PATH)[-1]
+    assert (body["repeat_penalty"], body["logprobs"], body["max_tokens"]) == (1.5, 1, 62)
+    assert server.bodies("/tokenize")[0] == {
+        "content": "Hello",
+        "add_special": True,
+        "parse_special": True,
+    }
+    assert {"stop_token_ids", "constraint"} <= unsupported
+
+
+async def test_sglang() -> None:
+    """No token ids: those of the text. The stop token is told, also at the end of sequence."""
+    answers: dict[str, list[Answer]] = {
+        "/v1/models": [(200, {"data": [{"id": "s", "owned_by": "sglang", "max_model_len": 9}]})],
+        "/tokenize": [(200, {"tokens": [7]})],
+        PATH: [
+            (200, choice("x", finish_reason="length")),
+            (200, events(choice("x", finish_reason="stop", matched_stop=2))),
+        ],
+    }
+    with fake(answers) as server:
+        [delta], unsupported = await run(server, SamplingParams())
+    assert (delta.token_ids, delta.stop_reason) == ((7, 2), None)
+    assert {"logprobs", "seed"} <= unsupported
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (400, {"error": {"message": "no", "param": "top_k"}}, InvalidRequestError),
+        (422, {"detail": "no"}, InvalidRequestError),
+        (429, {"error": {"message": "no"}}, QueueFullError),
+        (401, {"error": {"message": "no"}}, BackendUnavailableError),
+        (404, {"message": "no"}, BackendUnavailableError),
+        (502, b"<html>no</html>", BackendUnavailableError),
+        (500, {"error": "no"}, ServingError),
+        (200, events({"error": {"message": "no", "code": 400}}), InvalidRequestError),
+        (200, events({"error": {"message": "no", "type": "server_error"}}), ServingError),
+        (200, b"data: {\n\n", BackendUnavailableError),
+        (200, b"", BackendUnavailableError),
+        (200, events(), BackendUnavailableError),
+        (200, events(choice("", finish_reason="content_filter")), BackendUnavailableError),
+    ],
+)
+async def test_errors(status: int, body: Any, expected: type[ServingError]) -> None:
+    """What is the client's to mend is passed on, all else is this server's failure."""
+    answers = vllm(b"")
+    answers[PATH][-1] = (status, body)
+    with fake(answers) as server, pytest.raises(expected) as raised:
+        await run(server, SamplingParams())
+    assert type(raised.value) is expected
+    if status == 400:
+        assert (raised.value.message, raised.value.param) == ("no", "top_k")
+
+
+async def _texts(server: Fake, **settings: Any) -> list[str]:
+    http = Http(server.url, delay=0, **settings)
+    try:
+        async with aclosing(http.events(PATH, {}, {})) as found:
+            return [event["choices"][0]["text"] async for event in found]
+    finally:
+        await http.close()
+
+
+@pytest.mark.parametrize("busy", [(503, {}), (429, {}), (200, b"")])
+async def test_tries_again(busy: Answer) -> None:
+    """As long as nothing has been said."""
+    answers: dict[str, list[Answer]] = {PATH: [busy, busy, (200, events(choice("x")))]}
+    with fake(answers) as server:
+        assert await _texts(server) == ["x"]
+        assert len(server.asked) == 3
+
+
+async def test_gives_up() -> None:
+    """After `retries`, at once if the request is wrong, and behind the first event."""
+    with fake({PATH: [(503, {})]}) as server:
+        with pytest.raises(BackendUnavailableError):
+            await _texts(server, retries=3)
+        assert len(server.asked) == 4
+    with fake({PATH: [(400, {})]}) as server:
+        with pytest.raises(InvalidRequestError):
+            await _texts(server)
+        assert len(server.asked) == 1
+    cut = events(choice("x")).removesuffix(b"data: [DONE]\n\n")
+    with fake({PATH: [(200, cut)]}) as server:
+        with pytest.raises(BackendUnavailableError, match="cut off"):
+            await _texts(server)
+        assert len(server.asked) == 1
+    with pytest.raises(BackendUnavailableError, match=server.url):  # nobody there any more
+        await _texts(server, retries=1)
