@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,21 +16,15 @@ from enginebay_remote.options import Options
 from enginebay import Backend, BackendSettings
 
 PLUGIN = """
-import itertools
-
 from core.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 SAID = ["<think>", "Hm.", "</think>", "Hel", "lo, ", "wor", "ld\\u2028and ", "all that is in it"]
 
 
-def script(prompt, index):
-    return itertools.chain.from_iterable(itertools.repeat(SAID)) if "endless" in prompt else SAID
-
-
 @hookimpl
 def register_backends(register):
-    register("scripted", lambda settings: EngineBackend(lambda: ScriptedEngine(script)))
+    register("scripted", lambda settings: EngineBackend(lambda: ScriptedEngine(SAID)))
 """
 CONFIG = """
 server:
@@ -42,25 +36,31 @@ models:
 """
 
 
-@pytest.fixture(params=[False, True], ids=["lenient", "strict"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a server of a scripted model, which tolerates unknown parameters or does not."""
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "said.py").write_text(PLUGIN, encoding="utf-8")
-    config = CONFIG.format(strict=str(request.param).lower())
-    (tmp_path / "config.yml").write_text(config, encoding="utf-8")
+@contextmanager
+def serving(folder: Path, config: str, plugins: dict[str, str]) -> Iterator[str]:
+    """The URL of `enginebay serve` with this config and these single-file plugins."""
+    (folder / "plugins").mkdir()
+    for name, source in plugins.items():
+        (folder / "plugins" / f"{name}.py").write_text(source, encoding="utf-8")
+    (folder / "config.yml").write_text(config, encoding="utf-8")
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     with ExitStack() as stack:
-        errors = stack.enter_context((tmp_path / "stderr").open("w", encoding="utf-8"))
+        errors = stack.enter_context((folder / "stderr").open("w", encoding="utf-8"))
         process = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-m", "core.cli", "serve"],
-                cwd=tmp_path,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
                 encoding="utf-8",
-                env={**os.environ, "COLUMNS": "200", "PYTHONUTF8": "1"},
+                env={
+                    **os.environ,
+                    "COLUMNS": "200",
+                    "PYTHONUTF8": "1",
+                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                },
             )
         )
         stack.callback(process.kill)
@@ -70,8 +70,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             found = found or "".join(re.findall(r"http://127\.0\.0\.1:\d+", line)[:1])
             if line.startswith("Model"):
                 break
-        assert found, (tmp_path / "stderr").read_text(encoding="utf-8")
+        assert found, (folder / "stderr").read_text(encoding="utf-8")
         yield f"{found}/v1"
+
+
+@pytest.fixture(scope="session", params=[False, True], ids=["lenient", "strict"])
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server of a scripted model, which tolerates unknown parameters or does not."""
+    config = CONFIG.format(strict=str(request.param).lower())
+    with serving(tmp_path_factory.mktemp("remote"), config, {"said": PLUGIN}) as found:
+        yield found
 
 
 @pytest.fixture

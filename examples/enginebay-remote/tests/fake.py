@@ -4,18 +4,19 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 Answer = tuple[int, Any]
-"""A status and a body: an object is JSON, a list the events of a stream, bytes are themselves."""
+"""A status and a body: bytes, an object to send as JSON, or an iterator of bytes."""
+
+
+DONE = b"data: [DONE]\n\n"
 
 
 def events(*items: Any) -> bytes:
     """A stream of these events, whole."""
-    return b"".join(b"data: %s\n\n" % json.dumps(item).encode() for item in items) + (
-        b"data: [DONE]\n\n"
-    )
+    return b"".join(b"data: %s\n\n" % json.dumps(item).encode() for item in items) + DONE
 
 
 class Fake:
@@ -25,6 +26,7 @@ class Fake:
         self.url = url
         self.answers = answers
         self.asked: list[tuple[str, Any]] = []
+        self.left = Event()  # set when a client has closed the connection in mid-answer
 
     def bodies(self, path: str) -> list[Any]:
         """What was sent to a path."""
@@ -47,11 +49,24 @@ def fake(answers: dict[str, list[Answer]]) -> Iterator[Fake]:
             server.asked.append((self.path, body))
             queue = server.answers.get(self.path, [(404, {"error": {"message": "no route"}})])
             status, answer = queue.pop(0) if len(queue) > 1 else queue[0]
+            if isinstance(answer, Iterator):
+                self._stream(status, answer)
+                return
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
+
+        def _stream(self, status: int, pieces: Iterator[bytes]) -> None:
+            self.close_connection = True
+            self.send_response(status)
+            self.end_headers()
+            try:
+                for piece in pieces:
+                    self.wfile.write(piece)
+            except OSError:
+                server.left.set()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""

@@ -1,13 +1,16 @@
 """The backend against a second Enginebay."""
 
 import ast
+import json
 import sys
 from collections.abc import Callable
-from contextlib import aclosing
 from pathlib import Path
 
+import httpx2
 import pytest
+from conftest import serving
 from enginebay_remote import create
+from enginebay_remote.options import Options
 
 from core.testing import check_backend
 from enginebay import (
@@ -15,12 +18,12 @@ from enginebay import (
     BackendSettings,
     BackendUnavailableError,
     ContextLengthExceededError,
-    EngineDeadError,
     GenerationRequest,
     SamplingParams,
 )
 
 Make = Callable[..., Backend]
+SAID = "<think>Hm.</think>Hello, world\u2028and all that is in it"
 PACKAGE = Path(__file__).parents[1] / "enginebay_remote"
 
 
@@ -42,6 +45,21 @@ async def test_keeps_the_promises(remote: Make) -> None:
     await check_backend(remote)
 
 
+async def test_keeps_the_promises_with_a_model(tmp_path: Path) -> None:
+    """The demo model on the other server: every sampling param it honours has its effect here."""
+    pytest.importorskip("torch")
+    demo = Path(__file__).parents[3] / "demo" / "model"
+    if not demo.is_dir():
+        pytest.skip("the demo model is part of Enginebay's repository")
+    entry = {"name": "demo", "backend": "hf", "path": str(demo)}
+    config = json.dumps({"server": {"port": 0}, "models": [entry]})
+    with serving(tmp_path, config, {}) as url:
+        options = Options(tokenizer=str(demo), retries=0)
+        settings = BackendSettings(name="m", path=url, options=options)
+        prompt = "<|im_start|>user\nTell me a story"
+        await check_backend(lambda: create(settings), prompt=prompt)
+
+
 async def test_says_what_the_remote_says(remote: Make) -> None:
     """Text, tokens and logprobs to the last token, the one without a text."""
     backend = remote()
@@ -54,13 +72,12 @@ async def test_says_what_the_remote_says(remote: Make) -> None:
         deltas = [delta async for delta in backend.generate(request)]
     finally:
         await backend.close()
-    said = "<think>Hm.</think>Hello, world\u2028and all that is in it"
     for index in range(2):
         mine = [delta for delta in deltas if delta.index == index]
         entries = [entry for delta in mine for entry in delta.logprobs or ()]
-        assert "".join(delta.text for delta in mine) == said
-        assert "".join(entry.token for entry in entries) == said
-        assert [id for delta in mine for id in delta.token_ids] == [*map(ord, said), 0]
+        assert "".join(delta.text for delta in mine) == SAID
+        assert "".join(entry.token for entry in entries) == SAID
+        assert [id for delta in mine for id in delta.token_ids] == [*map(ord, SAID), 0]
         assert (mine[-1].finish_reason, mine[-1].stop_reason) == ("stop", None)
     assert info.context_length == 4096
     assert info.chat_template == "{{ messages[-1].content }}"
@@ -68,22 +85,6 @@ async def test_says_what_the_remote_says(remote: Make) -> None:
     # What the engine behind the remote has no use for is unsupported here, too.
     assert {"temperature", "mirostat", "constraint"} <= info.unsupported
     assert not info.unsupported & {"stop", "stop_token_ids", "max_tokens", "logprobs"}
-
-
-async def test_closing_the_stream_aborts(remote: Make) -> None:
-    """Endless answers would use up the remote's steps for ever."""
-    backend = remote()
-    await backend.start()
-    try:
-        prompt = tuple(await backend.tokenize("endless", add_special_tokens=True))
-        for number in range(5):
-            request = GenerationRequest(request_id=f"r{number}", prompt_token_ids=prompt)
-            async with aclosing(backend.generate(request)) as deltas:
-                assert (await anext(deltas)).prefill_tokens == len(prompt)
-    finally:
-        await backend.close()
-    with pytest.raises(EngineDeadError):
-        await anext(backend.generate(request))
 
 
 async def test_errors_of_the_remote(remote: Make) -> None:
@@ -106,6 +107,30 @@ async def test_errors_of_the_remote(remote: Make) -> None:
         with pytest.raises(BackendUnavailableError, match=message):
             await backend.start()
         await backend.close()
+
+
+def test_served(url: str, model: Path, tmp_path: Path) -> None:
+    """Clients of the Enginebay in front get reasoning and answer apart, as from any model."""
+    config = f"""
+server: {{port: 0}}
+models:
+  - name: far
+    backend: remote
+    path: {url}
+    reasoning: think
+    options: {{tokenizer: {json.dumps(str(model))}, api_key: secret}}
+"""
+    plugin = "from enginebay_remote import register_backends as register_backends\n"
+    body = {"model": "far", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0.5}
+    with serving(tmp_path, config, {"far": plugin}) as near:
+        answer = httpx2.post(f"{near}/chat/completions", json=body, timeout=60)
+    [choice] = answer.json()["choices"]
+    assert choice["message"]["reasoning_content"] == "Hm."
+    assert choice["message"]["content"] == "Hello, world\u2028and all that is in it"
+    assert choice["finish_reason"] == "stop"
+    assert answer.json()["usage"]["prompt_tokens"] == len("Hi")
+    assert answer.json()["usage"]["completion_tokens"] == len(SAID) + 1
+    assert answer.headers["x-unsupported-params"] == "temperature"
 
 
 async def test_a_path_that_is_no_url() -> None:

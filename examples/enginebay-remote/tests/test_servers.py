@@ -1,5 +1,7 @@
 """Servers of other kinds, by what they are documented to send; and what goes wrong with them."""
 
+import asyncio
+import itertools
 from contextlib import aclosing
 from typing import Any
 
@@ -7,12 +9,13 @@ import pytest
 from enginebay_remote import create
 from enginebay_remote.http import Http
 from enginebay_remote.options import Options
-from fake import Answer, Fake, events, fake
+from fake import DONE, Answer, Fake, events, fake
 
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
     Delta,
+    EngineDeadError,
     GenerationRequest,
     InvalidRequestError,
     QueueFullError,
@@ -156,6 +159,43 @@ async def test_sglang() -> None:
     assert {"logprobs", "seed"} <= unsupported
 
 
+async def test_closing_the_stream_closes_the_connection() -> None:
+    """Which is how servers learn that nobody listens any more."""
+    event = events(choice("x", token_ids=[9])).removesuffix(DONE)
+    answers = vllm(b"")
+    answers[PATH][-1] = (200, itertools.repeat(event))
+    with fake(answers) as server:
+        options = Options(retries=0)
+        backend = create(BackendSettings(name="m", path=server.url, options=options))
+        await backend.start()
+        try:
+            request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8))
+            async with aclosing(backend.generate(request)) as deltas:
+                assert (await anext(deltas)).text == "x"
+            assert await asyncio.to_thread(server.left.wait, 60)
+        finally:
+            await backend.close()
+
+
+async def test_closing_the_backend_ends_what_is_under_way() -> None:
+    """At once, and with the error that says so."""
+    event = events(choice("x", token_ids=[9])).removesuffix(DONE)
+    answers = vllm(b"")
+    answers[PATH][-1] = (200, itertools.repeat(event))
+    with fake(answers) as server:
+        options = Options(retries=0)
+        backend = create(BackendSettings(name="m", path=server.url, options=options))
+        await backend.start()
+        request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8))
+        async with aclosing(backend.generate(request)) as deltas:
+            await anext(deltas)
+            await backend.close()
+            with pytest.raises(EngineDeadError):
+                async for _ in deltas:
+                    pass
+        assert await asyncio.to_thread(server.left.wait, 60)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
@@ -213,7 +253,7 @@ async def test_gives_up() -> None:
         with pytest.raises(InvalidRequestError):
             await _texts(server)
         assert len(server.asked) == 1
-    cut = events(choice("x")).removesuffix(b"data: [DONE]\n\n")
+    cut = events(choice("x")).removesuffix(DONE)
     with fake({PATH: [(200, cut)]}) as server:
         with pytest.raises(BackendUnavailableError, match="cut off"):
             await _texts(server)
