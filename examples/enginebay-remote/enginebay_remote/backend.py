@@ -17,6 +17,7 @@ from enginebay import (
     InvalidRequestError,
     ModelInfo,
     SamplingParams,
+    UnsupportedParameterError,
 )
 from enginebay_remote.dialects import DIALECTS, OWNERS, TRIAL, Dialect
 from enginebay_remote.http import Http
@@ -217,8 +218,11 @@ class RemoteBackend(Backend):
         try:
             response = await self._http.ask("/v1/completions", body)
             named = response.headers.get("x-unsupported-params", "")
-        except InvalidRequestError as error:  # with `strict_params`
+        except UnsupportedParameterError as error:  # with `strict_params`
             named = error.message
+        except InvalidRequestError as error:
+            logger.warning("cannot ask what the engine behind %s honours: %s", server, error)
+            return known
         return known - set(re.findall(r"\w+", named))
 
     async def _try_tokens(self, prompt: Sequence[int]) -> Source:

@@ -83,7 +83,7 @@ class Dialect:
 
 DIALECTS: Mapping[Server, Dialect] = {
     "enginebay": Dialect(
-        known=_ALL - {"constraint", "reasoning_budget", "prompt_logprobs"},
+        known=_ALL - {"constraint", "reasoning_budget"},
         names={},
         constant={},
         bans=True,
@@ -138,6 +138,7 @@ TRIAL: Mapping[str, Any] = {
     "skip_special_tokens": True,
     "allowed_token_ids": [0, 1, 2, 3],
     "logprobs": 0,
+    "prompt_logprobs": 0,
     "temperature_last": True,
     "typical_p": 0.9,
     "top_n_sigma": 2,

@@ -9,6 +9,7 @@ from enginebay import (
     QueueFullError,
     RequestTooLargeError,
     ServingError,
+    UnsupportedParameterError,
 )
 
 TRANSIENT = frozenset({429, 502, 503, 504})
@@ -30,6 +31,8 @@ def refusal(status: int, payload: Any) -> ServingError:
     said = f"the remote server: {message}"
     if kinds & {"context_length_exceeded", "exceed_context_size_error"}:
         return ContextLengthExceededError(message, param=param)
+    if "unsupported_parameter" in kinds:
+        return UnsupportedParameterError(message, param=param)
     if status in (400, 422):
         return InvalidRequestError(message, param=param)
     if status == 413:

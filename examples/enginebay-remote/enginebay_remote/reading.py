@@ -1,6 +1,7 @@
 """Events of the remote server's `/v1/completions` as deltas."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from enginebay import (
@@ -55,7 +56,11 @@ class Reader:
         deltas = []
         for choice in event.get("choices") or ():
             if choice.get("index", 0) in self.unfinished:
-                deltas.append(await self._delta(choice))
+                delta = await self._delta(choice)
+                if self._prompt and (places := choice.get("prompt_logprobs")):
+                    entries = [await self._place(place) for place in places]
+                    delta = replace(delta, prompt_logprobs=tuple(entries))
+                deltas.append(delta)
                 self._prompt = 0
         return deltas
 
@@ -116,6 +121,7 @@ class Reader:
                 entry["id"],
                 entry["logprob"],
                 {top["id"]: top["logprob"] for top in entry.get("top_logprobs") or ()},
+                self._sampling.logprobs,
             )
         names = logprobs.get("tokens") or ()
         tops = logprobs.get("top_logprobs") or [None] * len(names)
@@ -123,15 +129,29 @@ class Reader:
         for name, value, top in zip(names, values, tops, strict=True):
             if _id(name) is not None:
                 candidates = {_id(each): logprob for each, logprob in (top or {}).items()}
-                yield await self._entry(_id(name) or 0, value or 0.0, candidates)
+                asked = self._sampling.logprobs
+                yield await self._entry(_id(name) or 0, value or 0.0, candidates, asked)
+
+    async def _place(self, place: Mapping[str, Any] | None) -> TokenLogprob | None:
+        """A token of the prompt in vLLM's form: its own entry first, then the likeliest."""
+        if place is None:
+            return None
+        own = next(iter(place))
+        ranked = {int(id): each["logprob"] for id, each in place.items() if each["rank"]}
+        asked = self._sampling.prompt_logprobs
+        return await self._entry(int(own), place[own]["logprob"], ranked, asked)
 
     async def _entry(
-        self, token_id: int, logprob: float, candidates: Mapping[int | None, float]
+        self,
+        token_id: int,
+        logprob: float,
+        candidates: Mapping[int | None, float] | Mapping[int, float],
+        asked: int | None,
     ) -> TokenLogprob:
         best = sorted(candidates.items(), key=lambda each: each[1], reverse=True)
         top = [
             TopLogprob(id, await self._tokens.decode([id]), value)
-            for id, value in best[: self._sampling.logprobs or 0]
+            for id, value in best[: asked or 0]
             if id is not None
         ]
         return TokenLogprob(token_id, await self._tokens.decode([token_id]), logprob, tuple(top))

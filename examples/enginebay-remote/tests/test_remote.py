@@ -67,7 +67,10 @@ async def test_says_what_the_remote_says(remote: Make) -> None:
     try:
         prompt = tuple(await backend.tokenize("Hi", add_special_tokens=True))
         request = GenerationRequest(
-            request_id="r", prompt_token_ids=prompt, sampling=SamplingParams(logprobs=1), n=2
+            request_id="r",
+            prompt_token_ids=prompt,
+            sampling=SamplingParams(logprobs=1, prompt_logprobs=1),
+            n=2,
         )
         deltas = [delta async for delta in backend.generate(request)]
     finally:
@@ -79,6 +82,8 @@ async def test_says_what_the_remote_says(remote: Make) -> None:
         assert "".join(entry.token for entry in entries) == SAID
         assert [id for delta in mine for id in delta.token_ids] == [*map(ord, SAID), 0]
         assert (mine[-1].finish_reason, mine[-1].stop_reason) == ("stop", None)
+    assert deltas[0].prompt_logprobs
+    assert [entry and entry.token for entry in deltas[0].prompt_logprobs] == [None, "i"]
     assert info.context_length == 4096
     assert info.chat_template == "{{ messages[-1].content }}"
     assert not info.constraints

@@ -21,6 +21,7 @@ from enginebay import (
     QueueFullError,
     SamplingParams,
     ServingError,
+    UnsupportedParameterError,
 )
 
 PATH = "/v1/completions"
@@ -200,6 +201,11 @@ async def test_closing_the_backend_ends_what_is_under_way() -> None:
     ("status", "body", "expected"),
     [
         (400, {"error": {"message": "no", "param": "top_k"}}, InvalidRequestError),
+        (
+            400,
+            {"error": {"message": "no", "code": "unsupported_parameter", "param": "top_k"}},
+            UnsupportedParameterError,
+        ),
         (422, {"detail": "no"}, InvalidRequestError),
         (429, {"error": {"message": "no"}}, QueueFullError),
         (401, {"error": {"message": "no"}}, BackendUnavailableError),
