@@ -1,7 +1,7 @@
 """Constraints as grammars. What has been checked is remembered: clients repeat themselves."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -97,26 +97,19 @@ def _grammar(constraint: Constraint) -> Grammar:
                 raise problem
             return json_value(schema)
         case RegexConstraint(pattern):
-            return _regex(pattern)
+            return _checked(regular_expression, pattern)
         case ChoiceConstraint(texts):
             for text in texts:
                 text.encode()
             return choices(texts)
         case GrammarConstraint(source):
-            return _source(source)
+            return _checked(grammar_source, source)
 
 
 @lru_cache(_REMEMBERED)
-def _regex(pattern: str) -> Grammar:
-    pattern.encode()
-    grammar = regular_expression(pattern)
-    check_grammar(grammar)
-    return grammar
-
-
-@lru_cache(_REMEMBERED)
-def _source(source: str) -> Grammar:
+def _checked(read: Callable[[str], Grammar], source: str) -> Grammar:
+    """What `read` makes of a pattern or grammar, which is known to compile then."""
     source.encode()
-    grammar = grammar_source(source)
+    grammar = read(source)
     check_grammar(grammar)
     return grammar
