@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
+SHARED = {"batching", "checkpoint"}
 OURS = {"core", "backends", "parsers", "enginebay"}
 
 
@@ -39,6 +40,14 @@ def test_core_imports_no_backend_no_parser_no_engine_library(path: Path) -> None
 def test_adapters_import_only_the_public_face_and_their_own_package(path: Path) -> None:
     own = path.relative_to(ROOT).parts[0]
     assert {top(m) for m in imports(path)} & OURS <= {"enginebay", own}
+
+
+@pytest.mark.parametrize("path", modules("backends"), ids=str)
+def test_engines_know_nothing_of_each_other(path: Path) -> None:
+    own = path.relative_to(ROOT / "backends").parts[0]
+    if own != "__init__.py":  # which registers them all
+        ours = {m.split(".")[1] for m in imports(path) if m.startswith("backends.")}
+        assert ours <= {own, *SHARED}
 
 
 @pytest.mark.parametrize("path", modules("core"), ids=str)

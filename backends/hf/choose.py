@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedModel
 
-from backends.hf.checkpoint import Checkpoint
+from backends.checkpoint.folder import Checkpoint
 from backends.hf.choose_paged import paged_runner
 from backends.hf.lora import Adapters
 from backends.hf.native import probe as native

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from backends.hf.checkpoint import Checkpoint
+from backends.checkpoint.folder import Checkpoint
 from backends.hf.lora import Adapters
 from backends.hf.options import HFOptions
 from backends.hf.packed.graphs import Capture

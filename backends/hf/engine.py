@@ -8,9 +8,9 @@ from torch import Tensor
 from backends.batching.drafts import Drafter
 from backends.batching.engine import BatchingEngine
 from backends.batching.scheduler import BatchLimits
+from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling_runner import SamplingRunner
-from backends.hf.tokenizer import Tokenizer
 from enginebay import Detokenizer, GrammarCompiler, ModelInfo
 
 

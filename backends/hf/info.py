@@ -1,14 +1,13 @@
 """What the endpoint layer must know of a model, read from its folder."""
 
-from collections.abc import Iterable
 from typing import Any
 
-from backends.hf.checkpoint import Checkpoint
+from backends.checkpoint.defaults import sampling_defaults
+from backends.checkpoint.folder import Checkpoint
+from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.options import HFOptions
-from backends.hf.tokenizer import Tokenizer
 from enginebay import ModelInfo
 
-_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _CONTEXT_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length", "n_positions")
 _CONTEXT_OF_UNLIMITED = 4096
 _UNSUPPORTED = frozenset(
@@ -65,24 +64,3 @@ def context_length(checkpoint: Checkpoint, options: HFOptions, text_config: Any)
             f"context_length {wanted} is more than the {longest} tokens the model was made for"
         )
     return wanted or longest or _CONTEXT_OF_UNLIMITED
-
-
-def sampling_defaults(generation_config: dict[str, Any]) -> dict[str, Any]:
-    """Sampling params that `generation_config.json` spells out.
-
-    What transformers would fill in for itself (`top_k: 50`) is not the model author's word.
-    """
-    spelled_out = {name: generation_config.get(name) for name in _DEFAULTS}
-    defaults = {name: value for name, value in spelled_out.items() if value is not None}
-    if generation_config.get("do_sample") is False:
-        defaults["temperature"] = 0.0
-    return defaults
-
-
-def eos_token_ids(configs: Iterable[Any], tokenizer: Tokenizer) -> frozenset[int]:
-    """Every token that any of the model's configurations calls the end."""
-    ids: set[int] = set()
-    for owner in (*configs, tokenizer):
-        named = getattr(owner, "eos_token_id", None)
-        ids.update([named] if isinstance(named, int) else named or ())
-    return frozenset(ids)

@@ -12,26 +12,26 @@ from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedModel,
 )
 
 from backends.batching.drafts import PromptLookup
 from backends.batching.runner import Memory
 from backends.batching.scheduler import BatchLimits
+from backends.checkpoint.defaults import eos_token_ids
+from backends.checkpoint.folder import Checkpoint
+from backends.checkpoint.tokenizer import load_tokenizer
+from backends.checkpoint.vocabulary import grammar_compiler
 from backends.hf import placement
-from backends.hf.checkpoint import Checkpoint
 from backends.hf.choose import choose_runner
 from backends.hf.engine import HFEngine
-from backends.hf.info import eos_token_ids, model_info
+from backends.hf.info import model_info
 from backends.hf.lora import Adapters
 from backends.hf.options import HFOptions
 from backends.hf.packed.prepack import prepack
 from backends.hf.placement import check_memory, choose_device, choose_dtype
 from backends.hf.progress import weights_progress
 from backends.hf.sampling_runner import Vocabulary
-from backends.hf.tokenizer import Tokenizer
-from backends.hf.vocabulary import grammar_compiler
 from enginebay import BackendSettings, ReportProgress
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
     if options.threads:
         torch.set_num_threads(options.threads)
     settings.report_progress("reading tokenizer", 0.0)
-    tokenizer = _load_tokenizer(checkpoint, options)
+    tokenizer = load_tokenizer(checkpoint, **_trust(options))
     model = _load_model(checkpoint, options, settings.report_progress)
     settings.report_progress("checking the model", 0.95)
     text_config = model.config.get_text_config(decoder=True)
@@ -118,13 +118,6 @@ def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> None:
             f"{checkpoint.architecture} is not a causal language model; choose a model made for "
             "text generation"
         )
-
-
-def _load_tokenizer(checkpoint: Checkpoint, options: HFOptions) -> Tokenizer:
-    try:
-        return Tokenizer(AutoTokenizer.from_pretrained(checkpoint.path, **_trust(options)))
-    except Exception as error:
-        raise checkpoint.unavailable(f"its tokenizer cannot be read: {error}") from error
 
 
 def _load_model(

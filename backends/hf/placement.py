@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from backends.hf.checkpoint import Checkpoint
+from backends.checkpoint.folder import Checkpoint
 from backends.hf.options import HFOptions
 
 _STORED_FORMATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}

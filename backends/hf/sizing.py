@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from backends.hf.checkpoint import Checkpoint
+from backends.checkpoint.folder import Checkpoint
 from backends.hf.options import HFOptions
 from backends.hf.packed.pages import usable_tokens
 from backends.hf.placement import free_memory

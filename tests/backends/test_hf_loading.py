@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 import backends
+from backends.checkpoint.defaults import sampling_defaults
+from backends.checkpoint.folder import Checkpoint
 from backends.hf import placement
-from backends.hf.checkpoint import Checkpoint
-from backends.hf.info import sampling_defaults
 from backends.hf.options import HFOptions
 from backends.hf.progress import weights_progress
 from core.registers import BackendRegister

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.batching.runner import Chunk, Memory, Runner
 from backends.batching.slots import Slots
-from backends.hf.checkpoint import Checkpoint
+from backends.checkpoint.folder import Checkpoint
 from backends.hf.options import HFOptions
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.pages import PagedMemory, usable_tokens

@@ -18,8 +18,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from backends.checkpoint.folder import Checkpoint
 from backends.hf import placement
-from backends.hf.checkpoint import Checkpoint
 from backends.hf.native import probe
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, refusal, request
 

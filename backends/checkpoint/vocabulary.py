@@ -5,7 +5,7 @@ from time import perf_counter
 
 from llguidance import LLTokenizer
 
-from backends.hf.tokenizer import Tokenizer
+from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import GrammarCompiler, Vocabulary
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
-from backends.hf.longest_token import UNBOUNDED, longest_token
-from backends.hf.tokenizer import Tokenizer
+from backends.checkpoint.longest_token import UNBOUNDED, longest_token
+from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import InvalidRequestError
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, make_tokenizer, request
 

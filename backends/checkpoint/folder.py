@@ -36,7 +36,7 @@ class Checkpoint:
                 "(hf download NAME --local-dir FOLDER)"
             )
         if not self.path.is_dir():
-            raise self.unavailable("this is a file; the hf backend loads a model's whole folder")
+            raise self.unavailable("this is a file; give the whole folder of the model")
         if not (self.path / "config.json").is_file():
             raise self.unavailable("the folder has no config.json, so it is no transformers model")
         if not any((self.path / name).is_file() for name in _TOKENIZER_FILES):

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
-from backends.hf.longest_token import UNBOUNDED, longest_token
+from transformers import AutoTokenizer
+
+from backends.checkpoint.folder import Checkpoint
+from backends.checkpoint.longest_token import UNBOUNDED, longest_token
 from enginebay import InvalidRequestError
 
 
@@ -107,3 +110,11 @@ class Tokenizer:
     def token_ids(self) -> frozenset[int]:
         """Every id that stands for something."""
         return frozenset(self._tokenizer.get_vocab().values())
+
+
+def load_tokenizer(checkpoint: Checkpoint, **arguments: Any) -> Tokenizer:
+    """The tokenizer in a model's folder; `arguments` are for transformers."""
+    try:
+        return Tokenizer(AutoTokenizer.from_pretrained(checkpoint.path, **arguments))
+    except Exception as error:
+        raise checkpoint.unavailable(f"its tokenizer cannot be read: {error}") from error

@@ -10,8 +10,8 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as RawTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from backends.hf.tokenizer import Tokenizer
-from backends.hf.vocabulary import grammar_compiler, grammar_vocabulary
+from backends.checkpoint.tokenizer import Tokenizer
+from backends.checkpoint.vocabulary import grammar_compiler, grammar_vocabulary
 from enginebay import Vocabulary
 from tests.backends.tiny import make_tokenizer
 
