@@ -1,6 +1,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import settings
 
 from core.config.schema import Config
 from core.plugins import Plugins
+from tests import exllamav2_cpu
 from tests.support import DEMO_MODEL, Server, plugins_with, scripted, scripted_config, serve
 
 # A slow machine is no failure; and a change that lands must not depend on luck.
@@ -40,3 +42,12 @@ def demo() -> Iterator[Server]:
     }
     with serve(Config.model_validate({"models": [model]}), Plugins()) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def exllamav2_on_cpu() -> Iterator[ModuleType]:
+    """The module `exllamav2`, which can be imported while a module of tests uses this fixture."""
+    if reason := exllamav2_cpu.missing():
+        pytest.skip(reason)
+    with exllamav2_cpu.installed() as module:
+        yield module

@@ -1,0 +1,65 @@
+"""Importing exllamav2 over the stand-in, and taking it away again."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from io import StringIO
+from types import ModuleType
+
+
+def missing() -> str | None:
+    """Why exllamav2 cannot be tested here; `None` if it can."""
+    for name in ("exllamav2", "torch"):
+        if find_spec(name) is None:
+            return f"{name} is not installed"
+    return None
+
+
+@contextmanager
+def installed() -> Iterator[ModuleType]:
+    """`import exllamav2` works inside the block, in all threads, and gives the module.
+
+    Behind the block there is no trace of it in `sys.modules`; the next block finds the same
+    modules again, so that their objects stay good.
+    """
+    modules = _modules()
+    before = {name: module for name, module in sys.modules.items() if _is_of_exllamav2(name)}
+    for name in before:
+        del sys.modules[name]
+    sys.modules.update(modules)
+    try:
+        yield modules["exllamav2"]
+    finally:
+        for name in [name for name in sys.modules if _is_of_exllamav2(name)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+@cache
+def _modules() -> dict[str, ModuleType]:
+    """All modules of exllamav2, imported once."""
+    import torch
+
+    from tests.exllamav2_cpu.cuda import stay_on_cpu
+    from tests.exllamav2_cpu.extension import extension
+
+    threads = torch.get_num_threads()
+    sys.modules["exllamav2_ext"] = extension()
+    try:
+        with redirect_stdout(StringIO()):  # it says that this PyTorch has no CUDA
+            for name in ("exllamav2", "exllamav2.generator", "exllamav2.generator.filters"):
+                import_module(name)
+        modules = {name: module for name, module in sys.modules.items() if _is_of_exllamav2(name)}
+    finally:
+        for name in [name for name in sys.modules if _is_of_exllamav2(name)]:
+            del sys.modules[name]
+        torch.set_num_threads(threads)  # the import of exllamav2 sets one
+    stay_on_cpu(module for name, module in modules.items() if name.startswith("exllamav2."))
+    return modules
+
+
+def _is_of_exllamav2(name: str) -> bool:
+    return name.partition(".")[0] in ("exllamav2", "exllamav2_ext")
