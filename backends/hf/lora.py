@@ -4,7 +4,6 @@ A pass may mix tokens of several adapters and of none: each adapter's product is
 tokens only. An adapter costs what its two thin matrices cost, and loads while others are in use.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -19,21 +18,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from enginebay import BackendUnavailableError
+from backends.checkpoint.adapter import AdapterFolder
 
 _PREFIX = "base_model.model."
-_UNSUPPORTED = (
-    "use_dora",
-    "lora_bias",
-    "use_qalora",
-    "modules_to_save",
-    "trainable_token_indices",
-    "target_parameters",
-    "layer_replication",
-    "alora_invocation_tokens",
-)
-# These start from other base weights than the model's own.
-_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 class _Plan:
@@ -147,15 +134,15 @@ class Adapters:
 
 
 class _Folder:
-    """An adapter as PEFT saves it: `adapter_config.json` and `adapter_model.safetensors`."""
+    """The matrices of an adapter's folder, for the layers of a model."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self._name = name
-        self._folder = folder
+        self._folder = AdapterFolder(name, folder)
+        self._error = self._folder.error
 
     def pairs(self, model: PreTrainedModel) -> dict[str, tuple[Tensor, Tensor]]:
         """For each adapted layer, by its path, the matrices `[in, r]` and `[r, out]`, scaled."""
-        config = self._config()
+        config = self._folder.config()
         tensors = self._tensors()
         pairs: dict[str, tuple[Tensor, Tensor]] = {}
         for key in sorted(tensors):
@@ -184,31 +171,9 @@ class _Folder:
             raise self._error("it has no weights")
         return pairs
 
-    def _config(self) -> dict[str, Any]:
-        file = self._folder / "adapter_config.json"
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise self._error(f"adapter_config.json cannot be read: {error}") from error
-        if config.get("peft_type") != "LORA":
-            raise self._error(f"its peft_type is {config.get('peft_type')!r}, not LORA")
-        unsupported = [key for key in _UNSUPPORTED if config.get(key)]
-        if config.get("bias", "none") != "none":
-            unsupported.append(f"bias: {config['bias']}")
-        start = config.get("init_lora_weights")
-        if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-            unsupported.append(f"init_lora_weights: {start}")
-        if unsupported:
-            raise self._error(
-                f"{', '.join(unsupported)} is not supported; merge the adapter into its model "
-                "and serve that"
-            )
-        checked: dict[str, Any] = config
-        return checked
-
     def _tensors(self) -> dict[str, Tensor]:
         try:
-            return load_file(self._folder / "adapter_model.safetensors")
+            return load_file(self._folder.weights_file)
         except (OSError, SafetensorError) as error:
             raise self._error(f"adapter_model.safetensors cannot be read: {error}") from error
 
@@ -225,9 +190,6 @@ class _Folder:
         if ".experts." in path:
             raise self._error(f"it adapts {path}, a single expert, which is not supported")
         return layer
-
-    def _error(self, reason: str) -> BackendUnavailableError:
-        return BackendUnavailableError(f"adapter {self._name!r} ({self._folder}): {reason}")
 
 
 def _sizes(layer: Any) -> tuple[int | None, int | None]:

@@ -1,0 +1,91 @@
+"""exllamav2's compiled extension: where torch keeps builds of it, and what compiling one takes."""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import time
+
+from enginebay import ReportProgress
+
+_NAME = "exllamav2_ext"
+_SOURCES = 47
+# The slowest file takes four minutes; a folder in which nothing moves for longer is left over.
+_ABANDONED_AFTER_S = 15 * 60
+
+
+def built_extension() -> Path | None:
+    """The extension that torch compiled before for this Python and CUDA; None if there is none."""
+    suffix = ".pyd" if os.name == "nt" else ".so"
+    extension = build_folder() / f"{_NAME}{suffix}"
+    return extension if extension.is_file() and not _lock().exists() else None
+
+
+def build_folder() -> Path:
+    """Where torch compiles it: below `TORCH_EXTENSIONS_DIR`, or in the user's cache."""
+    from torch.utils.cpp_extension import _get_build_directory
+
+    return Path(_get_build_directory(_NAME, False))
+
+
+def missing_compiler() -> str | None:
+    """What has to be installed before anything can be compiled, with where to get it."""
+    from torch.utils import cpp_extension
+
+    if cpp_extension.CUDA_HOME is None:
+        return (
+            "the CUDA toolkit (nvcc): install the version that torch was built for and set "
+            "CUDA_HOME to its folder"
+        )
+    if shutil.which("ninja", path=_search_path()) is None:
+        return "ninja: pip install ninja"
+    if os.name != "nt" and shutil.which(os.environ.get("CXX", "c++")) is None:
+        return "a C++ compiler: install g++"
+    return None
+
+
+@contextmanager
+def building(report_progress: ReportProgress) -> Iterator[None]:
+    """Within, an import that compiles the extension is possible, and reports how far it is."""
+    os.environ["PATH"] = _search_path()  # torch calls ninja by name
+    _remove_abandoned_lock()
+    done = threading.Event()
+    watcher = threading.Thread(
+        target=_watch, args=(done, report_progress), name="exllamav2-build", daemon=True
+    )
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _watch(done: threading.Event, report_progress: ReportProgress) -> None:
+    folder = build_folder()
+    while not done.wait(1.0):
+        compiled = sum(1 for _ in folder.glob("*.o"))
+        stage = f"compiling exllamav2 ({compiled} of {_SOURCES} files)"
+        report_progress(stage, 0.0)
+
+
+def _search_path() -> str:
+    """The search path, with the folder of this Python's own tools behind it."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+
+
+def _lock() -> Path:
+    return build_folder() / "lock"
+
+
+def _remove_abandoned_lock() -> None:
+    """A build that was killed leaves a lock, and torch would wait for it for ever."""
+    lock = _lock()
+    if not lock.exists():
+        return
+    newest = max(file.stat().st_mtime for file in build_folder().iterdir())
+    if time() - newest > _ABANDONED_AFTER_S:
+        lock.unlink(missing_ok=True)

@@ -1,0 +1,29 @@
+"""What the endpoint layer must know of a model, read from its folder."""
+
+from backends.checkpoint.defaults import sampling_defaults
+from backends.checkpoint.folder import Checkpoint
+from backends.checkpoint.tokenizer import Tokenizer
+from enginebay import ModelInfo
+
+
+def model_info(
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    *,
+    context_length: int,
+    vocab_size: int,
+    adapters: tuple[str, ...],
+    unsupported: frozenset[str],
+) -> ModelInfo:
+    """`unsupported`: sampling params that the engine cannot honour."""
+    return ModelInfo(
+        context_length=context_length,
+        vocab_size=vocab_size,
+        longest_token=tokenizer.longest_token,
+        chat_template=tokenizer.chat_template,
+        chat_templates=tokenizer.chat_templates,
+        special_tokens=tokenizer.special_tokens,
+        defaults=sampling_defaults(checkpoint.generation_config),
+        adapters=adapters,
+        unsupported=unsupported,
+    )

@@ -1,0 +1,52 @@
+"""The one place that imports exllamav2, whose import compiles, prints and fails in many ways.
+
+Import this only after `requirements.check_library`: without the compiled extension the import
+itself would compile for minutes, or fail inside torch.
+"""
+
+import importlib
+import os
+from typing import Any
+
+import torch
+
+from backends.exllamav2.rope import Rope
+from enginebay import BackendUnavailableError
+
+# What an import is known to end with: no CUDA_HOME, no GPU to compile for, an extension made for
+# another Python or torch, a compiler's error, a library that is not found.
+_IMPORT_ERRORS = (OSError, IndexError, NameError, RuntimeError, ImportError)
+
+
+def _import_library() -> tuple[Any, Any, Any]:
+    """`exllamav2`, its `generator` and its `attn`; torch's threads are as before."""
+    threads = torch.get_num_threads()
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+    try:
+        names = ("exllamav2", "exllamav2.generator", "exllamav2.attn")
+        library, generator, attention = map(importlib.import_module, names)
+    except _IMPORT_ERRORS as error:
+        raise BackendUnavailableError(
+            f"exllamav2 cannot be imported ({type(error).__name__}: {error}); its compiled "
+            "extension must have been built for this Python and this torch: delete the old one and "
+            "set build_extension: true in the model's options (docs/exllamav2.md)"
+        ) from error
+    finally:
+        torch.set_num_threads(threads)
+    return library, generator, attention
+
+
+def _frequencies(device: Any, config: Any, base: float) -> tuple[Any, float]:
+    """In place of the library's, by the `Rope` that `library_config` gives each configuration."""
+    rope: Rope = config.rope
+    local = base == config.rotary_embedding_base_alt != config.rotary_embedding_base
+    chosen = Rope(alpha=rope.alpha) if local else rope
+    dims = int(config.head_dim * config.partial_rotary_factor)
+    frequencies, scale = chosen.frequencies(base, dims)
+    if config.arch.lm.rope_freq_half:
+        frequencies = frequencies.half()
+    return frequencies.to(device), scale
+
+
+exllamav2, generator, attention = _import_library()
+exllamav2.rope.get_rope_params = _frequencies

@@ -1,0 +1,72 @@
+"""From a model folder to an engine, or to an error that says what to do."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from backends.batching.scheduler import BatchLimits
+from backends.checkpoint.defaults import eos_token_ids
+from backends.checkpoint.tokenizer import load_tokenizer
+from backends.checkpoint.vocabulary import grammar_compiler
+from backends.exllamav2.build import building
+from backends.exllamav2.folder import ExLlamaV2Checkpoint
+from backends.exllamav2.info import model_info
+from backends.exllamav2.options import ExLlamaV2Options
+from backends.exllamav2.requirements import check_library
+from enginebay import BackendSettings
+
+if TYPE_CHECKING:
+    from backends.exllamav2.engine import ExLlamaV2Engine
+
+logger = logging.getLogger(__name__)
+
+
+def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
+    """The engine of one model, on the thread that will run it.
+
+    Everything that can be wrong with a model or a machine is a `BackendUnavailableError`.
+    """
+    options = ExLlamaV2Options.of(settings.options)
+    check_library(build_extension=options.build_extension)
+    checkpoint = ExLlamaV2Checkpoint(Path(settings.path))
+    checkpoint.check()
+    settings.report_progress("reading tokenizer", 0.0)
+    tokenizer = load_tokenizer(checkpoint, local_files_only=True)
+    # Only now may the library be imported: without what was checked, its import goes wrong.
+    with building(settings.report_progress):
+        from backends.exllamav2.engine import ExLlamaV2Engine
+    from backends.exllamav2.model import load_model
+    from backends.exllamav2.sampling import UNSUPPORTED
+
+    model = load_model(
+        checkpoint, options, Path(settings.base), tokenizer, settings.report_progress
+    )
+    ends = eos_token_ids(_owners(checkpoint), tokenizer)
+    info = model_info(
+        checkpoint,
+        tokenizer,
+        context_length=model.context_length,
+        vocab_size=model.vocab_size,
+        adapters=tuple(model.adapters),
+        unsupported=UNSUPPORTED,
+    )
+    engine = ExLlamaV2Engine(
+        model,
+        tokenizer,
+        info,
+        BatchLimits(max_batch_size=model.max_batch_size, max_waiting=options.max_waiting),
+        eos_token_ids=ends,
+        compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
+    )
+    settings.report_progress("ready", 1.0)
+    return engine
+
+
+def _owners(checkpoint: ExLlamaV2Checkpoint) -> list[SimpleNamespace]:
+    """The configurations that may name end-of-sequence tokens."""
+    text = checkpoint.config.get("text_config")
+    configs = (checkpoint.generation_config, checkpoint.config, text or {})
+    return [SimpleNamespace(eos_token_id=config.get("eos_token_id")) for config in configs]

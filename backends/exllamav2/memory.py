@@ -1,0 +1,86 @@
+"""How large the KV cache is made, and whether model and cache fit the GPUs."""
+
+import logging
+from typing import Any
+
+import torch
+
+from backends.exllamav2.config import padded
+from backends.exllamav2.folder import ExLlamaV2Checkpoint
+from backends.exllamav2.options import PAGE_TOKENS, CacheType, ExLlamaV2Options
+
+logger = logging.getLogger(__name__)
+
+# What is computed on the way takes its room, too.
+_SHARE_OF_FREE_MEMORY = 0.9
+_TOKENS_A_CHOICE = 4096
+_GIB = 2**30
+
+# Bytes of a number: of keys and values together, with a float16 scale for each 32 quantized ones.
+_CACHE_BYTES: dict[CacheType, float] = {
+    "f16": 2.0,
+    "q8": 1.0 + 2 / 32,
+    "q6": 0.75 + 2 / 32,
+    "q4": 0.5 + 2 / 32,
+}
+# Weights that are not quantized become float16, whatever they are stored in.
+_WEIGHT_BYTES = {"F32": 2, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1}
+
+
+def cache_bytes_per_token(config: Any, cache_type: CacheType) -> float:
+    """Of an `ExLlamaV2Config`'s model; quantized caches work on one layer in float16."""
+    numbers = 2 * config.num_key_value_heads * config.head_dim
+    working = 0 if cache_type == "f16" else numbers * 2
+    return float(config.num_hidden_layers * numbers * _CACHE_BYTES[cache_type] + working)
+
+
+def weight_bytes(checkpoint: ExLlamaV2Checkpoint) -> int:
+    """Memory that a model's weights take."""
+    return sum(count * _WEIGHT_BYTES.get(dtype, 2) for dtype, count in checkpoint.tensors)
+
+
+def free_memory(options: ExLlamaV2Options) -> int | None:
+    """Bytes that are free on the GPUs that the options use, None where there are none."""
+    count = torch.cuda.device_count()
+    if options.gpu_split != "auto":
+        count = min(count, len(options.gpu_split))
+    return sum(torch.cuda.mem_get_info(index)[0] for index in range(count)) if count else None
+
+
+def cache_tokens(
+    checkpoint: ExLlamaV2Checkpoint,
+    options: ExLlamaV2Options,
+    config: Any,
+    *,
+    weights: int,
+    token_bytes: float,
+) -> int:
+    """Tokens of the cache, whole pages: what the options ask for, else what serves well and fits.
+
+    `weights` are bytes, and `token_bytes` those a token of context takes, of all models together.
+    A context that was not asked for is shortened to fit.
+    """
+    wanted: int = config.rope.context_length
+    free = free_memory(options)
+    if free is not None and weights > free:
+        raise checkpoint.unavailable(
+            f"its weights need {weights / _GIB:.1f} GiB and {free / _GIB:.1f} GiB are free on the "
+            "GPU; stop other programs, or use a smaller or more quantized model"
+        )
+    if not options.paged:
+        return padded(wanted)
+    if options.cache_tokens:
+        return padded(options.cache_tokens)
+    rows = options.max_batch_size
+    good = min(rows * wanted, max(wanted, rows * _TOKENS_A_CHOICE))
+    if free is None:
+        return padded(good)
+    affordable = int((free * _SHARE_OF_FREE_MEMORY - weights) / token_bytes)
+    affordable = max(affordable // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS)
+    if affordable < wanted and options.context_length:
+        raise checkpoint.unavailable(
+            f"{affordable} tokens of cache fit beside its weights, less than context_length "
+            f"{wanted}; lower context_length, set cache_type: q8 or q4, or set cache_tokens to try "
+            "it anyway"
+        )
+    return min(padded(good), affordable)

@@ -1,0 +1,164 @@
+"""A loaded model: weights, cache, the library's tokenizer, draft model, adapters."""
+
+import gc
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backends.checkpoint.tokenizer import Tokenizer
+from backends.exllamav2.adapters import load_adapters
+from backends.exllamav2.attention import choose_attention
+from backends.exllamav2.config import STEP_TOKENS, library_config
+from backends.exllamav2.draft import draft_config, draft_options
+from backends.exllamav2.folder import ExLlamaV2Checkpoint
+from backends.exllamav2.library import exllamav2, generator
+from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
+from backends.exllamav2.options import ExLlamaV2Options
+from backends.exllamav2.weights import check_gpus, load_weights
+from enginebay import ReportProgress
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class LoadedModel:
+    """What a generator needs, on the engine thread, which loaded it.
+
+    The types of the library are its own: `model` is an `ExLlamaV2`, `cache` one of its caches with
+    room for `cache_tokens` (whole pages), `tokenizer` its `ExLlamaV2Tokenizer`, `adapters` are
+    `ExLlamaV2Lora` by name. `paged`: whether requests share the cache, else one runs at a time, and
+    `max_batch_size` is 1. `prefill_tokens` are those of a pass. `draft_tokens` are guessed a step,
+    0 is none, by the draft model or, without one, from the text.
+    """
+
+    model: Any
+    cache: Any
+    tokenizer: Any
+    paged: bool
+    context_length: int
+    cache_tokens: int
+    max_batch_size: int
+    prefill_tokens: int
+    draft_model: Any = None
+    draft_cache: Any = None
+    draft_tokens: int = 0
+    adapters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the model knows; the library's logits are padded to a multiple of 32."""
+        size: int = self.model.config.vocab_size
+        return size
+
+    def new_generator(self) -> Any:
+        """An `ExLlamaV2DynamicGenerator` with an empty page table, in place of any before."""
+        return generator.ExLlamaV2DynamicGenerator(
+            model=self.model,
+            cache=self.cache,
+            tokenizer=self.tokenizer,
+            max_batch_size=self.max_batch_size,
+            max_chunk_size=self.prefill_tokens,
+            max_q_size=STEP_TOKENS,
+            draft_model=self.draft_model,
+            draft_cache=self.draft_cache,
+            num_draft_tokens=self.draft_tokens,
+            use_ngram_draft=bool(self.draft_tokens and self.draft_model is None),
+            paged=self.paged,
+        )
+
+    def close(self) -> None:
+        """Free the memory of the GPUs; called once, last, on the thread that loaded."""
+        for model in (self.draft_model, self.model):
+            if model is not None:
+                model.unload()
+        self.model = self.cache = self.tokenizer = self.draft_model = self.draft_cache = None
+        self.adapters = {}
+        free_unused()
+
+
+def free_unused() -> None:
+    """Give back to the GPUs what nobody holds any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def load_model(
+    checkpoint: ExLlamaV2Checkpoint,
+    options: ExLlamaV2Options,
+    folder: Path,
+    tokenizer: Tokenizer,
+    report_progress: ReportProgress,
+) -> LoadedModel:
+    """The model with its cache, draft model and adapters; relative paths start at `folder`.
+
+    A `BackendUnavailableError` says what cannot be loaded, and leaves nothing in memory.
+    """
+    config = library_config(checkpoint, options)
+    choose_attention(checkpoint, options, config)
+    check_gpus(checkpoint, options, config)
+    weights = weight_bytes(checkpoint)
+    token_bytes = cache_bytes_per_token(config, options.cache_type)
+    draft: tuple[ExLlamaV2Checkpoint, ExLlamaV2Options, Any] | None = None
+    if options.draft_model:
+        draft_folder = ExLlamaV2Checkpoint(folder / Path(options.draft_model).expanduser())
+        own = draft_options(options)
+        draft = draft_folder, own, draft_config(draft_folder, own, checkpoint, config, tokenizer)
+        weights += weight_bytes(draft_folder)
+        token_bytes += cache_bytes_per_token(draft[2], own.cache_type)
+    tokens = cache_tokens(checkpoint, options, config, weights=weights, token_bytes=token_bytes)
+    with ExitStack() as failed:
+        failed.callback(free_unused)
+        draft_model, draft_cache = None, None
+        if draft:
+            draft_model, draft_cache = load_weights(*draft, tokens, report_progress)
+            failed.callback(draft_model.unload)
+        model, cache = load_weights(checkpoint, options, config, tokens, report_progress)
+        failed.callback(model.unload)
+        loaded = LoadedModel(
+            model=model,
+            cache=cache,
+            tokenizer=exllamav2.ExLlamaV2Tokenizer(config),
+            paged=options.paged,
+            context_length=min(config.rope.context_length, tokens),
+            cache_tokens=tokens,
+            max_batch_size=options.max_batch_size if options.paged else 1,
+            prefill_tokens=options.prefill_tokens,
+            draft_model=draft_model,
+            draft_cache=draft_cache,
+            draft_tokens=options.guessed_tokens,
+            adapters=load_adapters(model, options.adapters, folder),
+        )
+        failed.pop_all()
+    _log(checkpoint, options, loaded, token_bytes)
+    return loaded
+
+
+def _log(
+    checkpoint: ExLlamaV2Checkpoint,
+    options: ExLlamaV2Options,
+    loaded: LoadedModel,
+    token_bytes: float,
+) -> None:
+    wanted = loaded.model.config.rope.context_length
+    if loaded.context_length < wanted:
+        logger.warning(
+            "%s: contexts are shortened from %d tokens to the %d that the cache holds",
+            checkpoint.path,
+            wanted,
+            loaded.context_length,
+        )
+    logger.info(
+        "%s: KV cache of %d tokens (%s), about %.2f GiB; contexts of %d tokens; %s",
+        checkpoint.path,
+        loaded.cache_tokens,
+        options.cache_type,
+        loaded.cache_tokens * token_bytes / 2**30,
+        loaded.context_length,
+        f"{loaded.max_batch_size} decoded together" if loaded.paged else "one after another",
+    )

@@ -1,0 +1,64 @@
+"""What exllamav2 needs of a machine, looked at in the order in which it can be put right.
+
+`import exllamav2` on a machine that lacks something ends deep inside torch, or compiles for minutes
+without a word. So everything is looked at before; each error says one thing to do.
+"""
+
+import importlib.util
+import sys
+from importlib import metadata
+
+from backends.exllamav2.build import built_extension, missing_compiler
+from enginebay import BackendUnavailableError
+
+_DOCS = "docs/exllamav2.md"
+
+
+def check_library(*, build_extension: bool) -> None:
+    """Raise a `BackendUnavailableError` for the first thing that is missing.
+
+    With `build_extension`, tools to compile with stand in for a compiled extension. A build that
+    torch has cached is put on the module search path.
+    """
+    _check_package()
+    _check_torch()
+    if importlib.util.find_spec("exllamav2_ext") is not None:
+        return
+    if (extension := built_extension()) is not None:
+        sys.path.append(str(extension.parent))
+    elif not build_extension:
+        raise _missing(
+            "its compiled CUDA extension (exllamav2_ext): set build_extension: true in the model's "
+            "options to compile it once, which takes minutes and the CUDA toolkit"
+        )
+    elif (tool := missing_compiler()) is not None:
+        raise _missing(f"{tool}, to compile its CUDA extension with")
+
+
+def _check_package() -> None:
+    try:
+        metadata.version("exllamav2")
+    except metadata.PackageNotFoundError:
+        raise _missing(
+            "the package exllamav2: install it with: python3 start.py install exllamav2, or "
+            "without a checkout: pip install 'enginebay[exllamav2]'"
+        ) from None
+
+
+def _check_torch() -> None:
+    import torch
+
+    if not (torch.version.cuda or torch.version.hip):
+        raise _missing(
+            f"torch for CUDA, and torch {torch.__version__} is built for CPUs only: install the "
+            "build for your GPU (https://pytorch.org/get-started/locally)"
+        )
+    if not torch.cuda.is_available():
+        raise _missing(
+            f"a CUDA device, and torch {torch.__version__} sees none: check that nvidia-smi lists "
+            "one and that CUDA_VISIBLE_DEVICES does not hide it, or use another backend"
+        )
+
+
+def _missing(what: str) -> BackendUnavailableError:
+    return BackendUnavailableError(f"the exllamav2 backend needs {what} ({_DOCS})")
