@@ -10,6 +10,7 @@ from hypothesis import settings
 from core.config.schema import Config
 from core.plugins import Plugins
 from tests import exllamav2_cpu
+from tests.outsider import Outsider
 from tests.support import DEMO_MODEL, Server, plugins_with, scripted, scripted_config, serve
 
 # A slow machine is no failure; and a change that lands must not depend on luck.
@@ -51,3 +52,10 @@ def exllamav2_on_cpu() -> Iterator[ModuleType]:
         pytest.skip(reason)
     with exllamav2_cpu.installed() as module:
         yield module
+
+
+@pytest.fixture(scope="session")
+def outsider(tmp_path_factory: pytest.TempPathFactory) -> Outsider:
+    """Enginebay installed from its wheel, for packages that are installed beside it."""
+    pytest.importorskip("hatchling")
+    return Outsider(tmp_path_factory.mktemp("outsider"))

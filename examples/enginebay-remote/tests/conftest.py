@@ -43,7 +43,6 @@ def serving(folder: Path, config: str, plugins: dict[str, str]) -> Iterator[str]
     for name, source in plugins.items():
         (folder / "plugins" / f"{name}.py").write_text(source, encoding="utf-8")
     (folder / "config.yml").write_text(config, encoding="utf-8")
-    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     with ExitStack() as stack:
         errors = stack.enter_context((folder / "stderr").open("w", encoding="utf-8"))
         process = stack.enter_context(
@@ -55,12 +54,7 @@ def serving(folder: Path, config: str, plugins: dict[str, str]) -> Iterator[str]
                 stderr=errors,
                 text=True,
                 encoding="utf-8",
-                env={
-                    **os.environ,
-                    "COLUMNS": "200",
-                    "PYTHONUTF8": "1",
-                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-                },
+                env={**os.environ, "COLUMNS": "200", "PYTHONUTF8": "1"},
             )
         )
         stack.callback(process.kill)

@@ -1,0 +1,68 @@
+"""The packages under `examples/`, tested as strangers get them: installed beside Enginebay."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.outsider import EXAMPLES, Outsider, entry_points
+
+OURS = {"backends", "benchmarks", "core", "demo", "enginebay", "parsers", "templates"}
+
+example = pytest.mark.parametrize("package", EXAMPLES, ids=lambda package: package.name)
+
+
+def imports(folder: Path) -> Iterator[str]:
+    files = list(folder.rglob("*.py"))
+    assert files
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield node.module or ""
+
+
+def of_ours(modules: Iterator[str]) -> set[str]:
+    return {module for module in modules if module.partition(".")[0] in OURS}
+
+
+def test_enginebay_itself_is_the_installed_one(outsider: Outsider, tmp_path: Path) -> None:
+    code = "import core, backends, parsers, enginebay as e; print(core, backends, parsers, e)"
+    assert (
+        outsider.run("python", "-c", code, cwd=tmp_path).stdout.count(str(outsider.packages)) == 4
+    )
+
+
+@example
+def test_it_is_a_plugin(outsider: Outsider, package: Path, tmp_path: Path) -> None:
+    outsider.install(package)
+    for name, module in entry_points(package).items():
+        code = f"import {module} as plugin; print(plugin.__file__)"
+        file = outsider.run("python", "-c", code, cwd=tmp_path).stdout.strip()
+        assert Path(file).is_relative_to(outsider.packages)
+        listed = outsider.run("enginebay", "plugins", "list", cwd=tmp_path).stdout.splitlines()
+        [line] = [line for line in listed if f"entry point of {package.name} " in line]
+        words = line.split()
+        assert words[0] == name
+        assert words[words.index(package.name) + 1 :][:2] == ["ok", "backends"], line
+
+
+@example
+def test_it_imports_nothing_but_the_public_face(outsider: Outsider, package: Path) -> None:
+    """Of our code, that is; its tests have `core.testing` beside it."""
+    outsider.install(package)
+    for module in entry_points(package).values():
+        assert of_ours(imports(outsider.packages / module)) == {"enginebay"}
+    tests = of_ours(imports(package / "tests")) - {"enginebay"}
+    assert all(module.startswith("core.testing") for module in tests), tests
+
+
+@example
+def test_its_own_tests_pass(outsider: Outsider, package: Path) -> None:
+    """Where they are, with the installed package: -P keeps the folder's own out of the path."""
+    outsider.install(package)
+    command = ("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "--durations=5")
+    tested = outsider.run(*command, cwd=package)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
