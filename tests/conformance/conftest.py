@@ -34,9 +34,3 @@ def scripted_server() -> Iterator[Server]:
 def endpoint(scripted_server: Server) -> Iterator[Endpoint]:
     with connect(scripted_server.url) as endpoint:
         yield endpoint
-
-
-@pytest.fixture(scope="module")
-def demo_endpoint(demo: Server) -> Iterator[Endpoint]:
-    with connect(f"{demo.url}/v1", model="enginebay-demo") as endpoint:
-        yield endpoint

@@ -1,4 +1,4 @@
-"""The checks pass for this server, with an engine that shows all there is and with a real model."""
+"""The checks pass for this server, with an engine that shows all there is."""
 
 import pytest
 
@@ -6,12 +6,6 @@ from core.testing.conformance import CHECKS, Check, Endpoint, connect, run_check
 from tests.conformance.conftest import model, say
 from tests.support import plugins_with, scripted, scripted_config, serve
 
-DEMO = {
-    "ids_with_slashes_can_be_retrieved": "no model has a slash in its id",
-    "text_is_not_escaped": "the model said nothing outside ASCII",
-    "json_object_is_an_object": "the model did not come to an end",
-    "empty_schemas_do_no_harm": "the model did not come to an end",
-}
 NO_KEY = {
     "keys_are_asked_for_in_both_headers": "no key was given, so that the server may have none"
 }
@@ -29,10 +23,34 @@ def test_an_engine_that_shows_everything(endpoint: Endpoint, check: Check) -> No
     assert made(endpoint, check) == (("skip", skipped) if skipped else ("pass", ""))
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_the_demo_model(demo_endpoint: Endpoint, check: Check) -> None:
-    skipped = (NO_KEY | DEMO).get(check.name)
-    assert made(demo_endpoint, check) == (("skip", skipped) if skipped else ("pass", ""))
+def test_an_engine_without_grammars() -> None:
+    """What it says it cannot do is no failure; everything else it must do."""
+    with (
+        serve(
+            scripted_config(**model()), plugins_with(scripted=scripted(say, constraints=False))
+        ) as server,
+        connect(server.url) as endpoint,
+    ):
+        for check in CHECKS:
+            outcome, seen = made(endpoint, check)
+            if check.optional:
+                assert outcome == "skip"
+                assert "keeps to no grammar" in seen
+            else:
+                assert (outcome, seen) in (("pass", ""), ("skip", NO_KEY.get(check.name)))
+
+
+def test_only_what_is_optional_may_be_refused() -> None:
+    def ask(server: Endpoint) -> None:
+        server.chat(response_format={"type": "json_object"})
+
+    engine = scripted(say, constraints=False)
+    with (
+        serve(scripted_config(**model()), plugins_with(scripted=engine)) as server,
+        connect(server.url) as endpoint,
+    ):
+        outcomes = [made(endpoint, Check((), ask, optional))[0] for optional in (True, False)]
+    assert outcomes == ["skip", "fail"]
 
 
 def test_a_server_with_keys() -> None:

@@ -6,17 +6,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from core.testing.conformance.endpoint import Endpoint
-from core.testing.conformance.expect import Mismatch, NotShown
+from core.testing.conformance.expect import Mismatch, NotShown, Unsupported
 
 Outcome = Literal["pass", "fail", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that can be seen from outside, and the rows it is evidence for."""
+    """One thing that can be seen from outside, and the rows it is evidence for.
+
+    `optional`: a server may say that it does not support it, which is no failure.
+    """
 
     rows: tuple[str, ...]
     run: Callable[[Endpoint], None]
+    optional: bool = False
 
     @property
     def name(self) -> str:
@@ -38,9 +42,9 @@ class Result:
     seen: str = ""
 
 
-def check(*rows: str) -> Callable[[Callable[[Endpoint], None]], Check]:
+def check(*rows: str, optional: bool = False) -> Callable[[Callable[[Endpoint], None]], Check]:
     """Make a check of a function, which raises `Mismatch`, or `NotShown`, or passes."""
-    return lambda run: Check(rows, run)
+    return lambda run: Check(rows, run, optional)
 
 
 def run_checks(endpoint: Endpoint, checks: Iterable[Check]) -> Iterator[Result]:
@@ -55,7 +59,8 @@ def _run(endpoint: Endpoint, check: Check) -> Result:
     except NotShown as reason:
         return Result(check, "skip", str(reason))
     except Mismatch as seen:
-        return Result(check, "fail", str(seen))
+        refused = check.optional and isinstance(seen, Unsupported)
+        return Result(check, "skip" if refused else "fail", str(seen))
     except Exception as error:  # no JSON where some should be, a connection that breaks
         return Result(check, "fail", f"{type(error).__name__}: {error}")
     return Result(check, "pass")

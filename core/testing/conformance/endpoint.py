@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from openai import OpenAI
 
-from core.testing.conformance.expect import expect
+from core.testing.conformance.expect import Unsupported, expect
 
 Json = dict[str, Any]
 
@@ -138,6 +138,8 @@ def _stream(response: httpx2.Response) -> Stream:
 
 
 def _answered(response: httpx2.Response) -> httpx2.Response:
+    if response.status_code == 400 and b'"unsupported_parameter"' in response.content:
+        raise Unsupported(f"the server says: {response.json()['error']['message']}")
     expect(response.status_code == 200, f"{response.status_code} {response.text[:200]}")
     return response
 

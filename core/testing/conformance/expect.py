@@ -5,6 +5,10 @@ class Mismatch(AssertionError):
     """The server does something else than it should; the message says what was seen."""
 
 
+class Unsupported(Mismatch):
+    """The server says that it does not support what was asked for (`unsupported_parameter`)."""
+
+
 class NotShown(Exception):
     """This server or model gives no occasion for the check; the message says why."""
 

@@ -1,0 +1,74 @@
+"""The checks pass for the demo model, whatever backend it runs on.
+
+A new backend is a fixture that has the URL of a server, and its name in `BACKENDS`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from core.config.schema import Config
+from core.plugins import Plugins
+from core.testing.conformance import CHECKS, Check, Endpoint, connect
+from demo.to_gguf import convert
+from tests.conformance.test_checks import NO_KEY, made
+from tests.outsider import Outsider
+from tests.support import DEMO_MODEL, REPOSITORY, Server, serve
+
+DEMO = {
+    "ids_with_slashes_can_be_retrieved": "no model has a slash in its id",
+    "text_is_not_escaped": "the model said nothing outside ASCII",
+    "json_object_is_an_object": "the model did not come to an end",
+    "empty_schemas_do_no_harm": "the model did not come to an end",
+}
+NO_GRAMMARS = {check.name: "the server says: " for check in CHECKS if check.optional}
+BACKENDS: dict[str, Mapping[str, str]] = {
+    "hf": DEMO,
+    "llamacpp": DEMO,
+    "remote": DEMO | NO_GRAMMARS,
+}
+"""What each gives no occasion to see, and why: how the reason begins."""
+
+
+@pytest.fixture(scope="module")
+def hf(demo: Server) -> str:
+    return demo.url
+
+
+@pytest.fixture(scope="module")
+def llamacpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    file = tmp_path_factory.mktemp("llamacpp") / "demo.gguf"
+    convert(DEMO_MODEL, file, "f16")
+    options = {"threads": 1}
+    entry = {"name": "demo", "backend": "llamacpp", "path": str(file), "options": options}
+    with serve(Config.model_validate({"models": [entry]}), Plugins()) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def remote(
+    outsider: Outsider, demo: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A second Enginebay, the one in front, installed as its users have it."""
+    outsider.install(REPOSITORY / "examples" / "enginebay-remote")
+    options = {"tokenizer": str(DEMO_MODEL)}
+    entry = {"name": "demo", "backend": "remote", "path": demo.url, "options": options}
+    folder = tmp_path_factory.mktemp("remote")
+    with outsider.serve(folder, json.dumps({"models": [entry]})) as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, Endpoint]]:
+    with connect(request.getfixturevalue(request.param)) as endpoint:
+        yield request.param, endpoint
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_a_backend(backend: tuple[str, Endpoint], check: Check) -> None:
+    name, endpoint = backend
+    skipped = {**NO_KEY, **BACKENDS[name]}.get(check.name)
+    outcome, seen = made(endpoint, check)
+    assert outcome == ("skip" if skipped else "pass"), seen
+    assert seen.startswith(skipped or "")
