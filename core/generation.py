@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 class Update:
     """What choice `index` of the answer gained; its last one has the `finish_reason`.
 
-    `tokens` is how many tokens the choice has by now. `prompt_logprobs` come with the first update
-    of a request, if it asks for them.
+    `tokens` is how many tokens the choice has by now, `token_ids` are those it gained.
+    `prompt_logprobs` come with the first update of a request, if it asks for them.
     """
 
     index: int
@@ -41,6 +41,7 @@ class Update:
     stop_reason: str | int | None = None
     tokens: int = 0
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    token_ids: tuple[int, ...] = ()
 
 
 class Generation:
@@ -188,6 +189,7 @@ def _update(first: int, collector: Collector, delta: Delta, tokens: int) -> Upda
         delta.stop_reason,
         tokens,
         delta.prompt_logprobs,
+        delta.token_ids,
     )
 
 

@@ -115,6 +115,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         Head(id, model.name, fingerprint(http, model)),
         generation.choices,
         continuous=generation.counter if body.continuous_usage else None,
+        prompt_token_ids=[tokens.token_ids] if body.return_token_ids else None,
         logprobs=body.logprobs,
         form=LogprobForm(as_ids=tokens_as_ids(http, body)),
         role=role,

@@ -77,6 +77,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
         len(prompts),
         generation.choices,
         continuous=generation.counter if body.continuous_usage else None,
+        prompt_token_ids=[p.token_ids for p in prompts] if body.return_token_ids else None,
         shown=Shown(
             logprobs=body.logprobs is not None,
             prompt_logprobs=body.prompt_logprobs is not None,

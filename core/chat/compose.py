@@ -48,6 +48,7 @@ class ChatComposer(Composer):
         choices: int,
         *,
         continuous: UsageCounter | None = None,
+        prompt_token_ids: Sequence[list[int]] | None = None,
         logprobs: bool = False,
         form: LogprobForm | None = None,
         role: str = "assistant",
@@ -55,7 +56,7 @@ class ChatComposer(Composer):
         old_names: bool = False,
         reasoning_fields: Sequence[str] = ("reasoning_content",),
     ) -> None:
-        super().__init__(head, choices, continuous=continuous)
+        super().__init__(head, choices, continuous=continuous, prompt_token_ids=prompt_token_ids)
         self._logprobs = logprobs
         self._form = form or LogprobForm()
         self._role = role
@@ -70,6 +71,7 @@ class ChatComposer(Composer):
         if not self._opened:
             self._opened = True
             yield from self._opening(update)
+        self._token_ids[update.index] += update.token_ids
         for part in update.parts:
             delta = self._delta(part)
             if delta is None:
@@ -94,6 +96,7 @@ class ChatComposer(Composer):
     def add(self, update: Update) -> None:
         if update.prompt_logprobs is not None:
             self._prompt_logprobs = self._form.prompt(update.prompt_logprobs)
+        self._token_ids[update.index] += update.token_ids
         self._messages[update.index].add(update)
 
     def whole(self, usage: Usage) -> WireAnswer:
@@ -108,6 +111,8 @@ class ChatComposer(Composer):
         )
         if self._prompt_logprobs is not None:
             answer.prompt_logprobs = self._prompt_logprobs
+        if self._prompt_token_ids:
+            answer.prompt_token_ids = self._prompt_token_ids[0]
         return answer
 
     def _opening(self, update: Update) -> Iterable[WireAnswer]:
@@ -117,6 +122,8 @@ class ChatComposer(Composer):
             chunk = self._wrap(ChatChunkChoice(index=index, delta=delta, finish_reason=None), 0)
             if update.prompt_logprobs is not None and not index:
                 chunk.prompt_logprobs = self._form.prompt(update.prompt_logprobs)
+            if self._prompt_token_ids and not index:
+                chunk.prompt_token_ids = self._prompt_token_ids[0]
             yield chunk
         if self._echoed:
             for index in range(self.choices):
@@ -124,6 +131,8 @@ class ChatComposer(Composer):
                 yield self._wrap(ChatChunkChoice(index=index, delta=delta, finish_reason=None), 0)
 
     def _wrap(self, choice: ChatChunkChoice, tokens: int) -> ChatCompletionChunk:
+        if (token_ids := self.token_ids_since(choice.index)) is not None:
+            choice.token_ids = token_ids
         return self._chunk([choice], self.usage_so_far(choice.index, tokens))
 
     def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None) -> ChatCompletionChunk:
@@ -169,13 +178,16 @@ class ChatComposer(Composer):
         elif gained.calls:
             message.tool_calls = gained.calls
         show = self._logprobs and gained.content is not None
-        return ChatChoice(
+        choice = ChatChoice(
             index=index,
             message=message,
             logprobs=self._form.chat(gained.logprobs) if show else None,
             finish_reason=self._finish_reason(gained.finish_reason),
             stop_reason=gained.stop_reason,
         )
+        if (token_ids := self.token_ids_since(index)) is not None:
+            choice.token_ids = token_ids
+        return choice
 
 
 class _Message:

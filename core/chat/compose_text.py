@@ -60,11 +60,12 @@ class TextComposer(Composer):
         choices: int,
         *,
         continuous: UsageCounter | None = None,
+        prompt_token_ids: Sequence[list[int]] | None = None,
         shown: Shown | None = None,
         form: LogprobForm | None = None,
         echoes: Sequence[Echo] = (),
     ) -> None:
-        super().__init__(head, choices, continuous=continuous)
+        super().__init__(head, choices, continuous=continuous, prompt_token_ids=prompt_token_ids)
         self._shown = shown or Shown()
         self._form = form or LogprobForm()
         self._echoes = echoes
@@ -80,6 +81,7 @@ class TextComposer(Composer):
         if not text.begun:
             text.begun = True
             yield from self._opening(index)
+        self._token_ids[index] += update.token_ids
         parts = [part for part in update.parts if isinstance(part, ContentDelta)]
         pieces = [piece for part in parts for piece in self._pieces(part)]
         for left, (piece, entries) in zip(reversed(range(len(pieces))), pieces, strict=True):
@@ -98,6 +100,7 @@ class TextComposer(Composer):
 
     def add(self, update: Update) -> None:
         self._note_prompt(update)
+        self._token_ids[update.index] += update.token_ids
         self._texts[update.index].add(update)
 
     def whole(self, usage: Usage) -> WireAnswer:
@@ -106,12 +109,15 @@ class TextComposer(Composer):
     def _whole_choices(self) -> Iterator[CompletionChoice]:
         best = self._shown.best or self._each
         for first in range(0, self.choices, self._each):
-            texts = self._texts[first : first + self._each]
+            shown: Sequence[int] = range(first, first + self._each)
             if best < self._each:
-                texts = sorted(texts, key=lambda text: text.mean_logprob, reverse=True)[:best]
-            for position, text in enumerate(texts):
-                prompt = first // self._each
-                yield self._whole_choice(prompt * best + position, prompt, text)
+                by_logprob = sorted(shown, key=lambda i: self._texts[i].mean_logprob, reverse=True)
+                shown = by_logprob[:best]
+            prompt = first // self._each
+            for position, made in enumerate(shown):
+                choice = self._whole_choice(prompt * best + position, prompt, self._texts[made])
+                self._add_token_ids(choice, made)
+                yield choice
 
     def _whole_choice(self, index: int, prompt: int, text: "_Text") -> CompletionChoice:
         echo = self._echoes[prompt] if self._echoes else None
@@ -120,16 +126,16 @@ class TextComposer(Composer):
         choice.finish_reason = text.finish_reason
         if text.stop_reason is not None:
             choice.stop_reason = text.stop_reason
-        self._add_prompt_logprobs(choice, prompt)
+        self._add_prompt(choice, prompt)
         return choice
 
     def _opening(self, index: int) -> Iterator[Completion]:
         prompt = index // self._each
         logprobs = self._shown.prompt_logprobs and self._prompt_logprobs[prompt] is not None
-        if self._echoes or logprobs:
+        if self._echoes or logprobs or self._prompt_token_ids:
             echoed = self._echoes[prompt].text if self._echoes else ""
             choice = self._choice(index, echoed, self._echoed_tokens(prompt))
-            self._add_prompt_logprobs(choice, prompt)
+            self._add_prompt(choice, prompt)
             yield self._wrap(choice, 0)
 
     def _echoed_tokens(self, prompt: int) -> list[TextToken]:
@@ -142,10 +148,17 @@ class TextComposer(Composer):
         if update.prompt_logprobs is not None:
             self._prompt_logprobs[update.index // self._each] = update.prompt_logprobs
 
-    def _add_prompt_logprobs(self, choice: CompletionChoice, prompt: int) -> None:
+    def _add_prompt(self, choice: CompletionChoice, prompt: int) -> None:
+        if self._prompt_token_ids:
+            choice.prompt_token_ids = self._prompt_token_ids[prompt]
         logprobs = self._prompt_logprobs[prompt]
         if self._shown.prompt_logprobs and logprobs is not None:
             choice.prompt_logprobs = self._form.prompt(logprobs)
+
+    def _add_token_ids(self, choice: CompletionChoice, made: int) -> None:
+        """The tokens of a choice, of which `made` is the number it was made under."""
+        if (token_ids := self.token_ids_since(made)) is not None:
+            choice.token_ids = token_ids
 
     def _pieces(self, part: ContentDelta) -> list[tuple[str, Sequence[TokenLogprob]]]:
         return split(part) if self._shown.logprobs else [(part.text, ())]
@@ -155,6 +168,7 @@ class TextComposer(Composer):
         return CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=None)
 
     def _wrap(self, choice: CompletionChoice, tokens: int) -> Completion:
+        self._add_token_ids(choice, choice.index)
         return self._answer([choice], self.usage_so_far(choice.index, tokens))
 
     def _answer(self, choices: list[CompletionChoice], usage: Usage | None) -> Completion:

@@ -1,7 +1,7 @@
 """What chat and text answers have in common on the wire."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from time import time
 from uuid import uuid4
@@ -42,13 +42,22 @@ class Composer(ABC):
     """The wire form of one answer.
 
     `continuous`: the counter of what every chunk says of its choice; None if only the last one
-    has usage.
+    has usage. `prompt_token_ids`: the tokens of each prompt, for an answer that shows token ids.
     """
 
-    def __init__(self, head: Head, choices: int, *, continuous: UsageCounter | None = None) -> None:
+    def __init__(
+        self,
+        head: Head,
+        choices: int,
+        *,
+        continuous: UsageCounter | None = None,
+        prompt_token_ids: Sequence[list[int]] | None = None,
+    ) -> None:
         self.head = head
         self.choices = choices
         self._continuous = continuous
+        self._prompt_token_ids = prompt_token_ids
+        self._token_ids: list[list[int]] = [[] for _ in range(choices)]
         self._templates: dict[tuple[int, type[Part]], TextTemplate | None] = {}
 
     def ready_made(self, update: Update) -> bytes | None:
@@ -58,7 +67,7 @@ class Composer(ABC):
         """
         if update.finish_reason or update.prompt_logprobs is not None:
             return None
-        if self._continuous or len(update.parts) != 1:
+        if self._continuous or self._prompt_token_ids or len(update.parts) != 1:
             return None
         part = update.parts[0]
         if isinstance(part, ToolCallDelta) or (isinstance(part, ContentDelta) and part.logprobs):
@@ -93,6 +102,13 @@ class Composer(ABC):
     @abstractmethod
     def whole(self, usage: Usage) -> WireAnswer:
         """Everything gathered, as one answer."""
+
+    def token_ids_since(self, choice: int) -> list[int] | None:
+        """The tokens of a choice that have not been shown yet; None if none are to be."""
+        if self._prompt_token_ids is None:
+            return None
+        since, self._token_ids[choice] = self._token_ids[choice], []
+        return since
 
     def usage_so_far(self, choice: int, tokens: int) -> Usage | None:
         """What a chunk says of a choice that has so many tokens; None if nothing is asked for."""

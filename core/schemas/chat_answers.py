@@ -64,6 +64,7 @@ class ChatChoice(BaseModel):
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
     stop_reason: str | int | None
+    token_ids: list[int] | None = None
 
 
 class ChatCompletion(WireAnswer):
@@ -72,6 +73,7 @@ class ChatCompletion(WireAnswer):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatDelta(BaseModel):
@@ -93,11 +95,13 @@ class ChatChunkChoice(BaseModel):
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None
     stop_reason: str | int | None = None
+    token_ids: list[int] | None = None
 
 
 class ChatCompletionChunk(WireAnswer):
-    """One event of a streamed answer; `prompt_logprobs` come with the first."""
+    """One event of a streamed answer; what is said of the prompt comes with the first."""
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChatChunkChoice]
     prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: list[int] | None = None

@@ -36,6 +36,7 @@ class GenerationBody(ConstraintBody, SamplingBody):
     cache_salt: Annotated[str, Field(max_length=1000)] | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool | None = None
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> Self:

@@ -55,6 +55,8 @@ class CompletionChoice(BaseModel):
     finish_reason: FinishReason | None
     stop_reason: str | int | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
 
 
 class Completion(WireAnswer):

@@ -86,6 +86,7 @@ def still_answers(server: Server) -> None:
         ({"messages": USER, "truncate_prompt_tokens": 0}, None),
         ({"messages": USER, "truncate_prompt_tokens": 2**40}, "truncate_prompt_tokens"),
         ({"messages": USER, "return_tokens_as_token_ids": "x"}, "return_tokens_as_token_ids"),
+        ({"messages": USER, "return_token_ids": 3}, "return_token_ids"),
         ({"messages": USER, "prompt_logprobs": -1}, "prompt_logprobs"),
         ({"messages": USER, "prompt_logprobs": 21}, "prompt_logprobs"),
         ({"messages": USER, "allowed_token_ids": "a"}, "allowed_token_ids"),

@@ -30,6 +30,7 @@ CHATS: dict[str, dict[str, Any]] = {
     "functions": {**OLD, "max_tokens": 200},
     "logprobs": {"logprobs": True, "top_logprobs": 2},
     "tokens as ids": {"logprobs": True, "return_tokens_as_token_ids": True},
+    "token ids": {"n": 2, "return_token_ids": True},
     "logprobs of reasoning": {"messages": SUM, "logprobs": True},
     "logprobs beside tools": {**ASKED, "logprobs": True},
     "prompt logprobs": {"prompt_logprobs": 1},
@@ -47,6 +48,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": 2},
     "no candidates": {"logprobs": 0},
     "echo": {"echo": True},
+    "token ids": {"return_token_ids": True},
     "best of": {"best_of": 3, "n": 2},
     "stopped": {"stop": ["went"]},
 }

@@ -17,7 +17,7 @@ from enginebay_remote.tokens import Tokens
 Source = Literal["token_ids", "token_id:", "id", "text"]
 """Where token ids of an answer come from.
 
-`token_ids`: a list beside the text (vLLM's `return_token_ids`), with the tokens that end an answer.
+`token_ids`: a list beside the text (`return_token_ids`), with the tokens that end an answer.
 `token_id:`: the names of tokens beside logprobs (`return_tokens_as_token_ids`). `id`: llama.cpp's
 form of logprobs. `text`: nowhere; the text is tokenized again, which need not be what was sampled.
 """
