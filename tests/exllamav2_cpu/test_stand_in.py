@@ -141,15 +141,22 @@ def greedy(tokenizer: Any) -> Callable[[str, int], list[int]]:
     return answer
 
 
-def test_threads_are_left_alone(library: ModuleType) -> None:
-    code = (
-        "import torch; torch.set_num_threads(3)\n"
-        "from tests.exllamav2_cpu import installed\n"
-        "with installed(): import exllamav2\n"
-        "print(torch.get_num_threads())"
-    )
+def test_the_rest_of_the_process_is_left_alone() -> None:
+    code = """
+import sys, torch
+from tests.exllamav2_cpu import installed
+torch.set_num_threads(3)
+stream = torch.cuda.Stream
+with installed() as first:
+    import exllamav2.generator
+with installed() as second:
+    assert second is first is exllamav2
+assert not [name for name in sys.modules if name.startswith("exllamav2")]
+assert torch.cuda.Stream is stream
+assert torch.get_num_threads() == 3
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "3\n", done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("paged", [True, False])
