@@ -6,6 +6,7 @@ Importing this package imports no engine library: that happens when a model is s
 import os
 from functools import partial
 
+from backends.exllamav2.options import ExLlamaV2Options
 from backends.hf.options import HFOptions
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import (
@@ -21,9 +22,12 @@ from enginebay import (
 
 @hookimpl
 def register_backends(register: BackendRegister) -> None:
-    """`hf` runs causal language models of transformers, `llamacpp` GGUF files."""
+    """`hf` runs causal language models of transformers, `llamacpp` GGUF files, `exllamav2` EXL2."""
     register("hf", create_hf, HFOptions, requires=("torch", "transformers"))
     register("llamacpp", create_llamacpp, LlamaCppOptions, requires=("llama_cpp",))
+    # Not exllamav2 itself: importing it to see whether it is there may compile for minutes.
+    needs = ("torch", "transformers", "exllamav2_ext")
+    register("exllamav2", create_exllamav2, ExLlamaV2Options, requires=needs)
 
 
 def create_hf(settings: BackendSettings) -> Backend:
@@ -42,6 +46,12 @@ def create_llamacpp(settings: BackendSettings) -> Backend:
     return EngineBackend(partial(_start_llamacpp, settings), isolation=home)
 
 
+def create_exllamav2(settings: BackendSettings) -> Backend:
+    """A backend on ExLlamaV2, in a process of its own: its import changes torch for all of one."""
+    home = settings.isolation or "process"
+    return EngineBackend(partial(_start_exllamav2, settings), isolation=home)
+
+
 def _start_hf(settings: BackendSettings) -> Engine:
     _spin(1000)
     try:
@@ -57,6 +67,15 @@ def _start_llamacpp(settings: BackendSettings) -> Engine:
         from backends.llamacpp.loading import load_engine
     except ImportError as error:
         raise _missing("llamacpp", "llama-cpp-python", error) from error
+    return load_engine(settings)
+
+
+def _start_exllamav2(settings: BackendSettings) -> Engine:
+    _spin(1000)
+    try:
+        from backends.exllamav2.loading import load_engine
+    except ImportError as error:
+        raise _missing("exllamav2", "exllamav2, torch and transformers", error) from error
     return load_engine(settings)
 
 

@@ -27,7 +27,7 @@ def draft_options(options: ExLlamaV2Options) -> ExLlamaV2Options:
         paged=options.paged,
         flash_attention=options.flash_attention,
         cache_type=options.draft_cache_type,
-        gpu_split=options.gpu_split if options.gpu_split == "auto" else [options.gpu_split[0]],
+        gpu_split=options.gpu_split and options.gpu_split[:1],
         autosplit_reserve=options.autosplit_reserve,
         rope_alpha=options.draft_rope_alpha,
     )

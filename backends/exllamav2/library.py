@@ -37,8 +37,11 @@ def _import_library() -> tuple[Any, Any, Any]:
 
 
 def _frequencies(device: Any, config: Any, base: float) -> tuple[Any, float]:
-    """In place of the library's, by the `Rope` that `library_config` gives each configuration."""
-    rope: Rope = config.rope
+    """By the `Rope` that `library_config` gives a configuration; one without is the library's."""
+    rope: Rope | None = getattr(config, "rope", None)
+    if rope is None:
+        theirs: tuple[Any, float] = _library_frequencies(device, config, base)
+        return theirs
     local = base == config.rotary_embedding_base_alt != config.rotary_embedding_base
     chosen = Rope(alpha=rope.alpha) if local else rope
     dims = int(config.head_dim * config.partial_rotary_factor)
@@ -49,4 +52,5 @@ def _frequencies(device: Any, config: Any, base: float) -> tuple[Any, float]:
 
 
 exllamav2, generator, attention = _import_library()
+_library_frequencies = exllamav2.rope.get_rope_params
 exllamav2.rope.get_rope_params = _frequencies

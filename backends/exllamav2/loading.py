@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+
+import torch
 
 from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.defaults import eos_token_ids
@@ -20,8 +21,6 @@ from enginebay import BackendSettings
 
 if TYPE_CHECKING:
     from backends.exllamav2.engine import ExLlamaV2Engine
-
-logger = logging.getLogger(__name__)
 
 
 def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
@@ -41,6 +40,8 @@ def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
     from backends.exllamav2.model import load_model
     from backends.exllamav2.sampling import UNSUPPORTED
 
+    if settings.isolation != "thread":
+        torch.set_num_threads(1)  # the GPU computes; small tensors on many threads are slow
     model = load_model(
         checkpoint, options, Path(settings.base), tokenizer, settings.report_progress
     )

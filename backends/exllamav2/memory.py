@@ -42,7 +42,7 @@ def weight_bytes(checkpoint: ExLlamaV2Checkpoint) -> int:
 def free_memory(options: ExLlamaV2Options) -> int | None:
     """Bytes that are free on the GPUs that the options use, None where there are none."""
     count = torch.cuda.device_count()
-    if options.gpu_split != "auto":
+    if options.gpu_split is not None:
         count = min(count, len(options.gpu_split))
     return sum(torch.cuda.mem_get_info(index)[0] for index in range(count)) if count else None
 
@@ -58,9 +58,10 @@ def cache_tokens(
     """Tokens of the cache, whole pages: what the options ask for, else what serves well and fits.
 
     `weights` are bytes, and `token_bytes` those a token of context takes, of all models together.
-    A context that was not asked for is shortened to fit.
+    Guessed tokens have room behind the longest context. One that was not asked for may have to be
+    shortened to fit.
     """
-    wanted: int = config.rope.context_length
+    wanted: int = config.rope.context_length + options.guessed_tokens
     free = free_memory(options)
     if free is not None and weights > free:
         raise checkpoint.unavailable(
@@ -79,8 +80,8 @@ def cache_tokens(
     affordable = max(affordable // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS)
     if affordable < wanted and options.context_length:
         raise checkpoint.unavailable(
-            f"{affordable} tokens of cache fit beside its weights, less than context_length "
-            f"{wanted}; lower context_length, set cache_type: q8 or q4, or set cache_tokens to try "
-            "it anyway"
+            f"{affordable} tokens of cache fit beside its weights, and context_length "
+            f"{options.context_length} needs {padded(wanted)}; lower context_length, set "
+            "cache_type: q8 or q4, or set cache_tokens to try it anyway"
         )
     return min(padded(good), affordable)

@@ -125,7 +125,7 @@ def load_model(
             cache=cache,
             tokenizer=exllamav2.ExLlamaV2Tokenizer(config),
             paged=options.paged,
-            context_length=min(config.rope.context_length, tokens),
+            context_length=min(config.rope.context_length, tokens - options.guessed_tokens),
             cache_tokens=tokens,
             max_batch_size=options.max_batch_size if options.paged else 1,
             prefill_tokens=options.prefill_tokens,

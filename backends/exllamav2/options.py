@@ -53,11 +53,11 @@ class ExLlamaV2Options(BaseModel):
     flash_attention: Literal["auto", "on", "off"] = Field(
         default="auto", description="Use flash-attn: auto (if it is installed), on, off."
     )
-    gpu_split: Literal["auto"] | list[Annotated[float, Field(ge=0)]] = Field(
-        default="auto", description="GiB of weights for each GPU, such as [20, 24]; auto: as fits."
+    gpu_split: list[Annotated[float, Field(ge=0)]] | None = Field(
+        default=None, description="GiB of weights for each GPU, such as [20, 24]; none: as fits."
     )
-    autosplit_reserve: list[Annotated[int, Field(ge=0)]] | None = Field(
-        default=None, description="MiB to leave free on each GPU when split automatically."
+    autosplit_reserve: list[Annotated[float, Field(ge=0)]] | None = Field(
+        default=None, description="MiB to leave free on each GPU when it is split as fits."
     )
     tensor_parallel: bool = Field(
         default=False, description="Compute every layer on all GPUs together; EXL2 only."
@@ -112,9 +112,9 @@ class ExLlamaV2Options(BaseModel):
     def _sizes(self) -> Self:
         if self.cache_tokens and self.context_length and self.cache_tokens < self.context_length:
             raise ValueError("cache_tokens must be at least context_length")
-        if self.autosplit_reserve is not None and self.gpu_split != "auto":
-            raise ValueError("autosplit_reserve is for gpu_split: auto")
-        if self.gpu_split == [] or (self.gpu_split != "auto" and not any(self.gpu_split)):
+        if self.autosplit_reserve is not None and self.gpu_split is not None:
+            raise ValueError("give gpu_split or autosplit_reserve, not both")
+        if self.gpu_split is not None and not any(self.gpu_split):
             raise ValueError("gpu_split needs a GPU with room, such as [20, 24]")
         return self
 

@@ -61,4 +61,4 @@ def _check_torch() -> None:
 
 
 def _missing(what: str) -> BackendUnavailableError:
-    return BackendUnavailableError(f"the exllamav2 backend needs {what} ({_DOCS})")
+    return BackendUnavailableError(f"the exllamav2 backend needs {what}; see {_DOCS}")

@@ -25,9 +25,9 @@ def check_gpus(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options, confi
     """Refuse a split that the machine or the model, by its `ExLlamaV2Config`, does not allow."""
     count = torch.cuda.device_count()
     split = options.gpu_split
-    if split != "auto" and len(split) > max(count, 1):
+    if split is not None and len(split) > max(count, 1):
         raise checkpoint.unavailable(
-            f"gpu_split names {len(split)} GPUs, and torch sees {count}; name as many, or use auto"
+            f"gpu_split names {len(split)} GPUs, and torch sees {count}; name as many, or none"
         )
     if not options.tensor_parallel:
         return
@@ -54,7 +54,7 @@ def load_weights(
 ) -> tuple[Any, Any]:
     """An `ExLlamaV2` and its cache of `tokens`; nothing stays in memory when this raises."""
     cache_class = getattr(exllamav2, _CACHES[options.cache_type])
-    split = None if options.gpu_split == "auto" else options.gpu_split
+    split = options.gpu_split
     report = _module_callback(checkpoint, report_progress)
     with _in_words(checkpoint):
         model = exllamav2.ExLlamaV2(config)
@@ -91,7 +91,7 @@ def _reserved(options: ExLlamaV2Options) -> list[int] | None:
     if options.autosplit_reserve is None:
         return None
     missing = torch.cuda.device_count() - len(options.autosplit_reserve)
-    return [mib * _MIB for mib in options.autosplit_reserve] + [0] * missing
+    return [int(mib * _MIB) for mib in options.autosplit_reserve] + [0] * missing
 
 
 @contextmanager
