@@ -19,6 +19,7 @@ from core.errors import ContextLengthExceededError as ContextLengthExceededError
 from core.errors import EngineDeadError as EngineDeadError
 from core.errors import InvalidRequestError as InvalidRequestError
 from core.errors import ModelNotFoundError as ModelNotFoundError
+from core.errors import ModelUnloadedError as ModelUnloadedError
 from core.errors import QueueFullError as QueueFullError
 from core.errors import RequestTooLargeError as RequestTooLargeError
 from core.errors import SchemaError as SchemaError

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
 from core.errors import InvalidRequestError
-from core.types import Delta, GenerationRequest, ModelInfo
+from core.types import Delta, GenerationRequest, Isolation, ModelInfo
 
 
 class Backend(ABC):
@@ -12,7 +12,21 @@ class Backend(ABC):
 
     Write one directly for an engine that is asynchronous by itself (a remote server); for a
     blocking engine write an `Engine` and wrap it in `EngineBackend`.
+
+    `isolation` is where its engine runs, None for a backend that has none of its own.
     """
+
+    isolation: Isolation | None = None
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the model cannot answer for now; None if it can.
+
+        Asked on the event loop before every request, which is then refused with a 503, and by
+        `/health` and `/v1/models`. So a backend whose engine is gone, or whose server cannot be
+        reached, says so here, finds out by itself when that is over, and then says None again.
+        """
+        return None
 
     @abstractmethod
     async def start(self) -> ModelInfo:

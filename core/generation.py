@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 
 from core.chat.collector import Collector
 from core.chat.usage import UsageCounter
-from core.errors import EngineDeadError, InvalidRequestError, ModelUnloadedError
+from core.errors import InvalidRequestError, ModelUnloadedError
 from core.models import LoadedModel
 from core.plugins import Plugins
 from core.types import (
@@ -167,9 +167,6 @@ class Generation:
             if not any(tokens):
                 raise
             aborted = True
-        except EngineDeadError as error:
-            self.model.fail(error.message)
-            raise
         for index, collector in enumerate(collectors):
             if not collector.finished:  # or a backend that forgot to say so
                 end = Delta(index=index, finish_reason="stop")

@@ -15,7 +15,6 @@ from core.chat.templates import ModelTemplates, load_templates
 from core.chat.turn_end import TurnEnd, find_turn_end
 from core.config.check import validated_options
 from core.config.schema import Config, ModelConfig, resolved_path
-from core.engine import EngineBackend
 from core.errors import BackendUnavailableError, InvalidRequestError, ModelNotFoundError
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
@@ -51,21 +50,19 @@ class LoadedModel:
         self._templates: ModelTemplates | None = None
 
     @property
-    def restarting(self) -> str | None:
-        """Why the engine of a model that was ready is being started again; None if it is not."""
-        if self._state != "ready" or not isinstance(self._backend, EngineBackend):
-            return None
-        return self._backend.restarting
+    def unavailable(self) -> str | None:
+        """Why a model that was ready cannot answer for now; None if it can."""
+        return self._backend.unavailable if self._backend and self._state == "ready" else None
 
     @property
     def state(self) -> State:
-        """`ready` when it can answer; a model whose engine is started again is `loading` again."""
-        return "loading" if self.restarting else self._state
+        """`ready` when it can answer; one that cannot for now is `loading` again."""
+        return "loading" if self.unavailable else self._state
 
     @property
     def error(self) -> str | None:
-        """What is wrong with a model that failed, or is restarting."""
-        return f"restarting: {self.restarting}" if self.restarting else self._error
+        """What is wrong with a model that failed, or cannot answer for now."""
+        return self.unavailable or self._error
 
     @property
     def backend(self) -> Backend:
@@ -147,9 +144,9 @@ class LoadedModel:
 
     def require_ready(self) -> None:
         """Raise `BackendUnavailableError` unless the model can answer."""
-        if self.restarting:
+        if self.unavailable:
             raise BackendUnavailableError(
-                f"model {self.name!r} is restarting, try again soon; {self.restarting}"
+                f"model {self.name!r} cannot answer now, try again soon; {self.unavailable}"
             )
         if self.state == "loading":
             percent = f"{self.progress:.0%}"
@@ -158,11 +155,6 @@ class LoadedModel:
             )
         if self.state == "failed":
             raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
-
-    def fail(self, error: str) -> None:
-        """Take note of a dead engine: the model is out of service, unless it is started again."""
-        if not isinstance(self._backend, EngineBackend):
-            self._fail(error)
 
     def _fail(self, error: str) -> None:
         self._state, self._error = "failed", error
@@ -223,8 +215,7 @@ class LoadedModel:
 
     def _require_isolation(self, backend: Backend) -> None:
         wanted = self.config.isolation
-        runs = backend.isolation if isinstance(backend, EngineBackend) else None
-        if wanted not in (None, runs):
+        if wanted not in (None, backend.isolation):
             raise BackendUnavailableError(
                 f"the backend {self.config.backend!r} cannot run with `isolation: {wanted}`; "
                 "delete that line from the config"

@@ -163,12 +163,13 @@ class Delta:
     an end-of-sequence token included although it has no text. `logprobs` (when asked for) has one
     entry a token that is part of the completion's text. `finish_reason` is set on a choice's last
     delta only; `stop_reason` then says which stop string or stop token id it was, None for the
-    end-of-sequence token. On the first delta of a request, and there only, `prefill_tokens` are the
-    prompt tokens that were computed and `cached_tokens` those the engine still had; together they
-    are the prompt, whatever `n` is. `prompt_logprobs` (when asked for) are there, too: an entry a
-    token of the prompt, None for the first. `grammar_init_s` on it are the seconds it took to have
-    the request's constraint ready, `grammar_s` on every delta those it took to keep to it. A delta
-    joined of several has the characters and tokens of each in `pieces`.
+    end-of-sequence token. On one delta of a request, the first or, where that is not known before,
+    the last, `prefill_tokens` are the prompt tokens that were computed and `cached_tokens` those
+    the engine still had; together they are the prompt, whatever `n` is. `prompt_logprobs` (when
+    asked for) are on the first: an entry a token of the prompt, None for the first.
+    `grammar_init_s` on it are the seconds it took to have the request's constraint ready,
+    `grammar_s` on every delta those it took to keep to it. A delta joined of several has the
+    characters and tokens of each in `pieces`.
     """
 
     index: int = 0

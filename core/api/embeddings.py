@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from core.api.params import check_prompt, request_id, tokenize_prompt, unsupported_header
 from core.api.respond import or_client_leaves
-from core.errors import EngineDeadError, InvalidRequestError, UnsupportedParameterError
+from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.models import LoadedModel
 from core.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
 from core.schemas.prompts import TokenIds, listed
@@ -56,7 +56,7 @@ async def _answer(body: EmbeddingRequest, model: LoadedModel) -> EmbeddingList:
     ]
     embeddings: list[list[float]] = []
     for start in range(0, len(prompts), _INPUTS_A_CALL):
-        embeddings += await _embed(model, prompts[start : start + _INPUTS_A_CALL])
+        embeddings += await model.backend.embed(prompts[start : start + _INPUTS_A_CALL])
     tokens = sum(map(len, prompts))
     return EmbeddingList(
         data=[
@@ -69,14 +69,6 @@ async def _answer(body: EmbeddingRequest, model: LoadedModel) -> EmbeddingList:
         model=model.name,
         usage=EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens),
     )
-
-
-async def _embed(model: LoadedModel, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-    try:
-        return await model.backend.embed(prompts)
-    except EngineDeadError as error:
-        model.fail(error.message)
-        raise
 
 
 async def _token_ids(model: LoadedModel, prompt: str | TokenIds, param: str) -> list[int]:

@@ -18,8 +18,8 @@ router = APIRouter(tags=["health"])
 async def health(http: Request, response: Response) -> Health:
     """200 when at least one model answers, 503 while loading or when none does. Needs no key.
 
-    A model whose engine died and is started again is `loading`, with the reason as its error; it
-    does not make the server `loading` while other models answer.
+    A model that cannot answer for now, as its engine is started again say, is `loading`, with the
+    reason as its error; it does not make the server `loading` while other models answer.
     """
     models = {
         model.name: ModelHealth(state=model.state, progress=model.progress, error=model.error)
@@ -33,7 +33,7 @@ async def health(http: Request, response: Response) -> Health:
 
 def _status(models: Sequence[LoadedModel]) -> Status:
     states = {model.state for model in models}
-    if any(model.state == "loading" and not model.restarting for model in models):
+    if any(model.state == "loading" and not model.unavailable for model in models):
         return "loading"
     if states == {"ready"}:
         return "ok"

@@ -66,7 +66,7 @@ class EngineBackend(Backend):
         backoff: Backoff | None = None,
         grace: float = GRACE,
     ) -> None:
-        self.isolation = isolation
+        self.isolation: Isolation = isolation
         self._home: Home = (
             ProcessHome(create_engine, grace)
             if isolation == "process"
@@ -90,9 +90,8 @@ class EngineBackend(Backend):
     # engine's death and the news of it.
 
     @property
-    def restarting(self) -> str | None:
-        """Why the engine is being started again; None when it is not."""
-        return self._restarting
+    def unavailable(self) -> str | None:
+        return f"restarting: {self._restarting}" if self._restarting else None
 
     async def start(self) -> ModelInfo:
         self._loop = asyncio.get_running_loop()

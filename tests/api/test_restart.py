@@ -62,7 +62,7 @@ def test_health_while_one_of_two_restarts() -> None:
             body = {"model": "m0", "prompt": "exit 3"}
             answer = server.http.post(COMPLETIONS, json=body)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-        assert "model 'm0' is restarting, try again soon" in answer.json()["error"]["message"]
+        assert "model 'm0' cannot answer now, try again soon" in answer.json()["error"]["message"]
         health = server.http.get("/health")
         assert (health.status_code, health.json()["status"]) == (200, "degraded")
         assert health.json()["models"]["m0"]["state"] == "loading"

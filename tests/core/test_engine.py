@@ -63,7 +63,7 @@ async def running(create: Callable[[], Engine], **kwargs: Any) -> AsyncIterator[
 
 async def until_restarted(backend: EngineBackend) -> None:
     async with asyncio.timeout(60):
-        while backend.restarting:  # noqa: ASYNC110  (nothing to wait for is public)
+        while backend.unavailable:  # noqa: ASYNC110  (nothing to wait for is public)
             await asyncio.sleep(0.005)
 
 
@@ -247,8 +247,8 @@ async def test_a_dead_engine_fails_what_is_in_flight(isolation: Isolation) -> No
             await say(backend, "count 1")
         with pytest.raises(BackendUnavailableError, match="restarting"):
             await backend.tokenize("a", add_special_tokens=True)
-        assert backend.restarting == "the engine died: RuntimeError: out of memory"
-    assert backend.restarting is None
+        assert backend.unavailable == "restarting: the engine died: RuntimeError: out of memory"
+    assert backend.unavailable is None
     with pytest.raises(EngineDeadError, match="unloaded"):
         await say(backend, "count 1")
 
@@ -348,7 +348,7 @@ async def test_an_engine_that_cannot_be_built_says_why(isolation: Isolation) -> 
     backend = EngineBackend(fall, isolation=isolation)
     with pytest.raises(LookupError, match="no such tensor"):
         await backend.start()
-    assert backend.restarting is None
+    assert backend.unavailable is None
     await backend.close()
 
 

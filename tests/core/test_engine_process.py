@@ -111,7 +111,7 @@ async def test_killed_while_loading() -> None:
     backend = EngineBackend(killed_while_loading, isolation="process", backoff=AT_ONCE)
     with pytest.raises(BackendUnavailableError, match="killed by SIGKILL"):
         await backend.start()
-    assert backend.restarting is None
+    assert backend.unavailable is None
     await backend.close()
 
 
