@@ -12,10 +12,10 @@ from enginebay import (
     BackendUnavailableError,
     ContextLengthExceededError,
     Delta,
-    EngineDeadError,
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
+    ModelUnloadedError,
     SamplingParams,
     UnsupportedParameterError,
 )
@@ -59,6 +59,10 @@ class RemoteBackend(Backend):
         self._dialect: Dialect = DIALECTS["openai"]
         self._known: frozenset[str] = frozenset()
         self._source: Source = "text"
+
+    @property
+    def unavailable(self) -> str | None:
+        return self._http.away
 
     async def start(self) -> ModelInfo:
         card = self._card(await self._http.get("/v1/models"))
@@ -107,12 +111,9 @@ class RemoteBackend(Backend):
                         yield delta
         except Exception as error:
             if self._closed:
-                raise EngineDeadError("the model was unloaded") from error
+                raise ModelUnloadedError("the model was unloaded") from error
             raise
-        if reader.unfinished:
-            raise BackendUnavailableError(
-                f"the remote server ended without choices {sorted(reader.unfinished)}"
-            )
+        yield reader.last()
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         self._require_open()
@@ -128,7 +129,7 @@ class RemoteBackend(Backend):
 
     def _require_open(self) -> None:
         if self._closed:
-            raise EngineDeadError("the model was unloaded")
+            raise ModelUnloadedError("the model was unloaded")
 
     def _body(self, request: GenerationRequest, room: int) -> dict[str, Any]:
         body = self._dialect.body(request, room, self._known) | self._asks(self._source)
@@ -140,6 +141,7 @@ class RemoteBackend(Backend):
             "model": self._model,
             "prompt": list(request.prompt_token_ids),
             "stream": True,
+            "stream_options": {"include_usage": True},
         }
         return {**body, **fixed, **self._options.extra_body}
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import httpx2
@@ -19,7 +19,8 @@ class Http:
 
     A request is tried again after `delay` seconds, then twice that and so on, `retries` times, when
     the server cannot be reached or is busy: never once an event of its answer has been passed on,
-    and not when it was silent for `timeout` seconds.
+    and not when it was silent for `timeout` seconds. `away` is why a server that had answered
+    cannot be reached any more; it is tried until it answers again.
     """
 
     def __init__(
@@ -35,6 +36,9 @@ class Http:
         self.root = url.rstrip("/").removesuffix("/v1")
         self.retries = retries
         self.delay = delay
+        self.away: str | None = None
+        self._reached = False
+        self._watching: asyncio.Task[None] | None = None
         self._client = httpx2.AsyncClient(
             base_url=self.root,
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -44,6 +48,8 @@ class Http:
 
     async def close(self) -> None:
         """Close all connections, those in use, too."""
+        if self._watching:
+            self._watching.cancel()
         await self._client.aclose()
 
     async def get(self, path: str) -> Any:
@@ -72,6 +78,7 @@ class Http:
                     if response.status_code != 200:
                         await response.aread()
                         raise _Refused(response)
+                    self._reached = True
                     async with aclosing(_events(response.aiter_bytes())) as events:
                         async for event in events:
                             if "error" in event:
@@ -88,10 +95,27 @@ class Http:
             try:
                 response = await self._client.request(method, path, json=body)
                 if response.status_code == 200:
+                    self._reached = True
                     return response
                 raise _Refused(response)
             except (httpx2.TransportError, _Refused) as error:
                 await tries.failed(error)
+
+    def lost(self, reason: str) -> None:
+        """Take note that nobody is there, and watch for somebody to come back."""
+        if self._reached and self.away is None:
+            self.away = reason
+            self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        delay = self.delay
+        while self.away:
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LONGEST_DELAY)
+            with suppress(httpx2.TransportError):
+                response = await self._client.get("/v1/models")
+                if response.status_code < 500:
+                    self.away = None
 
 
 class _Refused(Exception):
@@ -121,7 +145,10 @@ class _Tries:
         if isinstance(error, _Refused):
             again = error.status in TRANSIENT
         if final or not again or self._done > self._http.retries:
-            raise self._told(error) from error
+            told = self._told(error)
+            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+                self._http.lost(told.message)
+            raise told from error
         delay = self._http.delay * 2 ** (self._done - 1)
         if isinstance(error, _Refused) and error.retry_after.isdigit():
             delay = max(delay, float(error.retry_after))

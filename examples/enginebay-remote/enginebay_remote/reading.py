@@ -38,7 +38,11 @@ def source_of(choice: Mapping[str, Any]) -> Source:
 
 
 class Reader:
-    """Reads the answer to one request."""
+    """Reads the answer to one request.
+
+    Its very last delta is held back, since it says how many tokens of the prompt were cached, which
+    servers tell behind it.
+    """
 
     def __init__(
         self, request: GenerationRequest, tokens: Tokens, source: Source, end_token_id: int | None
@@ -49,20 +53,36 @@ class Reader:
         self._source = source
         self._end_token_id = end_token_id
         self._last: dict[int, int] = {}
-        self.unfinished = set(range(request.n))
+        self._began = False
+        self._cached = 0
+        self._held: Delta | None = None
+        self._unfinished = set(range(request.n))
 
     async def deltas(self, event: Mapping[str, Any]) -> list[Delta]:
         """What each choice of an event gained."""
+        details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
+        self._cached = details.get("cached_tokens") or self._cached
         deltas = []
         for choice in event.get("choices") or ():
-            if choice.get("index", 0) in self.unfinished:
+            if choice.get("index", 0) in self._unfinished:
                 delta = await self._delta(choice)
-                if self._prompt and (places := choice.get("prompt_logprobs")):
+                if not self._began and (places := choice.get("prompt_logprobs")):
                     entries = [await self._place(place) for place in places]
                     delta = replace(delta, prompt_logprobs=tuple(entries))
                 deltas.append(delta)
-                self._prompt = 0
+                self._began = True
+        if deltas and not self._unfinished:
+            self._held = deltas.pop()
         return deltas
+
+    def last(self) -> Delta:
+        """The delta behind which there are no more events."""
+        if self._held is None:
+            raise BackendUnavailableError(
+                f"the remote server ended without choices {sorted(self._unfinished)}"
+            )
+        cached = min(self._cached, self._prompt)
+        return replace(self._held, prefill_tokens=self._prompt - cached, cached_tokens=cached)
 
     async def _delta(self, choice: Mapping[str, Any]) -> Delta:
         index, text = choice.get("index", 0), choice.get("text") or ""
@@ -75,7 +95,7 @@ class Reader:
         if ended not in (None, "stop", "length"):
             raise BackendUnavailableError(f"the remote server ended the answer with {ended!r}")
         if ended:
-            self.unfinished.remove(index)
+            self._unfinished.remove(index)
         if ended == "stop" and not isinstance(stop_reason, str):
             ending = self._ending(index, stop_reason, token_ids)
             if stop_reason not in self._sampling.stop_token_ids:
@@ -94,7 +114,6 @@ class Reader:
             logprobs=entries if wants_logprobs else None,
             finish_reason=ended,
             stop_reason=stop_reason if ended == "stop" else None,
-            prefill_tokens=self._prompt,
         )
 
     def _ending(self, index: int, stop_reason: int | None, token_ids: Sequence[int]) -> int | None:

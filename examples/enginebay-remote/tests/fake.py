@@ -34,8 +34,8 @@ class Fake:
 
 
 @contextmanager
-def fake(answers: dict[str, list[Answer]]) -> Iterator[Fake]:
-    """A running server with these answers."""
+def fake(answers: dict[str, list[Answer]], port: int = 0) -> Iterator[Fake]:
+    """A running server with these answers, on any free port if it is 0."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -71,7 +71,7 @@ def fake(answers: dict[str, list[Answer]]) -> Iterator[Fake]:
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as http:
         server = Fake(f"http://127.0.0.1:{http.server_address[1]}", answers)
         thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

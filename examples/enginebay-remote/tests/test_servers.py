@@ -15,9 +15,9 @@ from enginebay import (
     BackendSettings,
     BackendUnavailableError,
     Delta,
-    EngineDeadError,
     GenerationRequest,
     InvalidRequestError,
+    ModelUnloadedError,
     QueueFullError,
     SamplingParams,
     ServingError,
@@ -67,13 +67,16 @@ async def test_vllm() -> None:
     }
     answer = events(
         choice("x", token_ids=[9, 2], logprobs=logprobs, finish_reason="stop", stop_reason=None),
-        {"choices": [], "usage": {"completion_tokens": 2}},
+        {
+            "choices": [],
+            "usage": {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}},
+        },
     )
     sampling = SamplingParams(logprobs=1, top_k=0, stop_token_ids=(5,), logit_bias={3: -1e9})
     with fake(vllm(answer)) as server:
         [delta], unsupported = await run(server, sampling, extra_body={"priority": 3})
     assert (delta.text, delta.token_ids, delta.finish_reason) == ("x", (9, 2), "stop")
-    assert (delta.stop_reason, delta.prefill_tokens) == (None, 2)
+    assert (delta.stop_reason, delta.prefill_tokens, delta.cached_tokens) == (None, 1, 1)
     assert delta.logprobs
     [entry] = delta.logprobs
     assert (entry.token_id, entry.token, entry.logprob) == (9, "x", -0.5)
@@ -85,6 +88,7 @@ async def test_vllm() -> None:
         "model": "m",
         "prompt": [7, 8],
         "stream": True,
+        "stream_options": {"include_usage": True},
         "max_tokens": 98,
         "temperature": 1.0,
         "top_p": 1.0,
@@ -133,7 +137,7 @@ async def test_llama_server() -> None:
         deltas, unsupported = await run(server, SamplingParams(repetition_penalty=1.5))
     assert [delta.token_ids for delta in deltas] == [(9,), (2,)]
     assert [delta.logprobs for delta in deltas] == [None, None]
-    assert [delta.prefill_tokens for delta in deltas] == [2, 0]
+    assert [delta.prefill_tokens for delta in deltas] == [0, 2]
     body = server.bodies(PATH)[-1]
     assert (body["repeat_penalty"], body["logprobs"], body["max_tokens"]) == (1.5, 1, 62)
     assert server.bodies("/tokenize")[0] == {
@@ -191,7 +195,7 @@ async def test_closing_the_backend_ends_what_is_under_way() -> None:
         async with aclosing(backend.generate(request)) as deltas:
             await anext(deltas)
             await backend.close()
-            with pytest.raises(EngineDeadError):
+            with pytest.raises(ModelUnloadedError):
                 async for _ in deltas:
                     pass
         assert await asyncio.to_thread(server.left.wait, 60)
@@ -266,3 +270,41 @@ async def test_gives_up() -> None:
         assert len(server.asked) == 1
     with pytest.raises(BackendUnavailableError, match=server.url):  # nobody there any more
         await _texts(server, retries=1)
+
+
+async def test_a_server_that_goes_away_and_comes_back() -> None:
+    """The backend says so, and finds out by itself when that is over."""
+    with fake(vllm(b"")) as server:
+        backend = create(BackendSettings(name="m", path=server.url, options=Options(retries=0)))
+        http = Http(server.url, delay=0, retries=0)
+        await backend.start()
+        await http.get("/v1/models")
+    port = int(server.url.rpartition(":")[2])
+    try:
+        assert (backend.unavailable, http.away) == (None, None)
+        request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8))
+        with pytest.raises(BackendUnavailableError, match=server.url):
+            await anext(backend.generate(request))
+        assert server.url in (backend.unavailable or "")
+        for _ in range(2):
+            with pytest.raises(BackendUnavailableError):
+                await http.get("/v1/models")
+        with fake({"/v1/models": [(502, {}), (200, {"data": []})]}, port) as server:
+            async with asyncio.timeout(60):
+                while http.away:  # noqa: ASYNC110  (nothing to wait for is public)
+                    await asyncio.sleep(0)
+            assert len(server.asked) == 2
+    finally:
+        await backend.close()
+        await http.close()
+
+
+async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
+    """Its model has failed."""
+    with fake({}) as server:
+        pass
+    http = Http(server.url, delay=0, retries=0)
+    with pytest.raises(BackendUnavailableError):
+        await http.get("/v1/models")
+    assert http.away is None
+    await http.close()
