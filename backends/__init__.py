@@ -5,7 +5,9 @@ Importing this package imports no engine library: that happens when a model is s
 
 import os
 from functools import partial
+from pathlib import Path
 
+from backends.checkpoint.quantization import quant_method
 from backends.exllamav2.options import ExLlamaV2Options
 from backends.hf.options import HFOptions
 from backends.llamacpp.options import LlamaCppOptions
@@ -23,11 +25,12 @@ from enginebay import (
 @hookimpl
 def register_backends(register: BackendRegister) -> None:
     """`hf` runs causal language models of transformers, `llamacpp` GGUF files, `exllamav2` EXL2."""
-    register("hf", create_hf, HFOptions, requires=("torch", "transformers"))
-    register("llamacpp", create_llamacpp, LlamaCppOptions, requires=("llama_cpp",))
+    hf, llamacpp = ("torch", "transformers"), ("llama_cpp",)
     # Not exllamav2 itself: importing it to see whether it is there may compile for minutes.
-    needs = ("torch", "transformers", "exllamav2_ext")
-    register("exllamav2", create_exllamav2, ExLlamaV2Options, requires=needs)
+    exllamav2 = ("torch", "transformers", "exllamav2_ext")
+    register("hf", create_hf, HFOptions, requires=hf, serves=_is_checkpoint)
+    register("llamacpp", create_llamacpp, LlamaCppOptions, requires=llamacpp, serves=_is_gguf)
+    register("exllamav2", create_exllamav2, ExLlamaV2Options, requires=exllamav2, serves=_is_exl2)
 
 
 def create_hf(settings: BackendSettings) -> Backend:
@@ -50,6 +53,19 @@ def create_exllamav2(settings: BackendSettings) -> Backend:
     """A backend on ExLlamaV2, in a process of its own: its import changes torch for all of one."""
     home = settings.isolation or "process"
     return EngineBackend(partial(_start_exllamav2, settings), isolation=home)
+
+
+def _is_checkpoint(path: Path) -> bool:
+    """A folder of transformers, of weights that transformers reads."""
+    return (path / "config.json").is_file() and quant_method(path) != "exl2"
+
+
+def _is_gguf(path: Path) -> bool:
+    return path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf")))
+
+
+def _is_exl2(path: Path) -> bool:
+    return quant_method(path) == "exl2"
 
 
 def _start_hf(settings: BackendSettings) -> Engine:

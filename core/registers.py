@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from core.backend import Backend
@@ -57,16 +58,21 @@ class BackendEntry:
     """A registered backend: how to create one, the pydantic class that validates its `options`.
 
     `requires`: the modules that it imports when it is created, so that `enginebay plugins` can say
-    which of them are missing.
+    which of them are missing. `serves`: whether what is at a path looks like a model for it, so
+    that `enginebay chat --path` finds the backend; it looks at names and small files only.
     """
 
     create: CreateBackend
     options: type[Any] | None = None
     requires: tuple[str, ...] = ()
+    serves: Callable[[Path], bool] | None = None
 
 
 class BackendRegister(Register[BackendEntry]):
-    """`register(name, create)` or `register(name, create, OptionsModel, requires=["library"])`."""
+    """`register(name, create)`, or with all that a `BackendEntry` may have:
+
+    `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine)`.
+    """
 
     def __init__(self) -> None:
         super().__init__("backend", BackendEntry)
@@ -78,6 +84,7 @@ class BackendRegister(Register[BackendEntry]):
         options: type[Any] | None = None,
         *,
         requires: Sequence[str] = (),
+        serves: Callable[[Path], bool] | None = None,
     ) -> None:
         if isinstance(create, BackendEntry):
             super().__call__(name, create)
@@ -88,4 +95,6 @@ class BackendRegister(Register[BackendEntry]):
             raise TypeError(f"the options of the backend {name!r} must be a class, not {options!r}")
         if isinstance(requires, str):
             raise TypeError(f"`requires` of the backend {name!r} must be a list of module names")
-        super().__call__(name, BackendEntry(create, options, tuple(requires)))
+        if serves is not None and not callable(serves):
+            raise TypeError(f"`serves` of the backend {name!r} must be a function, not {serves!r}")
+        super().__call__(name, BackendEntry(create, options, tuple(requires), serves))

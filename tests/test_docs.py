@@ -59,7 +59,11 @@ def test_the_backend_with_options_in_the_documentation(tmp_path: Path) -> None:
     (tmp_path / "reader.py").write_text(block('register("reader"'), encoding="utf-8")
     config = scripted_config(backend="reader", options={"says": "so it is"})
     plugins = Plugins(folder=tmp_path)
-    assert plugins.backends["reader"].requires == ("numpy",)
+    entry = plugins.backends["reader"]
+    assert entry.requires == ("numpy",)
+    assert entry.serves
+    assert entry.serves(Path("a.txt"))
+    assert not entry.serves(Path("a.gguf"))
     assert check_config(config, plugins) == []
     wrong = scripted_config(backend="reader", options={"sais": "so it is"})
     assert "did you mean 'says'?" in str(check_config(wrong, plugins))

@@ -1,6 +1,7 @@
 """Who may import whom (`docs/architecture.md`), read from the source."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from core.plugins import Plugins
+
 ROOT = Path(__file__).parents[1]
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
 SHARED = {"batching", "checkpoint"}
+BACKENDS = set(Plugins().backends)
 OURS = {"core", "backends", "parsers", "enginebay"}
 
 
@@ -34,6 +38,29 @@ def top(module: str) -> str:
 @pytest.mark.parametrize("path", modules("core"), ids=str)
 def test_core_imports_no_backend_no_parser_no_engine_library(path: Path) -> None:
     assert not {top(m) for m in imports(path)} & ({"backends", "parsers"} | ENGINE_LIBRARIES)
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=str)
+def test_core_names_no_backend(path: Path) -> None:
+    """Not in an import, and not in a string that does anything: docstrings may."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements
+    ]
+    assert not {word for text in texts for word in re.findall(r"[\w-]+", text)} & BACKENDS
+
+
+def test_only_tests_of_exllamav2_need_it() -> None:
+    """So that the backend can be taken out with them: files that have it in their name."""
+    needed = [
+        file.relative_to(ROOT)
+        for file in modules("tests")
+        if any(module.startswith("backends.exllamav2") for module in imports(file))
+    ]
+    assert [file for file in needed if "exllamav2" not in str(file)] == []
 
 
 @pytest.mark.parametrize("path", modules("backends") + modules("parsers"), ids=str)

@@ -17,6 +17,8 @@ from core.cli.settings import ConfigOption, KeyOption, load_plugins, require_val
 if TYPE_CHECKING:
     from openai import OpenAI
 
+    from core.plugins import Plugins
+
 
 def chat(
     message: Annotated[
@@ -30,8 +32,11 @@ def chat(
         Path | None, typer.Option(metavar="PATH", help="Load this model, for this chat only.")
     ] = None,
     backend: Annotated[
-        str, typer.Option(metavar="NAME", help="The backend that loads it, with --path.")
-    ] = "hf",
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The backend that loads it, with --path. [by what is there]"
+        ),
+    ] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
     stream: Annotated[
         bool, typer.Option(help="Print the answer as it comes, or when it is whole.")
@@ -92,19 +97,31 @@ def _first_model(client: OpenAI, url: str) -> str:
     fail(f"the server at {url} has no model; add one under `models` in its config")
 
 
+def _backend_for(path: Path, plugins: Plugins) -> str:
+    """The first backend that takes what is at this path for a model of its own."""
+    if not path.exists():
+        fail(f"there is no file or folder {path}", code=2)
+    for name, entry in plugins.backends.items():
+        if entry.serves and entry.serves(path):
+            return name
+    installed = ", ".join(plugins.backends) or "none"
+    fail(f"name the backend for {path} with --backend; installed: {installed}", code=2)
+
+
 @contextmanager
-def private_server(path: Path, backend: str) -> Iterator[str]:
+def private_server(path: Path, backend: str | None) -> Iterator[str]:
     """A server with one model on a free port of this machine, until the block ends; its URL."""
     from core.app import create_app
     from core.cli.loading import Loading
     from core.cli.server import Server, listen, set_up_logging, url_of
     from core.config.schema import Config, ModelConfig
 
-    name = path.absolute().name or "model"
-    config = Config(models=[ModelConfig(name=name, backend=backend, path=str(path))])
     console = stderr()
     set_up_logging("error", console)
-    plugins = load_plugins(config)
+    plugins = load_plugins(Config())
+    backend = backend or _backend_for(path, plugins)
+    name = path.absolute().name or "model"
+    config = Config(models=[ModelConfig(name=name, backend=backend, path=str(path))])
     require_valid(config, plugins)
     loading = Loading([name], console)
     app = create_app(config, plugins, report_progress=loading.report)

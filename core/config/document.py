@@ -13,7 +13,7 @@ from core.config.problems import ConfigError, KeyPath, Problem, key_text
 FIRST_MODEL = """
     models:
       - name: my-model
-        backend: hf
+        backend: its-backend  # one that `enginebay plugins list` shows
         path: /path/to/the/model
 """
 

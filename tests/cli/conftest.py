@@ -38,7 +38,7 @@ def fail(settings):
 
 @hookimpl
 def register_backends(register):
-    register("scripted", create)
+    register("scripted", create, serves=lambda path: path.name == "script")
     register("failing", fail)
 """
 

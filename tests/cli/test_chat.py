@@ -12,6 +12,7 @@ from openai import OpenAI
 
 from core.cli.client import address, configured
 from core.cli.conversation import Conversation, loop
+from core.plugins import Plugins
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
 from tests.support import Server
@@ -178,6 +179,45 @@ def test_a_model_that_cannot_be_loaded(
     result = run("chat", "--path", path, "--backend", backend, "Hi")
     assert result.exit_code == code
     assert message in result.stderr
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_backend_is_found_by_what_is_at_the_path(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "script").mkdir()
+    assert run("chat", "--path", "script", "Hi").stdout == "Hello, world\n"
+    (tmp_path / "other").mkdir()
+    result = run("chat", "--path", "other", "Hi")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("name the backend for other with --backend; installed: hf, ")
+    assert run("chat", "--path", "nope").stderr == "there is no file or folder nope\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "backend"),
+    [
+        ({"config.json": "{}"}, "hf"),
+        ({"config.json": '{"quantization_config": {"quant_method": "gptq"}}'}, "hf"),
+        ({"config.json": '{"quantization_config": {"quant_method": "EXL2"}}'}, None),
+        ({"config.json": "[]"}, "hf"),
+        ({"config.json": "no JSON"}, "hf"),
+        ({"model-q4.gguf": ""}, "llamacpp"),
+        ({"README.md": ""}, None),
+    ],
+)
+def test_what_the_built_in_backends_load(
+    files: dict[str, str], backend: str | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+
+    def who(path: Path) -> list[str]:
+        entries = Plugins().backends.items()
+        return [name for name, entry in entries if entry.serves and entry.serves(path)]
+
+    assert {"hf", "llamacpp"} & set(who(folder)) == ({backend} if backend else set())
+    assert who(tmp_path / "a.gguf") == ["llamacpp"]
 
 
 def test_a_conversation(serve_scripted: ServeScripted, talk: Talk, capsys: Captured) -> None:

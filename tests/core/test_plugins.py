@@ -67,6 +67,10 @@ def test_single_files_are_found(tmp_path: Path) -> None:
             REGISTERS.format("backends(register)", "register('x', print, requires='torch')"),
             "`requires` of the backend 'x' must be a list",
         ),
+        (
+            REGISTERS.format("backends(register)", "register('x', print, serves='*.gguf')"),
+            "`serves` of the backend 'x' must be a function",
+        ),
         (REGISTERS.format("parsers(reasoning, tools)", "tools('x', print)"), "of ToolFormat"),
         (
             REGISTERS.format("parsers(reasoning, tools)", "reasoning('x', 7)"),

@@ -1,0 +1,15 @@
+"""How the weights of a model folder are quantized, by its `config.json`."""
+
+import json
+from pathlib import Path
+
+
+def quant_method(folder: Path) -> str | None:
+    """`quantization_config.quant_method` in lower case; None if there is none, or no such file."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    quantization = config.get("quantization_config") if isinstance(config, dict) else None
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    return method.lower() if isinstance(method, str) else None
