@@ -3,8 +3,6 @@
 import logging
 from time import perf_counter
 
-from llguidance import LLTokenizer
-
 from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import GrammarCompiler, Vocabulary
 
@@ -36,11 +34,9 @@ def grammar_vocabulary(
     source = tokenizer.tokenizer_json
     if source is None:
         raise ValueError("it is written in Python, and has no tokenizer.json")
-    reader = LLTokenizer(source)
-    known = tokenizer.token_ids
-    return Vocabulary(
-        tokens=[reader.decode_bytes([i]) if i in known else b"" for i in range(vocab_size)],
-        special_token_ids=frozenset(i for i in tokenizer.special_token_ids if i < vocab_size),
-        end_token_ids=frozenset(i for i in end_token_ids if i < vocab_size),
-        encode=reader.tokenize_str,
+    return Vocabulary.from_tokenizer_json(
+        source,
+        vocab_size=vocab_size,
+        end_token_ids=end_token_ids,
+        special_token_ids=tokenizer.special_token_ids,
     )

@@ -1,7 +1,9 @@
 """The tokens of a model as the grammar engine wants to know them."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
@@ -20,6 +22,35 @@ class Vocabulary:
     special_token_ids: frozenset[int]
     end_token_ids: frozenset[int]
     encode: Callable[[str], Sequence[int]]
+
+    @classmethod
+    def from_tokenizer_json(
+        cls,
+        source: str,
+        *,
+        vocab_size: int,
+        end_token_ids: Iterable[int],
+        special_token_ids: Iterable[int] = (),
+    ) -> Self:
+        """The vocabulary of a `tokenizer.json`, of which `source` is the text.
+
+        `vocab_size` is the width of the logits, which need not be that of the tokenizer.
+        `special_token_ids` come on top of those that are marked as special there. `ValueError` for
+        a tokenizer whose tokens do not stand for certain bytes.
+        """
+        reader = LLTokenizer(source)
+        described = json.loads(source)
+        added = described.get("added_tokens") or ()
+        vocab = described["model"]["vocab"]  # ids by token, or a list of tokens and their scores
+        known = set(vocab.values() if isinstance(vocab, dict) else range(len(vocab)))
+        known.update(token["id"] for token in added)
+        special = {token["id"] for token in added if token["special"]}.union(special_token_ids)
+        return cls(
+            tokens=[reader.decode_bytes([i]) if i in known else b"" for i in range(vocab_size)],
+            special_token_ids=frozenset(i for i in special if i < vocab_size),
+            end_token_ids=frozenset(i for i in end_token_ids if i < vocab_size),
+            encode=reader.tokenize_str,
+        )
 
     @property
     def special_tokens(self) -> dict[str, int]:
