@@ -11,6 +11,7 @@ promises.
 """
 
 from core.backend import Backend as Backend
+from core.conversation import Chat as Chat
 from core.engine import Engine as Engine
 from core.engine import EngineBackend as EngineBackend
 from core.errors import AuthenticationError as AuthenticationError
@@ -67,8 +68,10 @@ from core.types import ModelInfo as ModelInfo
 from core.types import Part as Part
 from core.types import ReasoningBudget as ReasoningBudget
 from core.types import ReasoningDelta as ReasoningDelta
+from core.types import RefusalDelta as RefusalDelta
 from core.types import ReportProgress as ReportProgress
 from core.types import SamplingParams as SamplingParams
+from core.types import TokenCounts as TokenCounts
 from core.types import TokenLogprob as TokenLogprob
 from core.types import ToolCallDelta as ToolCallDelta
 from core.types import TopLogprob as TopLogprob

@@ -46,12 +46,14 @@ class Backend(ABC):
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`; special tokens written in it are recognised.
 
+        Nobody asks a model that chats.
+
         `add_special_tokens` adds what the tokenizer adds by itself (a BOS, say).
         """
 
     @abstractmethod
     async def detokenize(self, token_ids: Sequence[int]) -> str:
-        """Text of `token_ids`, special tokens written out."""
+        """Text of `token_ids`, special tokens written out. Nobody asks a model that chats."""
 
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """An embedding of each prompt, in their order, `ModelInfo.embedding_size` numbers each.

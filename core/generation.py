@@ -144,7 +144,7 @@ class Generation:
         collectors = [self._new_collector() for _ in range(request.n)]
         self._collectors += collectors
         tokens = [0] * request.n
-        aborted = False
+        answered = aborted = False
         try:
             async with aclosing(self._plugins.generate(self.model.backend, request)) as deltas:
                 async for delta in deltas:
@@ -158,13 +158,14 @@ class Generation:
                     update = _update(first, collector, delta, tokens[delta.index])
                     if collector.reasons:
                         self.counter.set_reasoning(update.index, collector.reasoning_tokens)
+                    answered = answered or bool(update.tokens or update.parts)
                     yield update
         except InvalidRequestError as error:
             if error.param == "constraint":
                 error.param = self._constrained_by
             raise
         except ModelUnloadedError:
-            if not any(tokens):
+            if not answered:
                 raise
             aborted = True
         for index, collector in enumerate(collectors):

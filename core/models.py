@@ -13,7 +13,7 @@ from core.chat.detect import Detected, choose_reasoning, choose_tools
 from core.chat.features import TemplateFeatures
 from core.chat.templates import ModelTemplates, load_templates
 from core.chat.turn_end import TurnEnd, find_turn_end
-from core.config.check import validated_options
+from core.config.check import settings_of_prompts, validated_options
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, ModelNotFoundError
 from core.parsing import ReasoningFormat, ToolFormat
@@ -80,8 +80,8 @@ class LoadedModel:
 
     @property
     def context_length(self) -> int | None:
-        """Tokens of prompt and completion together; None until the model is loaded."""
-        return self._info.context_length if self._info else None
+        """Tokens of prompt and completion together; None until that is known."""
+        return (self._info.context_length or None) if self._info else None
 
     @property
     def templates(self) -> ModelTemplates:
@@ -199,6 +199,8 @@ class LoadedModel:
         self._backend = entry.create(settings)
         self._require_isolation(self._backend)
         info = await self._backend.start()
+        if info.chats:
+            self._require_no_prompts(info)
         templates = load_templates(info, self.config.chat_template, base)
         usual = templates.choose(with_tools=False)
         with_tools = templates.choose(with_tools=True)
@@ -219,6 +221,16 @@ class LoadedModel:
             raise BackendUnavailableError(
                 f"the backend {self.config.backend!r} cannot run with `isolation: {wanted}`; "
                 "delete that line from the config"
+            )
+
+    def _require_no_prompts(self, info: ModelInfo) -> None:
+        renders = "chat_template_kwargs" not in info.unsupported
+        if settings := settings_of_prompts(self.config, renders=renders):
+            raise BackendUnavailableError(
+                f"the backend {self.config.backend!r} hands messages on; the prompt is rendered "
+                f"and the answer read elsewhere, so nothing comes of: {', '.join(settings)}; "
+                "delete that from the config, or have the backend take prompts, if it has an "
+                "option for that"
             )
 
     async def close(self) -> None:

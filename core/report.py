@@ -37,7 +37,8 @@ def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -
 def capabilities(info: ModelInfo) -> list[str]:
     """What a model does on its backend beyond plain text, or instead of it."""
     can = {
-        "text": info.generates,
+        "text": info.generates and not info.chats,
+        "chats": info.chats,
         "embeddings": info.embedding_size is not None,
         "constraints": info.constraints,
         "reasoning budgets": info.generates and "reasoning_budget" not in info.unsupported,

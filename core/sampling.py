@@ -1,12 +1,15 @@
 """Which sampling params a request runs with: its own, else the config's, else the model's."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from core.errors import InvalidRequestError
 from core.models import LoadedModel
 from core.schemas.common import GenerationBody
 from core.types import SamplingParams
+
+_PARAMS = frozenset(field.name for field in fields(SamplingParams))
 
 
 def sampling_params(
@@ -16,7 +19,8 @@ def sampling_params(
 
     An `InvalidRequestError` for a token id that the model does not have.
     """
-    _check_token_ids(body, model.info.vocab_size)
+    if not model.info.chats:
+        _check_token_ids(body, model.info.vocab_size)
     chosen: dict[str, Any] = {}
     for values in sampling_layers(body, model).values():
         chosen |= values
@@ -37,7 +41,7 @@ def unsupported(body: GenerationBody, params: SamplingParams, model: LoadedModel
     neutral = SamplingParams()
     engine = [
         _sent_as(name, body)
-        for name in model.info.unsupported
+        for name in model.info.unsupported & _PARAMS
         if getattr(params, name) != getattr(neutral, name)
     ]
     return sorted({*body.unknown_fields(), *engine})

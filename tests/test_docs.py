@@ -79,7 +79,7 @@ async def test_the_tests_in_the_documentation_pass() -> None:
     await names["test_parrot"]()
 
 
-@pytest.mark.parametrize("name", ["ParrotEngine", "MonkeyEngine", "Parrot"])
+@pytest.mark.parametrize("name", ["ParrotEngine", "MonkeyEngine", "Parrot", "Mirror"])
 async def test_the_backends_in_the_documentation_keep_the_contract(name: str) -> None:
     await check_backend(run(block(f"class {name}("))[name])
 
@@ -94,6 +94,20 @@ def test_the_backends_in_the_documentation_work_as_single_files(name: str, tmp_p
             model="polly", messages=[{"role": "user", "content": "Pretty bird"}]
         )
     assert answer.choices[0].message.content == "Pretty bird"
+
+
+def test_the_backend_for_messages_in_the_documentation(tmp_path: Path) -> None:
+    (tmp_path / "mirror.py").write_text(block("class Mirror("), encoding="utf-8")
+    with serve(scripted_config(backend="mirror"), Plugins(folder=tmp_path)) as server:
+        answer = server.http.post(
+            "/v1/chat/completions",
+            json={"messages": [{"role": "user", "content": "Pretty bird"}], "seed": 1},
+        )
+    [choice] = answer.json()["choices"]
+    assert choice["message"]["content"] == "Pretty bird"
+    assert choice["message"]["reasoning_content"] == "What was it?"
+    assert answer.json()["usage"]["completion_tokens"] == 2
+    assert answer.headers["x-unsupported-params"] == "seed"
 
 
 def test_the_tool_format_in_the_documentation_forces_calls(tmp_path: Path) -> None:

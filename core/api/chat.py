@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions`."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -30,6 +31,7 @@ from core.chat.logprobs import LogprobForm
 from core.chat.prompt import Prompt, chat_prompt
 from core.chat.thinking import ignored_budget, is_merged, reasoning_fields, with_budget
 from core.chat.tool_choice import argument_schemas, call_rules
+from core.chat.unrendered import ignored_unrendered, unrendered_chat
 from core.errors import InvalidRequestError
 from core.generation import Generation
 from core.models import LoadedModel
@@ -37,7 +39,7 @@ from core.parsing import ReasoningParser, new_call_id
 from core.sampling import sampling_params, unsupported
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.chat_answers import ChatCompletion
-from core.types import SamplingParams
+from core.types import GenerationRequest, SamplingParams
 
 router = APIRouter(tags=["chat"])
 
@@ -71,9 +73,8 @@ class ChatPlan:
         )
 
 
-async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
+async def plan_chat(body: ChatCompletionRequest, http: Request, model: LoadedModel) -> ChatPlan:
     """Everything that is decided before tokens are counted; refuses what cannot be done."""
-    model = generating_model(http, body.model)
     sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
     ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
     if sampling.skip_special_tokens and (model.reasoning or (model.tools and body.offered_tools)):
@@ -91,39 +92,92 @@ async def plan_chat(body: ChatCompletionRequest, http: Request) -> ChatPlan:
     return ChatPlan(body, model, sampling, prompt, constraint, headers, tuple(ignored))
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a chat request asks of the engine, whichever way its model takes chats.
+
+    `shown`: what the log gets of it. `constrained_by`: as `Generation` has it.
+    """
+
+    requests: list[GenerationRequest]
+    new_collector: Callable[[], Collector]
+    headers: dict[str, str]
+    shown: object
+    constrained_by: str | None
+    prompt_token_ids: list[list[int]] | None = None
+
+
 @router.post("/chat/completions", response_model=ChatCompletion)
 async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
     received = monotonic()
-    plan = await plan_chat(body, http)
-    model, sampling, prompt = plan.model, plan.sampling, plan.prompt
-    tokens = await plan.tokenize()
+    model = generating_model(http, body.model)
     base = request_id(http, body)
-    headers = {"X-Request-Id": base, **plan.headers, **fitted(http, body, [tokens], model)}
     id = f"chatcmpl-{base}"
+    ask = _ask_with_messages if model.info.chats else _ask_with_prompt
+    asked = await ask(body, http, model, id)
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests([tokens.token_ids], body, model, sampling, id),
-        _new_collector(plan),
+        asked.requests,
+        asked.new_collector,
         received=received,
-        log_text=log_prompts(http, id, [prompt.text]),
-        constrained_by=plan.constraint.param,
+        log_text=log_prompts(http, id, [asked.shown]),
+        constrained_by=asked.constrained_by,
     )
     role = _response_role(body)
+    counts_tokens = body.continuous_usage and not model.info.chats
     composer = ChatComposer(
         Head(id, model.name, fingerprint(http, model)),
         generation.choices,
-        continuous=generation.counter if body.continuous_usage else None,
-        prompt_token_ids=[tokens.token_ids] if body.return_token_ids else None,
+        continuous=generation.counter if counts_tokens else None,
+        prompt_token_ids=asked.prompt_token_ids if body.return_token_ids else None,
         logprobs=body.logprobs,
-        form=LogprobForm(as_ids=tokens_as_ids(http, body)),
+        form=LogprobForm(as_ids=tokens_as_ids(http, body) and not model.info.chats),
         role=role,
         echoed=_echoed(body, role),
         old_names=body.functions is not None,
         reasoning_fields=reasoning_fields(body, model.config),
     )
+    headers = {"X-Request-Id": base, **asked.headers}
     return await respond(http, body, generation, composer, headers)
+
+
+async def _ask_with_prompt(
+    body: ChatCompletionRequest, http: Request, model: LoadedModel, id: str
+) -> Asked:
+    plan = await plan_chat(body, http, model)
+    tokens = await plan.tokenize()
+    return Asked(
+        generation_requests([tokens.token_ids], body, model, plan.sampling, id),
+        _new_collector(plan),
+        {**plan.headers, **fitted(http, body, [tokens], model)},
+        plan.prompt.text,
+        plan.constraint.param,
+        [tokens.token_ids],
+    )
+
+
+async def _ask_with_messages(
+    body: ChatCompletionRequest, http: Request, model: LoadedModel, id: str
+) -> Asked:
+    sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
+    chat = await asyncio.to_thread(unrendered_chat, body, model)
+    ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
+    headers = unsupported_header(http, ignored + ignored_unrendered(body, model))
+    rules = call_rules(body)
+    asked_form = body.asked_constraint()
+    return Asked(
+        generation_requests([()], body, model, sampling, id, chat=chat),
+        lambda: Collector(
+            merge=is_merged(body, model.config),
+            one_call=not rules.parallel,
+            named_call=rules.named,
+        ),
+        headers,
+        chat.messages,
+        asked_form[0] if asked_form else None,
+    )
 
 
 def _response_role(body: ChatCompletionRequest) -> str:

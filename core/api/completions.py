@@ -12,11 +12,11 @@ from core.api.params import (
     checked,
     fingerprint,
     fitted,
-    generating_model,
     generation_requests,
     ignored_fields,
     log_prompts,
     prompt_tokens,
+    prompted_model,
     request_id,
     tokens_as_ids,
     unsupported_header,
@@ -42,7 +42,7 @@ router = APIRouter(tags=["completions"])
 async def create_completion(body: CompletionRequest, http: Request) -> Response:
     """Continue one prompt or several, as text or token ids, whole or as server-sent events."""
     received = monotonic()
-    model = generating_model(http, body.model)
+    model = prompted_model(http, body.model)
     _check(body, model)
     asked = sampling_params(body, model, logprobs=body.logprobs)
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from fastapi import APIRouter, Request
 
 from core.api.chat import ChatPlan, plan_chat
-from core.api.params import fitted
+from core.api.params import fitted, prompted_model
 from core.errors import ContextLengthExceededError
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
@@ -35,8 +35,9 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     It is answered by the functions that plan the real answer, so it says what happens there; what
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
-    plan = await plan_chat(body, http)
-    model, prompt, sampling = plan.model, plan.prompt, plan.sampling
+    model = prompted_model(http, body.model)
+    plan = await plan_chat(body, http, model)
+    prompt, sampling = plan.prompt, plan.sampling
     headers = dict(plan.headers)
     tokens = error = None
     try:

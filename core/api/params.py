@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from fastapi import Request
 
+from core.conversation import Chat
 from core.errors import (
     ContextLengthExceededError,
     InvalidRequestError,
@@ -83,6 +84,18 @@ def generating_model(http: Request, name: str | None) -> LoadedModel:
     return model
 
 
+def prompted_model(http: Request, name: str | None) -> LoadedModel:
+    """The same; an error if it takes the messages of chats only."""
+    model = generating_model(http, name)
+    if model.info.chats:
+        raise InvalidRequestError(
+            f"model {model.name!r} takes the messages of chats, and its prompts are rendered "
+            "elsewhere: only /v1/chat/completions can be asked for it",
+            param="model",
+        )
+    return model
+
+
 def generation_requests(
     prompts: Sequence[Sequence[int]],
     body: GenerationBody,
@@ -91,8 +104,11 @@ def generation_requests(
     id: str,
     *,
     n: int | None = None,
+    chat: Chat | None = None,
 ) -> list[GenerationRequest]:
     """One engine request a prompt, for `n` choices, or as many as the body says.
+
+    With a `chat`, the prompt is empty.
 
     Its id is unique even when clients reuse theirs.
     """
@@ -105,6 +121,7 @@ def generation_requests(
             adapter=model.adapter,
             priority=body.priority,
             cache_salt=body.cache_salt,
+            chat=chat,
         )
         for position, prompt in enumerate(prompts)
     ]

@@ -1,6 +1,7 @@
 """The pipe of one choice: delta text → reasoning parser → tool parser → parts.
 
-The streamed answer sends each part as it falls out, the whole answer joins the same parts.
+Deltas of a chat have parts already, which join the pipe behind the parsers. The streamed answer
+sends each part as it falls out, the whole answer joins the same parts.
 """
 
 from collections.abc import Callable, Iterable
@@ -82,7 +83,7 @@ class Collector:
         if self._reasoning:
             for piece in delta.pieces or ((len(delta.text), len(delta.token_ids)),):
                 self._thought_tokens.add(*piece)
-        parts = self._parse(delta.text) if delta.text else []
+        parts = self._parse(delta.text) if delta.text else list(delta.parts)
         if len(parts) == 1 and self._goes_on(delta, parts[0]):
             return parts
         phase = self._phase

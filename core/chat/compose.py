@@ -27,6 +27,7 @@ from core.types import (
     FinishReason,
     Part,
     ReasoningDelta,
+    RefusalDelta,
     TokenLogprob,
     ToolCallDelta,
 )
@@ -154,6 +155,8 @@ class ChatComposer(Composer):
                 return ChatDelta(content=text)
             case ReasoningDelta(text) if self._reasoning_fields:
                 return self._with_reasoning(ChatDelta(), text)
+            case RefusalDelta(text):
+                return ChatDelta(refusal=text)
             case ToolCallDelta() if not self._old_names:
                 return ChatDelta(tool_calls=[_call_delta(part)])
             case ToolCallDelta(index=0):
@@ -171,6 +174,8 @@ class ChatComposer(Composer):
 
     def _choice(self, index: int, gained: "_Message") -> ChatChoice:
         message = AssistantMessage(role=self._role, content=gained.content)
+        if gained.refusal:
+            message.refusal = gained.refusal
         if gained.reasoning:
             self._with_reasoning(message, gained.reasoning)
         if gained.calls and self._old_names:
@@ -196,6 +201,7 @@ class _Message:
     def __init__(self, echoed: str) -> None:
         self._content = [echoed]
         self._reasoning: list[str] = []
+        self._refusal: list[str] = []
         self._calls: dict[int, _Call] = {}
         self.logprobs: list[TokenLogprob] = []
         self.finish_reason: FinishReason = "stop"
@@ -209,6 +215,8 @@ class _Message:
                     self.logprobs += logprobs
                 case ReasoningDelta(text):
                     self._reasoning.append(text)
+                case RefusalDelta(text):
+                    self._refusal.append(text)
                 case ToolCallDelta():
                     self._calls.setdefault(part.index, _Call()).add(part)
         if update.finish_reason:
@@ -222,6 +230,10 @@ class _Message:
     @property
     def reasoning(self) -> str:
         return "".join(self._reasoning)
+
+    @property
+    def refusal(self) -> str:
+        return "".join(self._refusal)
 
     @property
     def calls(self) -> list[ToolCallOut]:

@@ -52,7 +52,7 @@ def template_messages(
     for position, message in enumerate(messages):
         result.messages.append(_template_message(position, message, features, wanted, result.notes))
     _place_systems(result, features)
-    _place_tool_results(result.messages)
+    place_tool_results(result.messages)
     if any("tool_calls" in message for message in result.messages):
         if not features.takes_any_call_id:
             _shorten_call_ids(result)
@@ -195,7 +195,7 @@ def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
-def _place_tool_results(messages: list[TemplateMessage]) -> None:
+def place_tool_results(messages: list[TemplateMessage]) -> None:
     """Results in the order of their calls, each with the id and the name of its call."""
     for at, message in enumerate(messages):
         calls = message.get("tool_calls") or []

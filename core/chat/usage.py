@@ -1,9 +1,13 @@
-"""Token counts and times. The endpoint layer counts, so no backend can get it wrong."""
+"""Token counts and times.
+
+The endpoint layer counts tokens, so no backend can get it wrong. Of a chat it gets none; then what
+the backend tells is what there is.
+"""
 
 from time import monotonic
 
 from core.schemas.usage import CompletionTokensDetails, PromptTokensDetails, Timings, Usage
-from core.types import Delta, GenerationRequest
+from core.types import Delta, GenerationRequest, TokenCounts
 
 
 class UsageCounter:
@@ -38,9 +42,19 @@ class UsageCounter:
         self._completion_tokens += len(delta.token_ids)
         self._grammar_init_s += delta.grammar_init_s
         self._grammar_s += delta.grammar_s
+        if delta.usage:
+            self._take(delta.usage)
         self._last_token_at = monotonic()
         if self._first_token_at is None:
             self._first_token_at = self._last_token_at
+
+    def _take(self, told: TokenCounts) -> None:
+        """Take the counts of a chat, which is the one request of its answer."""
+        self._prompt_tokens = told.prompt_tokens
+        self._cached_tokens = told.cached_tokens
+        self._completion_tokens = told.completion_tokens
+        if told.reasoning_tokens is not None:
+            self._reasoning_tokens = {0: told.reasoning_tokens}
 
     def set_reasoning(self, choice: int, tokens: int) -> None:
         """Note how many tokens of a choice are reasoning by now."""

@@ -95,6 +95,8 @@ class Printer:
             self._finish_reason = choice.finish_reason or self._finish_reason
             if reasoning := getattr(delta, "reasoning_content", None):
                 self._write(self._err, "reasoning", reasoning, "dim")
+            if refusal := getattr(delta, "refusal", None):
+                self._write(self._err, "refusal", refusal, "yellow")
             if delta.content:
                 self.content += delta.content
                 self._write(self._out, "content", delta.content, None)

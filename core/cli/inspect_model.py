@@ -88,7 +88,9 @@ def _print(report: ModelReport) -> None:
 
 def _of_model(report: ModelReport) -> Iterable[tuple[str, str]]:
     yield "model", f"{report.id} on {report.backend}"
-    yield "context", f"{report.context_length} tokens, vocabulary of {report.vocab_size}"
+    length = f"{report.context_length} tokens" if report.context_length else "not known"
+    vocabulary = "" if "chats" in report.capabilities else f", vocabulary of {report.vocab_size}"
+    yield "context", length + vocabulary
     for label, found in (("reasoning", report.reasoning), ("tool calls", report.tools)):
         yield label, f"{found.name or 'none'}: {found.evidence}"
     yield "special tokens", _pairs(report.special_tokens)

@@ -84,6 +84,9 @@ def _keys(config: Config) -> str:
 def _about(model: Any) -> str:
     if model.state != "ready":
         return f"{model.state}: {model.error}"
+    if model.info.chats:
+        length = f"{model.context_length} tokens" if model.context_length else "not known"
+        return f"{model.config.backend}, context {length}, messages are handed on"
     formats = f"reasoning {model.reasoning_name or 'none'}, tools {model.tools_name or 'none'}"
     if model.info.generates and not model.info.constraints:
         formats += ", no structured output"

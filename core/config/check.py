@@ -41,6 +41,21 @@ def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
     return options
 
 
+def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
+    """The settings of a model that say how its prompts are written and its answers are read.
+
+    `renders`: variables of the chat template are passed on, so they are none of these.
+    """
+    said = {
+        "chat_template": model.chat_template is not None,
+        "reasoning": model.reasoning not in ("auto", "none"),
+        "tools": model.tools not in ("auto", "none"),
+        "template_vars": bool(model.template_vars) and not renders,
+        "force_template_vars": bool(model.force_template_vars) and not renders,
+    }
+    return [name for name, there in said.items() if there]
+
+
 def option_names(entry: BackendEntry) -> list[str]:
     """The keys that `options` of a backend may have, as far as it says."""
     if entry.options is None:

@@ -62,4 +62,6 @@ def _joined(deltas: list[Delta]) -> Delta:
         pieces=tuple((len(delta.text), len(delta.token_ids)) for delta in deltas),
         prompt_logprobs=deltas[0].prompt_logprobs,
         grammar_s=sum(delta.grammar_s for delta in deltas),
+        parts=tuple(chain.from_iterable(delta.parts for delta in deltas)),
+        usage=next((delta.usage for delta in reversed(deltas) if delta.usage), None),
     )

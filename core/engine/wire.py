@@ -50,6 +50,8 @@ def _reduced(delta: Delta) -> tuple[Any, ...]:
         delta.prompt_logprobs,
         delta.grammar_init_s,
         delta.grammar_s,
+        delta.parts,
+        delta.usage,
     )
 
 
@@ -65,6 +67,8 @@ def _delta(
     prompt_logprobs: Any,
     grammar_init_s: float,
     grammar_s: float,
+    parts: Any,
+    usage: Any,
 ) -> Delta:
     return Delta(
         index=index,
@@ -78,6 +82,8 @@ def _delta(
         prompt_logprobs=prompt_logprobs,
         grammar_init_s=grammar_init_s,
         grammar_s=grammar_s,
+        parts=parts,
+        usage=usage,
     )
 
 

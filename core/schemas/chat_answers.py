@@ -50,6 +50,7 @@ class AssistantMessage(BaseModel):
 
     role: str
     content: str | None
+    refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[ToolCallOut] | None = None
@@ -81,6 +82,7 @@ class ChatDelta(BaseModel):
 
     role: str | None = None
     content: str | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[ToolCallOut] | None = None

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 class ModelCard(BaseModel):
     """One served model, or adapter of the model `parent`.
 
-    `context_length` is None until the model is loaded.
+    `context_length` is None until it is known.
     """
 
     id: str

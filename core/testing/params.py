@@ -4,6 +4,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from core.testing.chats import check_max_tokens
 from core.testing.probe import GREEDY, Probe, expect
 from core.types import ReasoningBudget, SamplingParams
 
@@ -17,12 +18,15 @@ async def check_params(probe: Probe) -> None:
     `presence_penalty` is not tried: it moves one token by 2 at most, which need not show. Nor are
     settings that only say how fast something grows or adapts.
     """
-    for names, check in _CHECKS:
+    checks = _OF_TEXT if probe.info.chats else _CHECKS
+    for names, check in checks:
         if probe.supports(*names):
             await check(probe)
 
 
 async def _max_tokens(probe: Probe) -> None:
+    if probe.info.chats:
+        return await check_max_tokens(probe)
     choice = await probe.generate(replace(GREEDY, max_tokens=3))
     expect(len(choice.token_ids) == 3, 7, f"max_tokens=3 gave {len(choice.token_ids)} tokens")
     expect(choice.last.finish_reason == "length", 7, "max_tokens did not finish with 'length'")
@@ -41,13 +45,12 @@ async def _stop_token_ids(probe: Probe) -> None:
 
 async def _greedy(probe: Probe) -> None:
     first, second = await probe.generate(), await probe.generate()
-    expect(first.token_ids == second.token_ids, 7, "temperature=0 gave two different answers")
+    expect(first.said == second.said, 7, "temperature=0 gave two different answers")
 
 
 async def _hot(probe: Probe) -> None:
     answers = {
-        (await probe.generate(SamplingParams(temperature=5.0, seed=seed))).token_ids
-        for seed in range(4)
+        (await probe.generate(SamplingParams(temperature=5.0, seed=seed))).said for seed in range(4)
     }
     expect(len(answers) > 1, 7, "temperature=5 gave the same answer four times")
 
@@ -57,7 +60,7 @@ async def _seed(probe: Probe) -> None:
     alone = await probe.run(request)
     again = await probe.run(await probe.request(SAMPLED, n=2))
     for first, second in zip(alone, again, strict=True):
-        expect(first.token_ids == second.token_ids, 7, "the same seed gave different answers")
+        expect(first.said == second.said, 7, "the same seed gave different answers")
 
 
 def _narrowed(narrow: SamplingParams) -> Callable[[Probe], Awaitable[None]]:
@@ -66,7 +69,7 @@ def _narrowed(narrow: SamplingParams) -> Callable[[Probe], Awaitable[None]]:
     async def check(probe: Probe) -> None:
         greedy = await probe.generate()
         sampled = await probe.generate(replace(narrow, temperature=3.0))
-        expect(greedy.token_ids == sampled.token_ids, 7, f"{narrow} is not greedy")
+        expect(greedy.said == sampled.said, 7, f"{narrow} is not greedy")
 
     return check
 
@@ -220,25 +223,17 @@ async def _reasoning_budget(probe: Probe) -> None:
     expect(closing in forced, 7, f"a budget of 2 did not force {closing}: {choice.token_ids}")
 
 
-_CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] = (
+_Checks = tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...]
+
+_OF_TEXT: _Checks = (
     (("max_tokens",), _max_tokens),
-    (("stop_token_ids",), _stop_token_ids),
     (("temperature",), _greedy),
     (("temperature",), _hot),
     (("seed",), _seed),
     (("top_k", "temperature"), _narrowed(SamplingParams(top_k=1))),
     (("top_p", "temperature"), _narrowed(SamplingParams(top_p=1e-6))),
     (("min_p", "temperature"), _narrowed(SamplingParams(min_p=1.0))),
-    (("logit_bias",), _logit_bias),
-    (("logit_bias", "frequency_penalty"), _frequency_penalty),
-    (("repetition_penalty",), _repetition_penalty),
-    (("min_tokens", "stop_token_ids"), _min_tokens),
-    (("logprobs",), _logprobs),
-    (("temperature_last", "temperature", "min_p"), _temperature_last),
-    (("typical_p", "temperature"), _typical_p),
     (("top_n_sigma", "temperature"), _narrowed(SamplingParams(top_n_sigma=1e-6))),
-    (("xtc_probability", "xtc_threshold", "top_k"), _xtc),
-    (("logit_bias", "dry_multiplier", *_DRY_LIMITS), _dry),
     (
         ("mirostat", "mirostat_tau", "temperature"),
         _narrowed(SamplingParams(mirostat=2, mirostat_tau=0.0)),
@@ -247,11 +242,26 @@ _CHECKS: tuple[tuple[tuple[str, ...], Callable[[Probe], Awaitable[None]]], ...] 
         ("dynatemp_range", "dynatemp_exponent", "temperature"),
         _narrowed(SamplingParams(dynatemp_range=3.0, dynatemp_exponent=1e4)),
     ),
+    (("include_stop_str_in_output", "stop"), _include_stop),
+)
+"""Those that show in what is said."""
+
+_CHECKS: _Checks = (
+    *_OF_TEXT,
+    (("stop_token_ids",), _stop_token_ids),
+    (("logit_bias",), _logit_bias),
+    (("logit_bias", "frequency_penalty"), _frequency_penalty),
+    (("repetition_penalty",), _repetition_penalty),
+    (("min_tokens", "stop_token_ids"), _min_tokens),
+    (("logprobs",), _logprobs),
+    (("temperature_last", "temperature", "min_p"), _temperature_last),
+    (("typical_p", "temperature"), _typical_p),
+    (("xtc_probability", "xtc_threshold", "top_k"), _xtc),
+    (("logit_bias", "dry_multiplier", *_DRY_LIMITS), _dry),
     (("adaptive_target", "temperature"), _adaptive_target),
     (("penalty_last_n", "repetition_penalty"), _penalty_last_n),
     (("reasoning_budget",), _reasoning_budget),
     (("allowed_token_ids",), _allowed_token_ids),
     (("logit_bias",), _banned_tokens),
     (("prompt_logprobs", "logprobs"), _prompt_logprobs),
-    (("include_stop_str_in_output", "stop"), _include_stop),
 )

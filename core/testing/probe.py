@@ -6,12 +6,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from core.backend import Backend
+from core.conversation import Chat
 from core.engine import Engine
 from core.errors import ServingError
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, ModelInfo, SamplingParams
+from core.types import (
+    ContentDelta,
+    Delta,
+    GenerationRequest,
+    ModelInfo,
+    Part,
+    SamplingParams,
+    TokenCounts,
+    ToolCallDelta,
+)
 
 GREEDY = SamplingParams(temperature=0.0)
+_PARAMS = frozenset(SamplingParams.__dataclass_fields__)
 
 
 class BrokenPromiseError(AssertionError):
@@ -71,8 +82,26 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """All text."""
-        return "".join(delta.text for delta in self.deltas)
+        """All text; of a chat its content."""
+        content = (part.text for part in self.parts if isinstance(part, ContentDelta))
+        return "".join(delta.text for delta in self.deltas) + "".join(content)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts of a chat."""
+        return tuple(itertools.chain.from_iterable(delta.parts for delta in self.deltas))
+
+    @property
+    def said(self) -> tuple[tuple[int, ...], tuple[tuple[type[Part], str], ...]]:
+        """What can be compared with other choices: tokens, or all text of parts and its kind."""
+        kinds = itertools.groupby(self.parts, type)
+        texts = ((kind, "".join(map(_text, parts))) for kind, parts in kinds)
+        return self.token_ids, tuple(texts)
+
+    @property
+    def usage(self) -> TokenCounts | None:
+        """What was told last of tokens used."""
+        return next((delta.usage for delta in reversed(self.deltas) if delta.usage), None)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -83,6 +112,10 @@ class Choice:
     def last(self) -> Delta:
         """The delta that should have the `finish_reason`."""
         return self.deltas[-1]
+
+
+def _text(part: Part) -> str:
+    return part.arguments if isinstance(part, ToolCallDelta) else part.text
 
 
 class Probe:
@@ -111,7 +144,12 @@ class Probe:
         self, sampling: SamplingParams = GREEDY, *, n: int = 1, prompt: str | None = None
     ) -> GenerationRequest:
         """A request with an id of its own, for `max_tokens` tokens unless it says otherwise."""
-        token_ids = await self.backend.tokenize(prompt or self._prompt, add_special_tokens=True)
+        prompt = prompt or self._prompt
+        chat, token_ids = None, list[int]()
+        if self.info.chats:
+            chat = Chat(messages=({"role": "user", "content": prompt},), chosen_params=_PARAMS)
+        else:
+            token_ids = await self.backend.tokenize(prompt, add_special_tokens=True)
         if sampling.max_tokens is None:
             sampling = replace(sampling, max_tokens=self.max_tokens)
         return GenerationRequest(
@@ -119,6 +157,7 @@ class Probe:
             prompt_token_ids=tuple(token_ids),
             sampling=sampling,
             n=n,
+            chat=chat,
         )
 
     async def run(self, request: GenerationRequest) -> list[Choice]:
