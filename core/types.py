@@ -55,9 +55,15 @@ class SamplingParams:
     `include_stop_str_in_output`: the text ends with the stop string, or the stop token, that was
     met. `skip_special_tokens`: special tokens are no text.
 
-    Order: penalties, DRY and `logit_bias`, then temperature, top-nσ, top_k, typical_p, top_p,
-    min_p, XTC. `temperature_last` puts temperature behind them all. Mirostat knows only
-    temperature. At temperature 0 only what comes before temperature counts.
+    `banned_strings`: texts that the completion never has, whatever their case; the tokens that
+    began one are taken back. `token_healing`: the prompt's last token may grow: it is chosen again
+    among the tokens that begin with its text, of which only what is added is text of the
+    completion.
+
+    Order: penalties, DRY and `logit_bias`, then smoothing, temperature, top-nσ, top_k, typical_p,
+    top_p, top_a, min_p, tail-free, XTC, and skew in the draw. `temperature_last` puts temperature
+    behind them all. Mirostat knows only smoothing and temperature. At temperature 0 only what comes
+    before smoothing counts.
 
     `typical_p`: locally typical sampling (https://arxiv.org/abs/2202.00666), 1 is off.
     `top_n_sigma`: only logits within so many standard deviations of the highest one
@@ -72,6 +78,12 @@ class SamplingParams:
     learning at the rate `mirostat_eta` (https://arxiv.org/abs/2007.14966).
     `dynatemp_*`: the temperature is up to this range lower or higher, as entropy to the power of
     the exponent says (https://arxiv.org/abs/2309.02772), 0 is off.
+    `smoothing_factor`: logits are so many times minus the square of how far they are below the
+    highest one (https://github.com/oobabooga/text-generation-webui/pull/5403), 0 is off.
+    `top_a`: only tokens at least as likely as this times the square of the highest probability,
+    0 is off. `tfs`: tail-free sampling (https://www.trentonbricken.com/Tail-Free-Sampling), 1 is
+    off. `skew`: the draw's random number to the power of `exp(-skew)`, over tokens from the
+    likeliest on: below 0 it prefers likely tokens, above 0 unlikely ones.
     `adaptive_*`: prefers tokens near this probability, going by the mean of the last ones, which
     decays so (https://github.com/ggml-org/llama.cpp/pull/17927). A negative target is off.
     `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
@@ -118,6 +130,12 @@ class SamplingParams:
     adaptive_target: float = -1.0
     adaptive_decay: float = 0.9
     penalty_last_n: int = -1
+    smoothing_factor: float = 0.0
+    top_a: float = 0.0
+    tfs: float = 1.0
+    skew: float = 0.0
+    banned_strings: tuple[str, ...] = ()
+    token_healing: bool = False
     constraint: Grammar | None = None
     reasoning_budget: ReasoningBudget | None = None
 

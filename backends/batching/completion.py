@@ -75,6 +75,11 @@ class Completion:
         """How many more tokens the completion may have."""
         return self._max_tokens - self._tokens
 
+    def ends_with(self, token_id: int, *, held: int) -> bool:
+        """Whether nothing can follow this token, the last of so many that wait to be appended."""
+        is_end = token_id in self._eos_token_ids and not self._ignore_eos
+        return is_end or token_id in self._stop_token_ids or held >= self.tokens_left
+
     def append(self, token_id: int, logprob: TokenLogprob | None = None) -> Delta:
         """What the choice gained by this token; a `ServingError` if its constraint forbids it."""
         if self.constraint:

@@ -10,7 +10,7 @@ from enginebay import ModelInfo
 
 _CONTEXT_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length", "n_positions")
 _CONTEXT_OF_UNLIMITED = 4096
-_UNSUPPORTED = frozenset(
+UNSUPPORTED = frozenset(
     {
         "temperature_last",
         "typical_p",
@@ -30,6 +30,12 @@ _UNSUPPORTED = frozenset(
         "adaptive_target",
         "adaptive_decay",
         "penalty_last_n",
+        "smoothing_factor",
+        "top_a",
+        "tfs",
+        "skew",
+        "banned_strings",
+        "token_healing",
     }
 )
 
@@ -47,7 +53,7 @@ def model_info(
         special_tokens=tokenizer.special_tokens,
         defaults=sampling_defaults(checkpoint.generation_config),
         adapters=tuple(options.adapters),
-        unsupported=_UNSUPPORTED,
+        unsupported=UNSUPPORTED,
     )
 
 

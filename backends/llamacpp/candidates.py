@@ -3,12 +3,10 @@
 import ctypes
 
 import numpy as np
-from numpy.typing import NDArray
 
 from backends.llamacpp import sampler_calls as calls
 from backends.llamacpp.library import llama
-
-Row = NDArray[np.float32]
+from backends.sampling.row import Row
 
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 

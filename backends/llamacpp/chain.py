@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from backends.llamacpp import sampler_calls as calls
-from backends.llamacpp.candidates import Row
-from backends.llamacpp.draw import LOWEST_TEMPERATURE
 from backends.llamacpp.library import llama
 from backends.llamacpp.vocabulary import Vocabulary
+from backends.sampling.draw import LOWEST_TEMPERATURE
+from backends.sampling.row import Row
 from enginebay import SamplingParams
 
 _KEEP = 1

@@ -7,6 +7,10 @@ from backends.llamacpp.model import Model
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import ModelInfo
 
+UNSUPPORTED = frozenset(
+    {"smoothing_factor", "top_a", "tfs", "skew", "banned_strings", "token_healing"}
+)
+
 _DEFAULTS = {
     "temperature": (llama.LLAMA_MODEL_META_KEY_SAMPLING_TEMP, float),
     "top_p": (llama.LLAMA_MODEL_META_KEY_SAMPLING_TOP_P, float),
@@ -36,6 +40,7 @@ def model_info(
         special_tokens=tokenizer.special_tokens,
         defaults=_sampling_defaults(model),
         adapters=adapters,
+        unsupported=UNSUPPORTED,
     )
 
 

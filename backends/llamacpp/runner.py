@@ -8,12 +8,12 @@ import numpy as np
 from backends.batching.runner import Chunk, Mask, Memory, MemoryFullError, Runner, Sampled
 from backends.llamacpp.adapters import Adapter
 from backends.llamacpp.context import Context, NoRoomError, Rows
-from backends.llamacpp.logprobs import Logprobs
 from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
 from backends.llamacpp.samplers import NativeSampler
 from backends.llamacpp.tokenizer import Tokenizer
 from backends.llamacpp.vocabulary import Vocabulary
+from backends.sampling.logprobs import Logprobs
 from enginebay import GenerationRequest, TokenLogprob
 
 

@@ -6,12 +6,12 @@ from random import Random
 import numpy as np
 
 from backends.batching.runner import Mask
-from backends.llamacpp.candidates import Row
 from backends.llamacpp.chain import Chain, needs_chain
-from backends.llamacpp.draw import draw
-from backends.llamacpp.masks import masked
-from backends.llamacpp.penalties import LogitChanges
 from backends.llamacpp.vocabulary import Vocabulary
+from backends.sampling.draw import draw
+from backends.sampling.masks import masked
+from backends.sampling.penalties import LogitChanges
+from backends.sampling.row import Row
 from enginebay import SamplingParams
 
 

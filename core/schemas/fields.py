@@ -26,6 +26,11 @@ def none_if_zero(value: Any) -> Any:
     return None if value == 0 else value
 
 
+def one_if_zero(value: Any) -> Any:
+    """0 is 1: off."""
+    return 1 if value == 0 else value
+
+
 def minus_one_if_negative(value: Any) -> Any:
     """Anything below 0 is -1: off."""
     return -1 if isinstance(value, int | float) and value < 0 else value

@@ -18,6 +18,7 @@ from core.schemas.fields import (
     none_if_minus_one,
     none_if_zero,
     one_as_list,
+    one_if_zero,
     token_bias,
     token_list,
     two_if_true,
@@ -120,6 +121,19 @@ class SamplingBody(BaseModel):
         "repeat_last_n",
     )
 
+    smoothing_factor: Annotated[float, Field(ge=0, le=100)] | None = None
+    top_a: Annotated[float, Field(ge=0, le=1)] | None = None
+    tfs: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(one_if_zero)] = None
+    skew: Annotated[float, Field(ge=-20, le=20)] | None = None
+    banned_strings: Annotated[
+        Annotated[
+            list[Annotated[str, Field(max_length=1000)]], Field(max_length=256, fail_fast=True)
+        ]
+        | None,
+        BeforeValidator(one_as_list),
+    ] = None
+    token_healing: bool | None = None
+
     @model_validator(mode="before")
     @classmethod
     def _null_means_unset(cls, data: Any) -> Any:
@@ -134,8 +148,9 @@ class SamplingBody(BaseModel):
             for name in _SAMPLING_FIELDS
             if (value := getattr(self, name)) is not None
         }
-        if "stop" in chosen:
-            chosen["stop"] = tuple(text for text in chosen["stop"] if text)
+        for texts in ("stop", "banned_strings"):
+            if texts in chosen:
+                chosen[texts] = tuple(text for text in chosen[texts] if text)
         if self.banned_tokens:
             chosen["logit_bias"] = {
                 **(self.logit_bias or {}),

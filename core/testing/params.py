@@ -196,6 +196,31 @@ async def _dry(probe: Probe) -> None:
         expect(set(choice.token_ids) == {forced}, 7, f"{allowed} did not let a token repeat")
 
 
+async def _skew(probe: Probe) -> None:
+    # Of 0.5 to the power of exp(20) nothing is left: the likeliest token.
+    params = SamplingParams(temperature=3.0, skew=-20.0)
+    greedy, sampled = await probe.generate(), await probe.generate(params)
+    expect(greedy.token_ids == sampled.token_ids, 7, "skew=-20 is not greedy")
+
+
+async def _banned_strings(probe: Probe) -> None:
+    said = (await probe.generate()).text
+    for banned in (said[:1], said[1:4]):
+        for params in (GREEDY, SAMPLED):
+            choice = await probe.generate(replace(params, banned_strings=(banned,)))
+            through = banned.lower() in choice.text.lower()
+            expect(not through, 7, f"banned_strings let {banned!r} through: {choice.text!r}")
+            ended = choice.last.finish_reason is not None
+            expect(ended, 7, f"banned_strings of {banned!r} left a choice without an end")
+
+
+async def _token_healing(probe: Probe) -> None:
+    """What follows a prompt that lost the end of its last token is that end."""
+    choice = await probe.generate(replace(GREEDY, token_healing=True))
+    text = await probe.backend.detokenize(choice.token_ids)
+    expect(choice.text in text, 7, f"healing gave {choice.text!r} of the tokens {text!r}")
+
+
 async def _adaptive_target(probe: Probe) -> None:
     # So cold, the likeliest token has all the probability, and the target is away from it.
     params = SamplingParams(temperature=0.01, adaptive_target=0.0, seed=7)
@@ -242,6 +267,9 @@ _OF_TEXT: _Checks = (
         ("dynatemp_range", "dynatemp_exponent", "temperature"),
         _narrowed(SamplingParams(dynatemp_range=3.0, dynatemp_exponent=1e4)),
     ),
+    (("smoothing_factor", "temperature"), _narrowed(SamplingParams(smoothing_factor=1e6))),
+    (("top_a", "temperature"), _narrowed(SamplingParams(top_a=1e6))),
+    (("tfs", "temperature"), _narrowed(SamplingParams(tfs=1e-6, top_k=3))),
     (("include_stop_str_in_output", "stop"), _include_stop),
 )
 """Those that show in what is said."""
@@ -258,6 +286,9 @@ _CHECKS: _Checks = (
     (("typical_p", "temperature"), _typical_p),
     (("xtc_probability", "xtc_threshold", "top_k"), _xtc),
     (("logit_bias", "dry_multiplier", *_DRY_LIMITS), _dry),
+    (("skew", "temperature"), _skew),
+    (("banned_strings",), _banned_strings),
+    (("token_healing",), _token_healing),
     (("adaptive_target", "temperature"), _adaptive_target),
     (("penalty_last_n", "repetition_penalty"), _penalty_last_n),
     (("reasoning_budget",), _reasoning_budget),

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from backends.batching.runner import Mask
-from backends.llamacpp.candidates import Row
 from backends.llamacpp.library import llama
 from backends.llamacpp.samplers import NativeSampler
 from backends.llamacpp.vocabulary import Vocabulary
+from backends.sampling.row import Row
 from demo.to_gguf import convert
 from enginebay import SamplingParams
 from tests.support import DEMO_MODEL

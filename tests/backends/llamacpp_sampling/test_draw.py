@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.llamacpp.candidates import Row
 from backends.llamacpp.chain import Chain, needs_chain
-from backends.llamacpp.draw import draw
+from backends.sampling.draw import draw
+from backends.sampling.row import Row
 from enginebay import SamplingParams
 from tests.backends.llamacpp_sampling.conftest import GREEDY, SAMPLED, Maker, softmax
 

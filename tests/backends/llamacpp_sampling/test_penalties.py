@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.llamacpp.candidates import Row
 from backends.llamacpp.samplers import NativeSampler
+from backends.sampling.row import Row
 from tests.backends.llamacpp_sampling.conftest import GREEDY, SAMPLED, Maker
 
 

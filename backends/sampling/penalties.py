@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from backends.llamacpp.candidates import Row
+from backends.sampling.row import Row
 from enginebay import SamplingParams
 
 
@@ -13,8 +13,7 @@ class LogitChanges:
     """What one choice does to the model's logits before anything is chosen from them.
 
     Repetition counts prompt and completion, as in CTRL (Keskar et al., 2019); presence and
-    frequency the completion, as OpenAI has it. llama.cpp's own sampler for these looks up every
-    token of the vocabulary; here the work is as much as there are tokens seen.
+    frequency the completion, as OpenAI has it. The work is as much as there are tokens seen.
     """
 
     def __init__(

@@ -1,13 +1,12 @@
 """Temperature, top_k, top_p, min_p and one draw, in numpy.
 
-llama.cpp's samplers sort the whole vocabulary where top_p comes without top_k, the default of most
-clients; here only what top_p can reach is sorted.
+Where top_p comes without top_k, the default of most clients, only what it can reach is sorted.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.llamacpp.candidates import Row
+from backends.sampling.row import Row
 from enginebay import SamplingParams
 
 LOWEST_TEMPERATURE = 1e-6

@@ -3,7 +3,7 @@
 import numpy as np
 
 from backends.batching.runner import Mask
-from backends.llamacpp.candidates import Row
+from backends.sampling.row import Row
 
 _LOWEST = np.finfo(np.float32).min
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")

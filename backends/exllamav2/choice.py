@@ -1,0 +1,92 @@
+"""One choice of a request, beyond what the library's job of the moment knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from backends.batching.choice import Choice
+from backends.batching.runner import Mask, Sampled
+from backends.exllamav2.healing import Healing
+from backends.exllamav2.masks import MaskFilter
+from backends.sampling.logprobs import Logprobs
+from backends.sampling.row import Row
+from backends.sampling.sampler import RowSampler
+from enginebay import Delta, InvalidRequestError, TokenLogprob
+
+_MOST_TRIES = 1000
+"""Tokens taken back at one place before a request with banned strings is given up."""
+
+
+@dataclass(slots=True, eq=False)
+class LibraryChoice(Choice[RowSampler]):
+    """It outlives its jobs: one that gives way, or was lost, is followed by another.
+
+    `held` are tokens that may turn out to begin a banned string; they are no tokens of the
+    completion yet. `token_text` is for logprobs.
+    """
+
+    token_text: Callable[[int], str] = str
+    filter: MaskFilter | None = None
+    healing: Healing | None = None
+    held: list[Sampled] = field(default_factory=list)
+
+    @property
+    def sequence(self) -> list[int]:
+        """The tokens that a new job begins with."""
+        if not self.healing:
+            return self.token_ids
+        prompt = len(self.request.prompt_token_ids)
+        return self.token_ids[: prompt - 1] + self.token_ids[prompt:]
+
+    @property
+    def said(self) -> int:
+        """How many tokens the completion has."""
+        return len(self.token_ids) - len(self.request.prompt_token_ids)
+
+    def next_token(self, row: Row, usable: int, banned: list[int]) -> tuple[Sampled, bool]:
+        """What comes next by the model's logits `[vocabulary]`, and whether it must.
+
+        Of the vocabulary the tokenizer knows the first `usable` tokens. `banned`: tokens that have
+        been taken back at this place. On any thread.
+        """
+        if (forced := self.completion.forced) is not None:
+            if self.filter:
+                self.filter.drop()
+            return Sampled(forced, self._logprob(row, forced)), True
+        mask: Mask | None = None
+        if self.filter:
+            mask = self.filter.take()
+        elif self.healing and not self.said and not self.held:
+            mask = self.healing.mask
+        if len(banned) > _MOST_TRIES:
+            raise InvalidRequestError(
+                "banned_strings leave the model nothing to say", param="banned_strings"
+            )
+        token_id = self.sampler.sample(row[:usable], mask, banned)
+        return Sampled(token_id, self._logprob(row, token_id)), False
+
+    def hold(self, sampled: Sampled) -> None:
+        """Note a token that may be taken back."""
+        self.held.append(sampled)
+        self.sampler.accept(sampled.token_id)
+
+    def take_back(self, kept: int) -> None:
+        """Forget all held tokens but the first ones."""
+        if kept < len(self.held):
+            del self.held[kept:]
+            said = self.token_ids[len(self.request.prompt_token_ids) :]
+            self.sampler.restart([*said, *(sampled.token_id for sampled in self.held)])
+
+    def release(self) -> list[Delta]:
+        """The held tokens become tokens of the completion, as far as it goes."""
+        deltas = []
+        held, self.held = self.held, []
+        for sampled in held:
+            if not self.finished:
+                deltas.append(self.append(sampled))
+        return deltas
+
+    def _logprob(self, row: Row, token_id: int) -> TokenLogprob | None:
+        top = self.request.sampling.logprobs
+        return None if top is None else Logprobs(row, top).of(token_id, self.token_text)

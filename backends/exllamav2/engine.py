@@ -1,0 +1,250 @@
+"""The engine: the library's dynamic generator, driven step by step on the engine thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+
+import torch
+
+from backends.batching.completion import Completion
+from backends.batching.constraint import Constraint
+from backends.batching.limits import Limits
+from backends.batching.scheduler import BatchLimits
+from backends.checkpoint.tokenizer import Tokenizer
+from backends.exllamav2.choice import LibraryChoice
+from backends.exllamav2.healing import Healing, TokenPrefixes
+from backends.exllamav2.job import Job
+from backends.exllamav2.library import generator as library
+from backends.exllamav2.masks import MaskFilter
+from backends.exllamav2.pages import Pages
+from backends.exllamav2.sampling import UNSUPPORTED, UNSUPPORTED_WITH_DRAFTS
+from backends.exllamav2.scheduler import Model, Scheduler
+from backends.sampling.sampler import RowSampler
+from enginebay import (
+    Delta,
+    Detokenizer,
+    Engine,
+    GenerationRequest,
+    Grammar,
+    GrammarCompiler,
+    InvalidRequestError,
+    ModelInfo,
+    ServingError,
+    UnsupportedParameterError,
+)
+
+logger = logging.getLogger(__name__)
+
+Output = tuple[str, Delta | ServingError]
+
+
+class ExLlamaV2Engine(Engine):
+    """Batches requests to one model of ExLlamaV2.
+
+    As with `backends.batching.engine`, a failure of the model is nobody's fault until it is proved:
+    a new generator is made over the same model and cache, and the choices that ran are computed
+    again, each alone at first. The one that fails alone gets the error. When not even a single
+    token can be run any more, the engine is dead.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        limits: BatchLimits,
+        *,
+        eos_token_ids: frozenset[int],
+        compiler: GrammarCompiler | None = None,
+    ) -> None:
+        """`compiler`: None for a vocabulary that nothing can be constrained in."""
+        unsupported = info.unsupported | UNSUPPORTED
+        if model.draft_tokens:
+            unsupported |= UNSUPPORTED_WITH_DRAFTS
+        self.info = replace(
+            info,
+            # A draft goes beyond the last token, and must have its place in the cache, too.
+            context_length=min(info.context_length, model.cache_tokens) - model.draft_tokens,
+            unsupported=unsupported,
+            constraints=compiler is not None,
+        )
+        self._model = model
+        self._tokenizer = tokenizer
+        self._eos_token_ids = eos_token_ids
+        self._limits = Limits(
+            context_length=self.info.context_length,
+            vocab_size=info.vocab_size,
+            adapters=info.adapters,
+        )
+        self._usable = min(info.vocab_size, model.tokenizer.get_vocab_size())
+        self._compiler = compiler
+        self._filling = Lock()
+        self._prefixes: TokenPrefixes | None = None
+        self._requests: dict[str, list[LibraryChoice]] = {}
+        self._gained: list[tuple[LibraryChoice, Delta | ServingError]] = []
+        self._scheduler = Scheduler(model, limits, self._new_job)
+
+    def add_request(self, request: GenerationRequest) -> None:
+        self._limits.check(request)
+        self._check(request)
+        self._scheduler.check_queue(request.n)
+        choices = [self._new_choice(request, index) for index in range(request.n)]
+        self._requests[request.request_id] = choices
+        for choice in choices:
+            self._scheduler.add(choice)
+
+    def step(self) -> list[Output]:
+        try:
+            if self._scheduler.schedule():
+                self._scheduler.generator.iterate()
+        except Exception as error:
+            return self._take_gained() + self._recover(error)
+        return self._take_gained()
+
+    def abort_request(self, request_id: str) -> None:
+        for choice in self._requests.pop(request_id, ()):
+            self._scheduler.remove(choice)
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        self._limits.check_tokens(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids)
+
+    def compile(self, grammar: Grammar) -> float:
+        return self._require_compiler().compile(grammar)
+
+    def close(self) -> None:
+        for request_id in list(self._requests):
+            self.abort_request(request_id)
+        del self._scheduler
+        self._model.close()
+
+    def _check(self, request: GenerationRequest) -> None:
+        params = request.sampling
+        if params.banned_strings and params.constraint is not None:
+            raise InvalidRequestError(
+                "banned_strings cannot be kept out of an answer that follows a grammar (a schema, "
+                "a pattern, tools); leave one of the two out",
+                param="banned_strings",
+            )
+
+    def _new_choice(self, request: GenerationRequest, index: int) -> LibraryChoice:
+        params = request.sampling
+        ends = frozenset() if params.ignore_eos else self._eos_token_ids
+        ends = ends.union(params.stop_token_ids)
+        constraint, masks = None, None
+        if params.constraint is not None:
+            compiler = self._require_compiler()
+            constraint = Constraint(compiler, params.constraint, ends)
+            masks = MaskFilter(self._model, compiler, constraint, self._filling)
+        healing = self._healing(request)
+        completion = Completion(
+            request,
+            index,
+            max_tokens=self._limits.max_tokens(request),
+            eos_token_ids=self._eos_token_ids,
+            special_token_ids=self._tokenizer.special_token_ids,
+            detokenizer=healing.detokenizer(self._tokenizer)
+            if healing
+            else Detokenizer(self._tokenizer.decode),
+            constraint=constraint,
+        )
+        sampler = RowSampler(
+            params,
+            request.prompt_token_ids,
+            index,
+            end_token_ids=ends,
+            vocab_size=self._usable,
+            token_text=self._tokenizer.token_text,
+        )
+        return LibraryChoice(
+            request,
+            index,
+            self._scheduler.next_arrival(),
+            sampler,
+            completion,
+            token_text=self._tokenizer.token_text,
+            filter=masks,
+            healing=healing,
+        )
+
+    def _healing(self, request: GenerationRequest) -> Healing | None:
+        """How to heal the prompt, if the request wants it and it can be.
+
+        Not where the completion begins with what must come: a constraint, or the end of thought.
+        """
+        params = request.sampling
+        *before, last = request.prompt_token_ids
+        if not params.token_healing or params.constraint or params.reasoning_budget or not before:
+            return None
+        if self._prefixes is None:
+            self._prefixes = TokenPrefixes(self._model.tokenizer.get_id_to_piece_list())
+        mask = self._prefixes.mask(last)
+        return None if mask is None else Healing(mask, request.prompt_token_ids)
+
+    def _new_job(self, choice: LibraryChoice, pages: Pages) -> Job:
+        return Job(
+            choice,
+            pages,
+            lambda *gained: self._gained.append(gained),
+            vocab_size=self.info.vocab_size,
+            usable=self._usable,
+        )
+
+    def _require_compiler(self) -> GrammarCompiler:
+        if self._compiler is None:
+            raise UnsupportedParameterError(
+                "this model's vocabulary can be held to no grammar", param="constraint"
+            )
+        return self._compiler
+
+    def _take_gained(self) -> list[Output]:
+        outputs: list[Output] = []
+        gained, self._gained = self._gained, []
+        for choice, item in gained:
+            request_id = choice.request.request_id
+            if request_id not in self._requests:  # another choice of it has failed
+                continue
+            outputs.append((request_id, item))
+            if isinstance(item, ServingError):
+                self.abort_request(request_id)
+                continue
+            if choice.suspect:
+                self._scheduler.acquit(choice)
+            if choice.finished:
+                self._scheduler.remove(choice)
+                self._requests[request_id].remove(choice)
+                if not self._requests[request_id]:
+                    del self._requests[request_id]
+        return outputs
+
+    def _recover(self, error: Exception) -> list[Output]:
+        choices = self._scheduler.start_over()
+        if len(choices) > 1:
+            logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
+            return []
+        if not choices:
+            raise error
+        request_id = choices[0].request.request_id
+        logger.error("request %s failed", request_id, exc_info=error)
+        self._scheduler.convict()
+        self.abort_request(request_id)
+        self._require_alive()
+        message = f"the model failed on this request: {type(error).__name__}: {error}"
+        return [(request_id, ServingError(message))]
+
+    def _require_alive(self) -> None:
+        """Raise whatever a single token raises, which ends the engine."""
+        generator = self._scheduler.generator
+        generator.enqueue(
+            library.ExLlamaV2DynamicJob(
+                input_ids=torch.tensor([[0]]), max_new_tokens=1 + generator.num_draft_tokens
+            )
+        )
+        while generator.num_remaining_jobs():
+            generator.iterate()

@@ -1,0 +1,83 @@
+"""Token healing: the last token of a prompt is chosen again, among those that begin with its text.
+
+A prompt that ends within what would be one token otherwise keeps the model from that token.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backends.batching.runner import Mask
+from backends.checkpoint.tokenizer import Tokenizer
+from enginebay import Detokenizer
+
+_CONTEXT = 8  # tokens before the healed one, by which its text is told
+
+
+class TokenPrefixes:
+    """Which tokens begin with a text.
+
+    `pieces` are the texts of all tokens, nothing for those that stand for something else.
+    """
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._pieces = pieces
+        named = sorted((piece, token_id) for token_id, piece in enumerate(pieces) if piece)
+        self._sorted = [piece for piece, _ in named]
+        self._token_ids = np.array([token_id for _, token_id in named], np.intp)
+
+    def mask(self, token_id: int) -> Mask | None:
+        """The tokens that begin with this one's text; None for one without whole characters."""
+        piece = self._pieces[token_id] if token_id < len(self._pieces) else ""
+        if not piece or "\ufffd" in piece:
+            return None
+        start, end = bisect_left(self._sorted, piece), len(self._sorted)
+        while start < end:  # the last that begins with it
+            middle = (start + end) // 2
+            if self._sorted[middle].startswith(piece):
+                start = middle + 1
+            else:
+                end = middle
+        found = self._token_ids[bisect_left(self._sorted, piece) : end]
+        allowed = np.zeros((len(self._pieces) + 31) // 32 * 32, np.uint8)
+        allowed[found] = 1
+        return np.packbits(allowed, bitorder="little").view(np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Healing:
+    """How a prompt ends: `mask` are the tokens that may take the place of its last one."""
+
+    mask: Mask
+    prompt_token_ids: tuple[int, ...]
+
+    def detokenizer(self, tokenizer: Tokenizer) -> "HealedText":
+        """For the completion that begins with the healed token."""
+        return HealedText(tokenizer, self.prompt_token_ids)
+
+
+class HealedText:
+    """The text of a completion without what the prompt has already of its first token."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
+        context, last = prompt_token_ids[-_CONTEXT:-1], prompt_token_ids[-1:]
+        self._detokenizer = Detokenizer(tokenizer.decode)
+        for token_id in context:
+            self._detokenizer.feed(token_id)
+        known = tokenizer.decode(context)
+        self._cut = len(tokenizer.decode((*context, *last))) - len(known)
+
+    def feed(self, token_id: int) -> str:
+        """The characters this token completes."""
+        return self._without_known(self._detokenizer.feed(token_id))
+
+    def finish(self) -> str:
+        """What is left of a character that was never completed."""
+        return self._without_known(self._detokenizer.finish())
+
+    def _without_known(self, text: str) -> str:
+        cut = min(self._cut, len(text))
+        self._cut -= cut
+        return text[cut:]

@@ -1,0 +1,193 @@
+"""Which choices the generator runs, and which have to wait for it."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from backends.batching.scheduler import BatchLimits
+from backends.exllamav2.choice import LibraryChoice
+from backends.exllamav2.job import Job
+from backends.exllamav2.pages import Pages
+from enginebay import QueueFullError
+
+logger = logging.getLogger(__name__)
+
+_TURN = 64
+"""Steps that the requests of one adapter have while those of another wait."""
+
+
+class Model(Protocol):
+    """What is used of a loaded model; the types of the library are its own."""
+
+    model: Any
+    cache: Any
+    tokenizer: Any
+    adapters: Mapping[str, Any]
+
+    @property
+    def paged(self) -> bool: ...
+    @property
+    def cache_tokens(self) -> int: ...
+    @property
+    def draft_tokens(self) -> int: ...
+    def new_generator(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+NewJob = Callable[[LibraryChoice, Pages], Job]
+
+
+class Scheduler:
+    """Gives the generator jobs for the choices that come first.
+
+    A choice starts when there is room for its prompt. When the cache is full, the running one that
+    comes last gives way: its job is cancelled, and another one will go on where it was, mostly with
+    the pages that it left behind. The same is done to let the requests of another adapter have
+    their turn, since the library applies one to everything it runs, and after a failure.
+    """
+
+    def __init__(self, model: Model, limits: BatchLimits, new_job: NewJob) -> None:
+        self.waiting: list[LibraryChoice] = []
+        self.running: dict[LibraryChoice, Job] = {}
+        self._model = model
+        self._max_waiting = limits.max_waiting
+        self._max_running = limits.max_batch_size if model.paged else 1
+        self._new_job = new_job
+        self._arrivals = count()
+        self._adapter: str | None = None
+        self._turn = 0
+        self._last_key: Hashable = None
+        self._failed_together = 0
+        self._use_new_generator()
+
+    def next_arrival(self) -> int:
+        """A number for the next choice."""
+        return next(self._arrivals)
+
+    def check_queue(self, choices: int) -> None:
+        """Raise `QueueFullError` if too many requests wait already for another to join them."""
+        if not self._max_waiting:
+            return
+        places = self._max_running - len(self.running)
+        waiting = Counter(choice.request.request_id for choice in self.waiting)
+        must_wait = 0
+        for asked in (*waiting.values(), choices):
+            places -= asked
+            must_wait += places < 0
+        if must_wait > self._max_waiting:
+            raise QueueFullError(f"{must_wait - 1} requests are waiting already; try again later")
+
+    def add(self, choice: LibraryChoice) -> None:
+        """Queue a choice."""
+        bisect.insort(self.waiting, choice, key=lambda c: c.rank)
+
+    def remove(self, choice: LibraryChoice) -> None:
+        """Take a choice out, finished or not."""
+        job = self.running.pop(choice, None)
+        if job is not None:
+            self.generator.cancel(job)  # which minds no job that has ended
+        elif choice in self.waiting:
+            self.waiting.remove(choice)
+
+    def schedule(self) -> bool:
+        """See to it that the right jobs run; whether there are any."""
+        suspects = [choice for choice in (*self.waiting, *self.running) if choice.suspect]
+        if suspects:
+            suspect = min(suspects, key=lambda c: c.rank)
+            for choice in [choice for choice in self.running if choice is not suspect]:
+                self._preempt(choice)
+            self._make_room()
+            self._admit([] if suspect in self.running else [suspect])
+        else:
+            self._take_turns()
+            self._make_room()
+            self._admit(list(self.waiting))
+        return bool(self.running)
+
+    def start_over(self) -> list[LibraryChoice]:
+        """After a failure: a new generator, and all that ran is suspect and will run alone first.
+
+        Returns what ran.
+        """
+        choices = list(self.running)
+        self.running.clear()
+        self._use_new_generator()
+        for choice in choices:
+            choice.take_back(0)
+            choice.suspect = True
+            self.add(choice)
+        self._failed_together = len(choices)
+        return choices
+
+    def acquit(self, choice: LibraryChoice) -> None:
+        """A suspect has run alone without a failure."""
+        choice.suspect = False
+        if self._failed_together > 1 and not any(c.suspect for c in self.waiting):
+            # Each can run alone, but not all together: it is the size of the batch.
+            self._max_running = max(1, self._failed_together // 2)
+            logger.warning("decoding at most %d choices together from now on", self._max_running)
+            self._failed_together = 0
+
+    def convict(self) -> None:
+        """A suspect has failed alone, so the size of the batch was not the cause."""
+        self._failed_together = 0
+
+    def _use_new_generator(self) -> None:
+        self.generator = self._model.new_generator()
+        self._pages = Pages(self.generator)
+        self._adapter = None
+
+    def _admit(self, candidates: Sequence[LibraryChoice]) -> None:
+        free = self._pages.free
+        stays = any(choice.request.adapter == self._adapter for choice in candidates)
+        for choice in candidates:
+            if len(self.running) >= self._max_running:
+                break
+            if choice.request.adapter != self._adapter:
+                if self.running or stays:
+                    continue  # its turn comes
+                self._apply_adapter(choice.request.adapter)
+            if not self._model.paged and choice.cache_key != self._last_key:
+                self.generator.reset_page_table()
+            self._last_key = choice.cache_key
+            job = self._new_job(choice, self._pages)
+            job.prepare_for_queue(self.generator, 0)
+            free -= job.pages_needed
+            if free < 0:
+                break
+            self.generator.enqueue(job)
+            self.waiting.remove(choice)
+            self.running[choice] = job
+
+    def _make_room(self) -> None:
+        """Let every running choice have the pages that its next step needs."""
+        for choice in sorted(self.running, key=lambda c: c.rank):
+            while choice in self.running and not self.running[choice].grow():
+                self._preempt(max(self.running, key=lambda c: c.rank))
+
+    def _preempt(self, choice: LibraryChoice) -> None:
+        self.generator.cancel(self.running.pop(choice))
+        choice.take_back(0)
+        self.add(choice)
+        logger.debug("request %s gives way", choice.request.request_id)
+
+    def _take_turns(self) -> None:
+        self._turn += 1
+        others = {c.request.adapter or "" for c in self.waiting} - {self._adapter or ""}
+        if not others or self._turn < _TURN:
+            return
+        for choice in list(self.running):
+            self._preempt(choice)
+        later = (name for name in sorted(others) if name > (self._adapter or ""))
+        self._apply_adapter(next(later, min(others)) or None)
+
+    def _apply_adapter(self, name: str | None) -> None:
+        # Not by `set_loras`, which sets an empty list for none, and no job can run with that.
+        self.generator.current_loras = None if name is None else [self._model.adapters[name]]
+        self._adapter = name
+        self._turn = 0

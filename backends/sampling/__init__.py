@@ -1,0 +1,1 @@
+"""What engines share that choose tokens in numpy, one row of logits at a time."""
