@@ -12,9 +12,10 @@ test:
 check:
 	$(PYTHON) start.py check
 
-# Every test that needs a CUDA device, on a machine that has one.
+# Correctness and speed of every engine on this machine's GPU; see docs/gpu.md.
 gpu-check:
-	$(PYTHON) start.py test -m gpu -rs
+	$(PYTHON) start.py install test
+	$(PYTHON) start.py run benchmarks/gpu/check.py
 
 bench:
 	$(PYTHON) start.py run benchmarks/concurrency.py

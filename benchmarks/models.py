@@ -5,10 +5,13 @@ same number of tokens and sends text with each: the rows of the output matrix th
 tokens are zero.
 """
 
+import importlib.util
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,24 @@ _DEMO = environments.ROOT / "demo" / "model"
 _MADE = environments.FOLDER / "models"
 _EMBEDDINGS = "model.embed_tokens.weight"
 """The output matrix too, in the models made here."""
+
+
+_SIZES = {
+    "100m": {  # 106 million weights
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+    },
+    "1b": {  # 0.98 billion, those of TinyLlama
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +61,14 @@ class Model:
 
 
 def find(name: str, dtype: str, gguf: Path | None = None) -> Model:
-    """The model called `demo` or `100m`, made if need be, or the one in a folder.
+    """The model called `demo`, `100m` or `1b`, made if need be, or the one in a folder.
 
     A folder's GGUF is `gguf`, or is converted from it, which works for Llama models.
     """
     if name == "demo":
         folder = _make("demo", _edit_demo)
-    elif name == "100m":
-        folder = _make("100m", _initialize_100m)
+    elif name in _SIZES:
+        folder = _make(name, partial(_initialize, _SIZES[name]))
     else:
         folder = Path(name).resolve()
         name = folder.name
@@ -59,7 +80,9 @@ def ensure_gguf(model: Model) -> None:
     if not model.gguf.exists():
         _MADE.mkdir(parents=True, exist_ok=True)
         files = [str(model.folder), str(model.gguf), "--type", "f16"]
-        command = [str(environments.tools()), "-m", "demo.to_gguf", *files]
+        here = importlib.util.find_spec("gguf")
+        python = sys.executable if here else environments.tools()
+        command = [str(python), "-m", "demo.to_gguf", *files]
         subprocess.run(command, cwd=environments.ROOT, check=True)
 
 
@@ -85,8 +108,8 @@ def _edit_demo(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
-def _initialize_100m(folder: Path) -> None:
-    """A Llama of 106 million random weights with the demo model's tokenizer."""
+def _initialize(sizes: dict[str, int], folder: Path) -> None:
+    """A Llama of random weights with the demo model's tokenizer; large ones in float16."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -94,11 +117,7 @@ def _initialize_100m(folder: Path) -> None:
     torch.manual_seed(1)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=768,
-        intermediate_size=3072,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        num_key_value_heads=4,
+        **sizes,
         max_position_embeddings=8192,
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
@@ -111,7 +130,8 @@ def _initialize_100m(folder: Path) -> None:
     others = [token_id for token_id in range(len(tokenizer)) if token_id not in words]
     with torch.no_grad():
         model.model.embed_tokens.weight[others] = 0
-    model.save_pretrained(folder)
+    large = model.num_parameters() > 500e6
+    (model.half() if large else model).save_pretrained(folder)
 
 
 def _is_word(token: str) -> bool:

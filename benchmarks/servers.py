@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -162,23 +163,22 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _enginebay(backend: str, path: Path, options: dict[str, Any], port: int) -> list[str]:
-    """Write the config.yml (JSON is YAML) and serve it."""
+def enginebay(backend: str, path: Path, options: dict[str, Any], port: int) -> list[str]:
+    """Write the config.yml (JSON is YAML); the command that serves it with this Python."""
     model = {"name": "bench", "backend": backend, "path": str(path), "options": options}
     server = {"port": port, "log_level": "warning"}
     config = environments.FOLDER / f"enginebay-{backend}.yml"
     config.write_text(json.dumps({"server": server, "models": [model]}), encoding="utf-8")
-    program = environments.enginebay(backend).with_name("enginebay")
-    return [str(program), "serve", "--config", str(config)]
+    return [sys.executable, "-m", "core.cli", "serve", "--config", str(config)]
 
 
 def _enginebay_hf(_: Path, settings: Settings, port: int) -> list[str]:
     options = _common_options(settings) | {"dtype": settings.model.dtype, "device": "cpu"}
-    return _enginebay("hf", settings.model.folder, options, port)
+    return enginebay("hf", settings.model.folder, options, port)
 
 
 def _enginebay_llamacpp(_: Path, settings: Settings, port: int) -> list[str]:
-    return _enginebay("llamacpp", settings.model.gguf, _common_options(settings), port)
+    return enginebay("llamacpp", settings.model.gguf, _common_options(settings), port)
 
 
 def _common_options(settings: Settings) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _flat(arguments: Mapping[str, Any]) -> list[str]:
     return [str(part) for pair in arguments.items() for part in pair]
 
 
-_EXACT_LENGTH = {"ignore_eos": True, "stream_options": {"include_usage": True}}
+EXACT_LENGTH = {"ignore_eos": True, "stream_options": {"include_usage": True}}
 
 PEERS = {
     peer.name: peer
@@ -247,7 +247,7 @@ PEERS = {
             "hf",
             lambda: environments.enginebay("hf"),
             _enginebay_hf,
-            _EXACT_LENGTH,
+            EXACT_LENGTH,
         ),
         Peer("transformers", "hf", environments.transformers, _transformers),
         Peer(
@@ -255,7 +255,7 @@ PEERS = {
             "llamacpp",
             lambda: environments.enginebay("llamacpp"),
             _enginebay_llamacpp,
-            _EXACT_LENGTH,
+            EXACT_LENGTH,
         ),
         Peer(
             "llama-cpp-python",
@@ -270,7 +270,7 @@ PEERS = {
             "llamacpp",
             environments.llama_server,
             _llama_server,
-            _EXACT_LENGTH,
+            EXACT_LENGTH,
         ),
     )
 }

@@ -164,6 +164,13 @@ async def answers(server: Server, model: str, seeds: int, **body: Any) -> list[A
     return [choice for reply in replies for choice in reply.choices]
 
 
+def finished(choices: list[Any]) -> list[Any]:
+    """Those that were not cut off, of which there are some."""
+    whole = [choice for choice in choices if choice.finish_reason != "length"]
+    assert len(whole) >= len(choices) / 4, f"{len(whole)} of {len(choices)} came to an end"
+    return whole
+
+
 def check_json(choice: Any, schema: dict[str, Any]) -> None:
     """The content is JSON that the schema allows."""
     Draft202012Validator(schema).validate(json.loads(choice.message.content))

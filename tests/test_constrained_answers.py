@@ -24,6 +24,7 @@ from tests.constrained import (
     check_arguments,
     check_calls,
     check_json,
+    finished,
     make_gguf,
     make_untrained,
     serving_all_formats,
@@ -36,6 +37,7 @@ SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "8"))
 
 ON_CUDA = [
     pytest.mark.gpu,
+    pytest.mark.hf,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 ENGINES = [
@@ -68,13 +70,6 @@ def server(
     sizes = {"max_batch_size": 64, "context_length": 1024}
     with serving_all_formats(partial(load, path, **sizes, **options)) as running:
         yield running
-
-
-def finished(choices: list[Any]) -> list[Any]:
-    """Those that were not cut off, of which there are some."""
-    whole = [choice for choice in choices if choice.finish_reason != "length"]
-    assert len(whole) >= len(choices) / 4, f"{len(whole)} of {len(choices)} came to an end"
-    return whole
 
 
 @pytest.mark.parametrize("strict", [True, False])

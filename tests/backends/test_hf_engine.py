@@ -111,6 +111,7 @@ def test_greedy_equals_generate_on_the_demo_model() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.hf
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_equals_generate_on_a_gpu(family: str, tmp_path: Path) -> None:

@@ -3,15 +3,14 @@
 Which of them a machine can do is found by probes. Where it cannot, a test says why it is skipped.
 """
 
-import json
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
@@ -26,6 +25,7 @@ from tests.backends.tiny import Run, load, make_model, make_tokenizer, request
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.hf,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
@@ -40,7 +40,6 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("gemma3_text", {**GQA, "sliding_window": 300, "num_hidden_layers": 6}),
 ]
 LONG = random.Random(3).choices(range(4, 320), k=900)
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "gpu-hf.json"
 
 
 def load_on_gpu(folder: Path, caplog: pytest.LogCaptureFixture, **options: Any) -> HFEngine:
@@ -174,7 +173,10 @@ def test_graphs_compute_what_plain_passes_do(
 
 
 def test_throughput(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Not a test of speed: it only writes down what it saw."""
     make_tokenizer().save_pretrained(tmp_path)
@@ -194,19 +196,10 @@ def test_throughput(
         engine = rows_engine(tmp_path, caplog, monkeypatch, **options)
         passes[how(caplog)] = throughput(engine)
     engine.close()
-    results = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "transformers": transformers.__version__,
-        "parameters": weights,
-        "dtype": str(DTYPE).removeprefix("torch."),
-        "tokens": {"prompt": PROMPT, "completion": COMPLETION},
-        "tokens per second by streams": passes,
-    }
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(results, indent=1))
+    record_property("parameters", weights)
+    record_property("dtype", str(DTYPE).removeprefix("torch."))
+    record_property("tokens", {"prompt": PROMPT, "completion": COMPLETION})
+    record_property("tokens per second by streams", passes)
 
 
 SIZES = {

@@ -1,0 +1,129 @@
+"""The demo model in every form, served by every engine on the device."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config.schema import Config
+from core.plugins import Plugins
+from core.types import BackendSettings
+from enginebay import Backend
+from tests.gpu.targets import Target, device, require
+from tests.support import DEMO_MODEL, Server, serve
+
+MODEL, ADAPTER = "demo", "adapter"
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The demo model for each engine, made of the checkout's in a few seconds.
+
+    `gptq` is a 4-bit copy, `dequantized` the same weights in float32. `peft` and `gguf_adapter` are
+    one LoRA adapter, `merged` the model with it.
+    """
+
+    folder: Path
+    gguf: Path
+    gptq: Path
+    dequantized: Path
+    peft: Path
+    gguf_adapter: Path
+    merged: Path
+
+    def of(self, target: Target) -> Path:
+        """What a target loads."""
+        path: Path = getattr(self, target.model)
+        return path
+
+    def reference(self, target: Target) -> Path:
+        """What transformers loads to compare with."""
+        return self.dequantized if target.model == "gptq" else self.folder
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    from benchmarks.gpu import gptq
+    from demo import to_gguf
+    from tests.gpu.adapters import make_adapter
+
+    made = tmp_path_factory.mktemp("models")
+    models = Models(
+        DEMO_MODEL,
+        *(made / name for name in ("demo.gguf", "gptq", "dequantized")),
+        *(made / name for name in ("peft", "adapter.gguf", "merged")),
+    )
+    to_gguf.convert(DEMO_MODEL, models.gguf, "f16")
+    gptq.convert(DEMO_MODEL, models.gptq, models.dequantized)
+    make_adapter(models.peft, models.gguf_adapter, models.merged)
+    return models
+
+
+@pytest.fixture(scope="session")
+def references() -> "References":
+    return References()
+
+
+class References:
+    """A reference for each model, loaded when it is asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[Path, Any] = {}
+
+    def __getitem__(self, folder: Path) -> Any:
+        from tests.gpu.parity import Reference
+
+        if folder not in self._loaded:
+            self._loaded[folder] = Reference(folder)
+        return self._loaded[folder]
+
+
+@pytest.fixture(scope="module")
+def target(request: pytest.FixtureRequest) -> Target:
+    """The engine and options of this test, parametrized indirectly; skipped if it cannot run."""
+    found: Target = request.param
+    require(found.engine)
+    return found
+
+
+@pytest.fixture(scope="module")
+def reference(target: Target, models: Models, references: References) -> Any:
+    return references[models.reference(target)]
+
+
+def config(target: Target, models: Models, **more: Any) -> Config:
+    """The target as a model of a server, with an adapter if it loads the model that it is for."""
+    options = target.all_options(device())
+    if options.get("draft_model"):
+        options["draft_model"] = str(models.folder)
+    if target.model != "gptq":
+        adapter = models.gguf_adapter if target.engine == "llamacpp" else models.peft
+        options["adapters"] = {ADAPTER: str(adapter)}
+    model = {
+        "name": MODEL,
+        "backend": target.engine,
+        "path": str(models.of(target)),
+        "options": options,
+        **more,
+    }
+    return Config.model_validate({"models": [model]})
+
+
+@pytest.fixture(scope="module")
+def server(target: Target, models: Models) -> Iterator[Server]:
+    with serve(config(target, models), Plugins()) as running:
+        yield running
+
+
+def create(target: Target, models: Models) -> Backend:
+    """The target's backend by itself, without a server."""
+    entry = Plugins().backends[target.engine]
+    assert entry.options is not None
+    settings = BackendSettings(
+        name=MODEL,
+        path=str(models.of(target)),
+        options=entry.options(**target.all_options(device())),
+    )
+    return entry.create(settings)

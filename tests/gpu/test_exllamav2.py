@@ -1,0 +1,57 @@
+"""What only ExLlamaV2 can get wrong: what its import does to the process, and its generator."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from core.plugins import Plugins
+from tests.gpu.conftest import MODEL, Models, References, config
+from tests.gpu.targets import MAIN, require
+from tests.support import Server, serve
+
+pytestmark = [pytest.mark.gpu, pytest.mark.exllamav2]
+[PAGED, UNPAGED] = [target for target in MAIN if target.engine == "exllamav2"]
+STORY = "Tell me a story about a train."
+
+
+@pytest.fixture(scope="module", params=[PAGED, UNPAGED], ids=lambda target: target.name)
+def on_a_thread(request: pytest.FixtureRequest, models: Models) -> Iterator[Server]:
+    """The engine in this process, where a test can reach the library."""
+    require("exllamav2")
+    threads = torch.get_num_threads()
+    with serve(config(request.param, models, isolation="thread"), Plugins()) as server:
+        assert torch.get_num_threads() == threads, "loading has changed torch's CPU threads"
+        yield server
+
+
+def test_an_exception_of_the_generator_leaves_the_engine_alive(
+    on_a_thread: Server, references: References, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from exllamav2.generator import ExLlamaV2DynamicGenerator
+
+    iterate = ExLlamaV2DynamicGenerator.iterate
+    raised = []
+
+    def fail_once(self: ExLlamaV2DynamicGenerator) -> object:
+        if len(raised) == 0 and self.num_remaining_jobs():
+            raised.append(True)
+            raise RuntimeError("the test says so")
+        return iterate(self)
+
+    expected = references[models.folder].answer(STORY, 16)
+
+    def ask() -> int:
+        answer = on_a_thread.http.post(
+            "/v1/completions",
+            json={"model": MODEL, "prompt": expected.prompt, "max_tokens": 16, "temperature": 0},
+        )
+        if answer.status_code == 200:
+            assert expected.agreement(answer.json()["choices"][0]["text"], PAGED.bound) >= 1
+        return answer.status_code
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExLlamaV2DynamicGenerator, "iterate", fail_once)
+        assert ask() in (200, 500)  # computed again, or blamed
+        assert raised
+    assert ask() == 200
