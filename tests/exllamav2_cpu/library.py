@@ -23,16 +23,22 @@ def installed() -> Iterator[ModuleType]:
     """`import exllamav2` works inside the block, in all threads, and gives the module.
 
     Behind the block there is no trace of it in `sys.modules`; the next block finds the same
-    modules again, so that their objects stay good.
+    modules again, so that their objects stay good. Inside, PyTorch computes on one thread, as after
+    the library's own import.
     """
+    import torch
+
+    threads = torch.get_num_threads()
     modules = _modules()
     before = {name: module for name, module in sys.modules.items() if _is_of_exllamav2(name)}
     for name in before:
         del sys.modules[name]
     sys.modules.update(modules)
+    torch.set_num_threads(1)
     try:
         yield modules["exllamav2"]
     finally:
+        torch.set_num_threads(threads)
         for name in [name for name in sys.modules if _is_of_exllamav2(name)]:
             del sys.modules[name]
         sys.modules.update(before)
@@ -41,12 +47,9 @@ def installed() -> Iterator[ModuleType]:
 @cache
 def _modules() -> dict[str, ModuleType]:
     """All modules of exllamav2, imported once."""
-    import torch
-
     from tests.exllamav2_cpu.cuda import stay_on_cpu
     from tests.exllamav2_cpu.extension import extension
 
-    threads = torch.get_num_threads()
     sys.modules["exllamav2_ext"] = extension()
     try:
         with redirect_stdout(StringIO()):  # it says that this PyTorch has no CUDA
@@ -56,7 +59,6 @@ def _modules() -> dict[str, ModuleType]:
     finally:
         for name in [name for name in sys.modules if _is_of_exllamav2(name)]:
             del sys.modules[name]
-        torch.set_num_threads(threads)  # the import of exllamav2 sets one
     stay_on_cpu(module for name, module in modules.items() if name.startswith("exllamav2."))
     return modules
 
