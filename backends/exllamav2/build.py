@@ -1,5 +1,6 @@
 """exllamav2's compiled extension: where torch keeps builds of it, and what compiling one takes."""
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -13,6 +14,7 @@ from enginebay import ReportProgress
 
 _NAME = "exllamav2_ext"
 _SOURCES = 47
+_POLL_S = 1.0
 # The slowest file takes four minutes; a folder in which nothing moves for longer is left over.
 _ABANDONED_AFTER_S = 15 * 60
 
@@ -49,27 +51,34 @@ def missing_compiler() -> str | None:
 
 @contextmanager
 def building(report_progress: ReportProgress) -> Iterator[None]:
-    """Within, an import that compiles the extension is possible, and reports how far it is."""
+    """Within, an import that compiles the extension is possible, and reports how far it is.
+
+    Does nothing where there is an extension.
+    """
+    if importlib.util.find_spec(_NAME) is not None:
+        yield
+        return
+    before = os.environ.get("PATH")
     os.environ["PATH"] = _search_path()  # torch calls ninja by name
     _remove_abandoned_lock()
     done = threading.Event()
-    watcher = threading.Thread(
-        target=_watch, args=(done, report_progress), name="exllamav2-build", daemon=True
-    )
+    watcher = threading.Thread(target=_watch, args=(done, report_progress), name="exllamav2-build")
     watcher.start()
     try:
         yield
     finally:
         done.set()
         watcher.join()
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before
 
 
 def _watch(done: threading.Event, report_progress: ReportProgress) -> None:
-    folder = build_folder()
-    while not done.wait(1.0):
-        compiled = sum(1 for _ in folder.glob("*.o"))
-        stage = f"compiling exllamav2 ({compiled} of {_SOURCES} files)"
-        report_progress(stage, 0.0)
+    while not done.wait(_POLL_S):
+        if compiled := len(list(build_folder().glob("*.o"))):
+            report_progress(f"compiling exllamav2 ({compiled} of {_SOURCES} files)", 0.0)
 
 
 def _search_path() -> str:
@@ -82,7 +91,7 @@ def _lock() -> Path:
 
 
 def _remove_abandoned_lock() -> None:
-    """A build that was killed leaves a lock, and torch would wait for it for ever."""
+    """A build that was killed leaves a lock, for which torch would wait for ever."""
     lock = _lock()
     if not lock.exists():
         return

@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 ARCHITECTURES = frozenset(
     {
         "CohereForCausalLM",
-        "Cohere2ForCausalLM",
         "DbrxForCausalLM",
         "GemmaForCausalLM",
         "Gemma2ForCausalLM",
@@ -41,9 +40,10 @@ ARCHITECTURES = frozenset(
         "YiForCausalLM",
     }
 )
-"""What exllamav2 0.3.2 knows, but for learned positions (GPT-2), and of models that see the text.
+"""What exllamav2 0.3.2 runs right, and of models with eyes the text.
 
-It loads any other as Llama, which goes wrong without a word.
+It knows some more, but gives Cohere2's full layers positions that they have not, and asserts for
+GPT-2's learned ones. Any other it loads as Llama, which goes wrong without a word.
 """
 
 # Those whose every layer has the sliding window that their configuration names, if it names one;
@@ -54,6 +54,9 @@ _WINDOWS_IGNORED = {"MistralForCausalLM", "MixtralForCausalLM", "Phi3ForCausalLM
     "Qwen3MoeForCausalLM",
     "Starcoder2ForCausalLM",
 }
+
+# exllamav2 takes the mean off their queries and keys, too, which these models do not.
+_RMS_HEAD_NORMS = {"Qwen3ForCausalLM", "Qwen3MoeForCausalLM"}
 
 STEP_TOKENS = 8
 """Tokens of one choice in a decoding pass, at most: the generator's `max_q_size`."""
@@ -79,6 +82,8 @@ def library_config(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options) -
     _set_windows(checkpoint, options, config, settings)
     _set_experts(checkpoint, options, config)
     _set_sizes(options, config, length)
+    if config.architecture in _RMS_HEAD_NORMS:
+        config.arch.lm.headnorm = "rmsnorm"
     # The library's own path through torch's attention lets prompts see what comes after them.
     config.no_sdpa = True
     config.no_flash_attn = False  # which function is called is `attention.choose`'s business

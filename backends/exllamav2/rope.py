@@ -17,6 +17,18 @@ _ALIASES = {"su": "longrope", "mrope": "default"}
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 """`dynamic` scales beyond the model's own context only, where this backend does not go."""
 
+_NUMBERS = (
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+    "beta_fast",
+    "beta_slow",
+    "attention_factor",
+    "mscale",
+    "mscale_all_dim",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rope:
@@ -43,18 +55,9 @@ class Rope:
 
         `ValueError`, which says why, for what cannot be computed here.
         """
-        local: Mapping[str, Any] = {}
-        settings = config.get("rope_parameters")
-        if settings is None:
-            settings = {
-                "rope_theta": config.get("rope_theta"),
-                **(config.get("rope_scaling") or {}),
-            }
-        elif isinstance(settings.get("full_attention"), Mapping):
-            local = settings.get("sliding_attention") or {}
-            settings = settings["full_attention"]
+        settings, local = _settings(config)
         named = settings.get("rope_type") or settings.get("type") or "default"
-        kind = _ALIASES.get(named, named)
+        kind = _ALIASES.get(named, named) if isinstance(named, str) else None
         if kind not in KINDS:
             raise ValueError(f"RoPE of the type {named!r}, which is none of {', '.join(KINDS)}")
         if (local.get("rope_type") or "default") != "default":
@@ -153,18 +156,47 @@ class Rope:
             "longrope": ("long_factor", "short_factor"),
         }
         for name in needs.get(self.kind, ()):
-            lists = name in ("long_factor", "short_factor")
-            if not isinstance(self.settings.get(name), list if lists else (int, float)):
+            if self.settings.get(name) is None:
                 raise ValueError(f"RoPE of the type {self.kind!r} without {name}")
+        for name in _NUMBERS:
+            _number(self.settings, name)
+        if self.kind in ("llama3", "yarn", "longrope") and self._original < 2:
+            raise ValueError(f"RoPE of the type {self.kind!r} without the context it began with")
+        for name in ("long_factor", "short_factor"):
+            factors = self.settings.get(name, [])
+            if not (isinstance(factors, list) and all(map(_is_number, factors))):
+                raise ValueError(f"RoPE with {name} that are no list of numbers")
 
 
 def _number(settings: Mapping[str, Any], name: str, *, above: float = 0) -> float | None:
     value = settings.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > above:
+    if not _is_number(value) or value <= above:
         raise ValueError(f"RoPE with {name} {value!r}")
     return float(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _settings(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Of layers with all tokens, and of those with a sliding window where they have others."""
+    settings = config.get("rope_parameters")
+    if settings is None:
+        settings = _mapping(config.get("rope_scaling") or {})
+        return {"rope_theta": config.get("rope_theta"), **settings}, {}
+    settings = _mapping(settings)
+    if "full_attention" not in settings:
+        return settings, {}
+    return _mapping(settings["full_attention"]), _mapping(settings.get("sliding_attention") or {})
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"RoPE settings that are no mapping: {value!r}")
+    return value
 
 
 def _context(config: Mapping[str, Any]) -> int:
