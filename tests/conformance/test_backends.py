@@ -27,6 +27,7 @@ BACKENDS: dict[str, Mapping[str, str]] = {
     "hf": DEMO,
     "llamacpp": DEMO,
     "remote": DEMO | NO_GRAMMARS,
+    "onnx": DEMO,
 }
 """What each gives no occasion to see, and why: how the reason begins."""
 
@@ -55,6 +56,18 @@ def remote(
     options = {"tokenizer": str(DEMO_MODEL)}
     entry = {"name": "demo", "backend": "remote", "path": demo.url, "options": options}
     folder = tmp_path_factory.mktemp("remote")
+    with outsider.serve(folder, json.dumps({"models": [entry]})) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def onnx(outsider: Outsider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    outsider.install(REPOSITORY / "examples" / "enginebay-onnx")
+    folder = tmp_path_factory.mktemp("onnx")
+    command = ("python", "-m", "enginebay_onnx.convert", str(DEMO_MODEL), "model")
+    converted = outsider.run(*command, cwd=folder)
+    assert not converted.returncode, converted.stderr
+    entry = {"name": "demo", "backend": "onnx", "path": "model", "options": {"threads": 1}}
     with outsider.serve(folder, json.dumps({"models": [entry]})) as url:
         yield url
 
