@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -54,7 +55,10 @@ def url_of(host: str, port: int) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which runs `when_started` beside the requests once it takes them."""
+    """uvicorn, which runs `when_started` beside the requests once it takes them.
+
+    Ctrl-C gives what runs `GRACE` seconds, a second one none, a third one leaves at once.
+    """
 
     def __init__(self, app: Any, level: str, when_started: WhenStarted) -> None:
         super().__init__(
@@ -71,14 +75,21 @@ class Server(uvicorn.Server):
         self._models = app.state.models
         self._when_started = when_started
         self._started: asyncio.Future[None] | None = None
+        self._hurry = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._started = asyncio.ensure_future(self._when_started())
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit and not self._hurry:
+            self._hurry = True
+        else:
+            super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logger.info("stopping; what runs gets %d seconds", GRACE)
+        logger.info("stopping; what runs gets %d seconds, none after another Ctrl-C", GRACE)
         if self._started:
             self._started.cancel()
         ending = asyncio.ensure_future(self._end_requests())
@@ -86,13 +97,18 @@ class Server(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             ending.cancel()
+            if self.force_exit:  # everything else is cancelled next, each with a traceback
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
     async def _end_requests(self) -> None:
         """End what still runs after its time with an error that says so.
 
         Left to uvicorn, it would be cancelled: a stream cut off, a whole answer a bare 500.
         """
-        await asyncio.sleep(GRACE)
+        loop = asyncio.get_running_loop()
+        over = loop.time() + GRACE
+        while loop.time() < over and not self._hurry:  # noqa: ASYNC110  (set by a signal's handler)
+            await asyncio.sleep(0.1)
         await self._models.close()
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 from pathlib import Path
 
@@ -24,6 +25,30 @@ models:
   - name: broken
     backend: failing
     path: .
+"""
+STUBBORN = """
+import asyncio, itertools
+
+from core.testing import ScriptedEngine
+from enginebay import EngineBackend, hookimpl
+
+
+class Stubborn(EngineBackend):
+    stuck = STUCK
+
+    async def close(self):
+        print("closing", flush=True)
+        if self.stuck:
+            self.stuck = False
+            await asyncio.Event().wait()
+        await super().close()
+
+
+@hookimpl
+def register_backends(register):
+    endless = lambda prompt, index: itertools.repeat("a")
+    engine = lambda: ScriptedEngine(endless, context_length=10**9)
+    register("stubborn", lambda settings: Stubborn(engine))
 """
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process")
 
@@ -55,6 +80,45 @@ def test_serve(start_serving: StartServing) -> None:
     assert serving.interrupt() == 0
     assert '"GET /v1/models HTTP/1.1" 200' in serving.log
     assert "Traceback" not in serving.log
+
+
+@posix
+@pytest.mark.parametrize("stuck", [False, True])
+def test_ctrl_c_again(start_serving: StartServing, stuck: bool) -> None:
+    """The second ends what runs, the third does not wait even for that; no traceback either way."""
+    Path("plugins").mkdir()
+    plugin = STUBBORN.replace("STUCK", str(stuck))
+    Path("plugins/stubborn.py").write_text(plugin, encoding="utf-8")
+    model = "{name: m, backend: stubborn, path: .}"
+    Path("config.yml").write_text(f"{{server: {{port: 0}}, models: [{model}]}}", encoding="utf-8")
+    serving = start_serving()
+    url = re.search(r"http://127\.0\.0\.1:\d+", "".join(serving.lines_until("Model")))
+    assert url
+    body = {"prompt": "x", "stream": True}
+    with httpx2.stream("POST", f"{url[0]}/v1/completions", json=body, timeout=60) as response:
+        lines = response.iter_lines()
+        next(lines)
+        serving.process.send_signal(signal.SIGINT)
+        until_nobody_listens(url[0])
+        serving.process.send_signal(signal.SIGINT)
+        serving.lines_until("closing")
+        if stuck:
+            assert serving.interrupt() == 0
+        else:
+            events = [line for line in lines if line]
+            assert events[-1] == "data: [DONE]"
+            assert '"abort"' in events[-2]
+            assert serving.process.wait(60) == 0
+    assert "Traceback" not in serving.log
+
+
+def until_nobody_listens(url: str) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=60).close()
+        except ConnectionError:
+            return
 
 
 @posix
