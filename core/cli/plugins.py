@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ def list_plugins(config: ConfigOption = None) -> None:
     Capabilities are those of the models that the server of this config has loaded, if it runs.
     """
     from core.cli.client import configured
+    from core.cli.libraries import tried
     from core.config.check import option_names
 
     settings = configured(config)
@@ -40,11 +40,14 @@ def list_plugins(config: ConfigOption = None) -> None:
     console.print(rows)
     rows = table("backend", "libraries", "capabilities", "options")
     known = _capabilities(settings)
+    imported = tried(name for entry in found.backends.values() for name in entry.requires)
     for name, entry in found.backends.items():
-        libraries = "; ".join(map(_library, entry.requires))
+        libraries = "; ".join(imported[library] for library in entry.requires)
         rows.add_row(name, libraries, known.get(name), ", ".join(option_names(entry)))
     console.print()
     console.print(rows)
+    if not known:
+        console.print("\nCapabilities are told by models that the server has loaded; none runs.")
     for name in sorted(set(settings.plugins.blocked) - {plugin.name for plugin in found.found}):
         console.print(f"\n{name} is blocked in the config, but there is no such plugin")
 
@@ -81,12 +84,3 @@ def _capabilities(config: Config) -> dict[str, str]:
     except APIError:
         return {}  # there is no server, or it is of another kind
     return {backend: ", ".join(dict.fromkeys(names)) for backend, names in found.items()}
-
-
-def _library(name: str) -> str:
-    """What comes of importing a library; only that tells, as a file may lack its own libraries."""
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:
-        return f"{name} does not import ({type(error).__name__}: {error})"
-    return f"{name} {getattr(module, '__version__', '')}".rstrip()

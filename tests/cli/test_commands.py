@@ -112,7 +112,7 @@ from enginebay import hookimpl
 @hookimpl
 def register_backends(register):
     register("ready", print, requires=["json"])
-    register("bare", print, requires=["no_such_engine", "torn_library"])
+    register("bare", print, requires=["no_such_engine", "torn_library", "rude_library"])
 
 @hookimpl
 def generate(backend, request):
@@ -127,6 +127,7 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     Path("plugins/unwanted.py").touch()
     Path("plugins/engines.py").write_text(LIBRARIES, encoding="utf-8")
     Path("torn_library.py").write_text("raise OSError('libtorn.so is missing')", encoding="utf-8")
+    Path("rude_library.py").write_text("print('Hello!'); import os; os._exit(3)", encoding="utf-8")
     monkeypatch.syspath_prepend(".")
     blocked = "plugins: {blocked: [unwanted, backends, unheard-of]}\n"  # backends: a slow import
     Path("config.yml").write_text(CONFIG + blocked, encoding="utf-8")
@@ -144,11 +145,13 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert found["engines"].endswith(" backends ready, bare; hooks generate")
     assert found["ready"].split() == ["ready", "json", json.__version__]
     assert "constraints" not in result.stdout
-    missing, torn = found["bare"].split(maxsplit=1)[1].split("; ")
+    missing, torn, rude = found["bare"].split(maxsplit=1)[1].split("; ")
     assert missing == (
         "no_such_engine does not import (ModuleNotFoundError: No module named 'no_such_engine')"
     )
     assert torn == "torn_library does not import (OSError: libtorn.so is missing)"
+    assert rude == "rude_library does not import (its process ended with exit code 3)"
+    assert "Capabilities are told by models that the server has loaded; none runs." in lines
     assert lines[-1] == "unheard-of is blocked in the config, but there is no such plugin"
 
 
@@ -165,6 +168,7 @@ def test_capabilities_are_those_of_loaded_models(run: Run, serve_scripted: Serve
     rows = {line.partition(" ")[0]: line.split() for line in result.stdout.splitlines()}
     assert rows["scripted"][1:] == ["text,", "constraints,", "reasoning", "budgets,", "logprobs"]
     assert rows["failing"] == ["failing"]
+    assert "Capabilities are told" not in result.stdout
 
 
 @pytest.mark.usefixtures("config")

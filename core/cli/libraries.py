@@ -1,0 +1,51 @@
+"""Whether libraries can be imported, tried in processes of their own.
+
+Only an import tells, since a library may lack libraries itself. It may also print, hang or end its
+process, and takes memory that nobody gets back.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+TIMEOUT = 120
+"""Seconds for one library; some compile something when they are imported first."""
+
+_AT_ONCE = 2
+_CODE = """
+import importlib, sys
+module = importlib.import_module(sys.argv[1])
+print()
+print(getattr(module, "__version__", ""))
+"""
+
+
+def tried(names: Iterable[str]) -> dict[str, str]:
+    """For each library its name and version, or that it does not import and why."""
+    names = list(dict.fromkeys(names))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return dict(zip(names, threads.map(_try, names), strict=True))
+
+
+def _try(name: str) -> str:
+    path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  (of text)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _CODE, name],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{name} does not import (not within {TIMEOUT} seconds)"
+    if done.returncode == 0:
+        return f"{name} {done.stdout.splitlines()[-1]}".rstrip()
+    reason = f"its process ended with exit code {done.returncode}"
+    if done.returncode == 1 and done.stderr.strip():  # an exception, the last line of its traceback
+        reason = done.stderr.strip().splitlines()[-1]
+    return f"{name} does not import ({reason})"
