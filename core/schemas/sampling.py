@@ -121,8 +121,8 @@ class SamplingBody(BaseModel):
         "repeat_last_n",
     )
 
-    smoothing_factor: Annotated[float, Field(ge=0, le=100)] | None = None
-    top_a: Annotated[float, Field(ge=0, le=1)] | None = None
+    smoothing_factor: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    top_a: Annotated[float, Field(ge=0, le=100)] | None = None
     tfs: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(one_if_zero)] = None
     skew: Annotated[float, Field(ge=-20, le=20)] | None = None
     banned_strings: Annotated[

@@ -268,7 +268,7 @@ _OF_TEXT: _Checks = (
         _narrowed(SamplingParams(dynatemp_range=3.0, dynatemp_exponent=1e4)),
     ),
     (("smoothing_factor", "temperature"), _narrowed(SamplingParams(smoothing_factor=1e6))),
-    (("top_a", "temperature"), _narrowed(SamplingParams(top_a=1e6))),
+    (("top_a", "temperature"), _narrowed(SamplingParams(top_a=100.0))),
     (("tfs", "temperature"), _narrowed(SamplingParams(tfs=1e-6, top_k=3))),
     (("include_stop_str_in_output", "stop"), _include_stop),
 )

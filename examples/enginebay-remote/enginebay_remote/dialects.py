@@ -157,5 +157,11 @@ TRIAL: Mapping[str, Any] = {
     "adaptive_target": 0.5,
     "adaptive_decay": 0.5,
     "penalty_last_n": 9,
+    "smoothing_factor": 0.5,
+    "top_a": 0.1,
+    "tfs": 0.9,
+    "skew": 0.1,
+    "banned_strings": ["\u2403"],
+    "token_healing": True,
 }
 """Every sampling param of Enginebay off its default: its answer names those it cannot honour."""

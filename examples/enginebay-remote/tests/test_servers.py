@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from enginebay_remote import create
+from enginebay_remote.dialects import DIALECTS, TRIAL
 from enginebay_remote.http import Http
 from enginebay_remote.options import Options
 from fake import DONE, Answer, Fake, events, fake
@@ -308,3 +309,8 @@ async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
         await http.get("/v1/models")
     assert http.away is None
     await http.close()
+
+
+def test_every_sampling_param_is_tried() -> None:
+    known = DIALECTS["enginebay"].known - {"max_tokens"}
+    assert known <= set(TRIAL)
