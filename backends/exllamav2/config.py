@@ -71,6 +71,7 @@ def library_config(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options) -
     settings = text_settings(checkpoint.config)
     config = _read(checkpoint)
     check_dimensions(checkpoint, config)
+    _check_cache_type(checkpoint, options, config)
     rope = _rope(checkpoint, options, settings)
     length = _context_length(checkpoint, options, config, settings, rope)
     config.rope = replace(rope, context_length=length)
@@ -121,6 +122,17 @@ def check_dimensions(checkpoint: ExLlamaV2Checkpoint, config: Any) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise checkpoint.unavailable(f"exllamav2 cannot run it: {reason}; use the backend hf")
+
+
+def _check_cache_type(
+    checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options, config: Any
+) -> None:
+    """A quantized cache has a scale for 32 numbers of a head, and none for a rest."""
+    if options.cache_type != "f16" and config.head_dim % 32:
+        raise checkpoint.unavailable(
+            f"head_dim {config.head_dim} is no multiple of 32, which cache_type "
+            f"{options.cache_type} needs; set it to f16"
+        )
 
 
 def _read(checkpoint: ExLlamaV2Checkpoint) -> Any:

@@ -77,11 +77,12 @@ def cache_tokens(
     if free is None:
         return padded(good)
     affordable = int((free * _SHARE_OF_FREE_MEMORY - weights) / token_bytes)
-    affordable = max(affordable // PAGE_TOKENS * PAGE_TOKENS, PAGE_TOKENS)
-    if affordable < wanted and options.context_length:
+    affordable = max(affordable, 0) // PAGE_TOKENS * PAGE_TOKENS
+    needed = padded(wanted) if options.context_length else PAGE_TOKENS
+    if affordable < needed:
         raise checkpoint.unavailable(
-            f"{affordable} tokens of cache fit beside its weights, and context_length "
-            f"{options.context_length} needs {padded(wanted)}; lower context_length, set "
+            f"{affordable} tokens of cache fit beside its weights, and contexts of "
+            f"{options.context_length or 'any length'} need {needed}; lower context_length, set "
             "cache_type: q8 or q4, or set cache_tokens to try it anyway"
         )
     return min(padded(good), affordable)
