@@ -14,6 +14,8 @@ from core.backend import Backend as Backend
 from core.conversation import Chat as Chat
 from core.engine import Engine as Engine
 from core.engine import EngineBackend as EngineBackend
+from core.engine.completion import Completion as Completion
+from core.engine.completion import TokensToText as TokensToText
 from core.errors import AuthenticationError as AuthenticationError
 from core.errors import BackendUnavailableError as BackendUnavailableError
 from core.errors import ContextLengthExceededError as ContextLengthExceededError
@@ -30,6 +32,8 @@ from core.grammar.compiler import GrammarCompiler as GrammarCompiler
 from core.grammar.compiler import Masks as Masks
 from core.grammar.compiler import Matcher as Matcher
 from core.grammar.compiler import allowed_tokens as allowed_tokens
+from core.grammar.constraint import Constraint as Constraint
+from core.grammar.constraint import fill_masks as fill_masks
 from core.grammar.expressions import Case as Case
 from core.grammar.expressions import Free as Free
 from core.grammar.expressions import Grammar as Grammar

@@ -4,9 +4,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from backends.batching.completion import Completion
 from backends.batching.runner import Sampled, Sampler
-from enginebay import Delta, GenerationRequest, TokenLogprob
+from enginebay import Completion, Delta, GenerationRequest, TokenLogprob
 
 
 @dataclass(slots=True, eq=False)

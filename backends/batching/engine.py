@@ -1,19 +1,19 @@
 """Continuous batching: one step runs a token of every decoding choice and chunks of prompts."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol
 
 from backends.batching.choice import Choice
-from backends.batching.completion import Completion, NewDetokenizer
-from backends.batching.constraint import Constraint, fill_masks
 from backends.batching.drafts import Drafter
 from backends.batching.limits import Limits
 from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from backends.batching.scheduler import BatchLimits, Scheduler, Work
 from backends.batching.slots import Slots
 from enginebay import (
+    Completion,
+    Constraint,
     Delta,
     Engine,
     GenerationRequest,
@@ -22,7 +22,9 @@ from enginebay import (
     InvalidRequestError,
     ModelInfo,
     ServingError,
+    TokensToText,
     UnsupportedParameterError,
+    fill_masks,
 )
 
 logger = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         limits: BatchLimits,
         *,
         eos_token_ids: frozenset[int],
-        new_detokenizer: NewDetokenizer,
+        new_detokenizer: Callable[[], TokensToText],
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
     ) -> None:

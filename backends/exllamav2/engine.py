@@ -9,8 +9,6 @@ from threading import Lock
 
 import torch
 
-from backends.batching.completion import Completion
-from backends.batching.constraint import Constraint
 from backends.batching.limits import Limits
 from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.tokenizer import Tokenizer
@@ -24,6 +22,8 @@ from backends.exllamav2.sampling import UNSUPPORTED, UNSUPPORTED_WITH_DRAFTS
 from backends.exllamav2.scheduler import Model, Scheduler
 from backends.sampling.sampler import RowSampler
 from enginebay import (
+    Completion,
+    Constraint,
     Delta,
     Detokenizer,
     Engine,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
-from backends.batching.constraint import Constraint, fill_masks
 from backends.batching.runner import Mask
 from backends.exllamav2.library import generator
-from enginebay import GrammarCompiler
+from enginebay import Constraint, GrammarCompiler, fill_masks
 
 
 class MaskFilter(generator.filters.ExLlamaV2Filter):  # type: ignore[misc]

@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 from time import perf_counter
 
-from backends.batching.runner import Mask
-from enginebay import Grammar, GrammarCompiler, InvalidRequestError, ServingError
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import InvalidRequestError, ServingError
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.expressions import Grammar
 
 
 class Constraint:
@@ -17,7 +21,7 @@ class Constraint:
         self, compiler: GrammarCompiler, grammar: Grammar, end_token_ids: frozenset[int]
     ) -> None:
         """`InvalidRequestError` for a grammar that cannot be compiled."""
-        self.mask: Mask | None = None
+        self.mask: NDArray[np.int32] | None = None
         self.matcher = compiler.matcher(grammar, end_token_ids)
         self._compiler = compiler
         self._grammar = grammar
@@ -80,11 +84,11 @@ class Constraint:
 
 
 def fill_masks(compiler: GrammarCompiler, constraints: Iterable[Constraint]) -> None:
-    """Fill the masks that are lacking.
+    """Fill the masks that are lacking; `allowed_tokens` reads them.
 
-    Called behind `Runner.run`: a GPU is still computing then. On a CPU, a thread that fills them
-    while the model runs takes as much time from the model as it saves (measured: 2 cores, 1 and 16
-    choices).
+    To be called behind the forward pass: a GPU is still computing then. On a CPU, a thread that
+    fills them while the model runs takes as much time from the model as it saves (measured: 2
+    cores, 1 and 16 choices).
     """
     lacking = [constraint for constraint in constraints if constraint.mask is None]
     if not lacking:

@@ -1,12 +1,13 @@
 """The tokens of one choice become deltas: text, stop strings, logprobs, the end."""
 
 from collections import deque
-from collections.abc import Callable
 from itertools import accumulate
-from typing import Literal, Protocol
+from typing import ClassVar, Protocol
 
-from backends.batching.constraint import Constraint
-from enginebay import BudgetWatch, Delta, GenerationRequest, StopStrings, TokenLogprob
+from core.grammar.constraint import Constraint
+from core.text.budget import BudgetWatch
+from core.text.stop import StopStrings
+from core.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
 
 
 class TokensToText(Protocol):
@@ -21,14 +22,30 @@ class TokensToText(Protocol):
         ...
 
 
-NewDetokenizer = Callable[[], TokensToText]
-
-
 class Completion:
     """One choice of a request, fed token by token; its last delta has the `finish_reason`.
 
     That is `length` for one that has been cut off before its `constraint` was satisfied.
+
+    The engine takes `forced` tokens as they are, and sees to it that none of those that end a
+    choice comes before `min_tokens`; then the sampling params in `keeps` are kept.
+
+    `max_tokens`: what is asked for, as far as it fits into the context. `eos_token_ids`: every
+    token that ends the model's answers. `special_token_ids`: what `skip_special_tokens` leaves out.
     """
+
+    keeps: ClassVar[frozenset[str]] = frozenset(
+        {
+            "max_tokens",
+            "stop",
+            "stop_token_ids",
+            "ignore_eos",
+            "include_stop_str_in_output",
+            "skip_special_tokens",
+            "constraint",
+            "reasoning_budget",
+        }
+    )
 
     def __init__(
         self,
@@ -65,7 +82,7 @@ class Completion:
 
     @property
     def forced(self) -> int | None:
-        """The token that must come next; None if the model is to choose."""
+        """The token that must come next, by the budget or the constraint; None: sample one."""
         if self._watch and self._watch.forced is not None:
             return self._watch.forced
         return self.constraint.forced if self.constraint else None
@@ -86,7 +103,7 @@ class Completion:
             self.constraint.accept(token_id)
         self._tokens += 1
         text = ""
-        finish_reason: Literal["stop", "length"] | None = None
+        finish_reason: EngineFinishReason | None = None
         stop_reason: str | int | None = None
         if token_id in self._eos_token_ids and not self._ignore_eos:
             finish_reason = "stop"
