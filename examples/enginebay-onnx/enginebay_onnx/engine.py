@@ -1,29 +1,31 @@
 """Many requests through one model: prompts in chunks, choices together, a token a step."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
-from time import perf_counter
 
 import numpy as np
 
 from enginebay import (
+    Completion,
+    Constraint,
     ContextLengthExceededError,
     Delta,
+    Detokenizer,
     Engine,
     GenerationRequest,
     Grammar,
     GrammarCompiler,
     InvalidRequestError,
-    Masks,
     ModelInfo,
     ServingError,
     TokenLogprob,
+    fill_masks,
 )
 from enginebay_onnx.choice import Choice
 from enginebay_onnx.folder import Folder
 from enginebay_onnx.model import Model
-from enginebay_onnx.sampling import token_logprob
+from enginebay_onnx.sampling import Sampler, token_logprob
 
 CHUNK = 256  # tokens of a prompt in one step: as long as running streams have to wait
 
@@ -68,10 +70,7 @@ class OnnxEngine(Engine):
 
     def add_request(self, request: GenerationRequest) -> None:
         self._check(request)
-        room = self.info.context_length - len(request.prompt_token_ids)
-        choices = [
-            Choice(request, index, self._folder, self._compiler, room) for index in range(request.n)
-        ]
+        choices = [self._choice(request, index) for index in range(request.n)]
         self._waiting.append(Prompt(request, choices))
 
     def step(self) -> list[tuple[str, Delta | ServingError]]:
@@ -82,7 +81,7 @@ class OnnxEngine(Engine):
         self._waiting = [p for p in self._waiting if p.request.request_id != request_id]
         if self._prefilling and self._prefilling.request.request_id == request_id:
             self._prefilling = None
-        self._remove(lambda choice: choice.request_id == request_id)
+        self._remove(lambda choice: choice.request.request_id == request_id)
 
     def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return self._folder.encode(text, add_special_tokens=add_special_tokens)
@@ -120,6 +119,25 @@ class OnnxEngine(Engine):
                 raise InvalidRequestError(
                     f"{param} has token ids beyond 0 to {self.info.vocab_size - 1}", param=param
                 )
+
+    def _choice(self, request: GenerationRequest, index: int) -> Choice:
+        prompt, params = request.prompt_token_ids, request.sampling
+        room = self.info.context_length - len(prompt)
+        eos = self._folder.end_token_ids
+        ends = (frozenset() if params.ignore_eos else eos).union(params.stop_token_ids)
+        constraint = None
+        if self._compiler and params.constraint is not None:
+            constraint = Constraint(self._compiler, params.constraint, ends)
+        completion = Completion(
+            request,
+            index,
+            max_tokens=min(params.max_tokens or room, room),
+            eos_token_ids=eos,
+            special_token_ids=self._folder.special_token_ids,
+            detokenizer=Detokenizer(self._folder.decode),
+            constraint=constraint,
+        )
+        return Choice(request, completion, Sampler(params, index, prompt, ends), list(prompt))
 
     def _prefill(self) -> None:
         """Compute a chunk of one prompt; a prompt that is complete goes on to be decoded."""
@@ -162,12 +180,11 @@ class OnnxEngine(Engine):
             self._decoding.append(choice)
         first = prompt.choices[0]
         asked = prompt.request.sampling.prompt_logprobs is not None
-        first.opening = replace(
-            first.opening,
-            prefill_tokens=len(first.token_ids) - prompt.cached,
-            cached_tokens=prompt.cached,
-            prompt_logprobs=tuple(prompt.logprobs) if asked else None,
-        )
+        first.opening = {
+            "prefill_tokens": len(first.token_ids) - prompt.cached,
+            "cached_tokens": prompt.cached,
+            "prompt_logprobs": tuple(prompt.logprobs) if asked else None,
+        }
 
     def _decode(self) -> Iterator[tuple[str, Delta | ServingError]]:
         """A token for every choice, all in one run."""
@@ -175,31 +192,26 @@ class OnnxEngine(Engine):
         tokens = np.array([choice.token_ids[-1:] for choice in choices])
         starts = [len(choice.token_ids) - 1 for choice in choices]
         logits = self._model.run(0, tokens, starts)[:, 0]
-        masks, seconds = self._masks()
+        if self._compiler:
+            completions = (choice.completion for choice in choices)
+            constraints = (c.constraint for c in completions if c.forced is None)
+            fill_masks(self._compiler, filter(None, constraints))
         ended: set[Choice] = set()
         failed: set[str] = set()
         for choice, row in zip(choices, logits, strict=True):
-            if choice.request_id in failed:
+            request_id = choice.request.request_id
+            if request_id in failed:
                 continue
             try:
-                delta = choice.next(row, masks.get(choice), seconds if choice.matcher else 0.0)
+                delta = choice.next(row, self._folder)
             except ServingError as error:
-                failed.add(choice.request_id)
-                yield choice.request_id, error
+                failed.add(request_id)
+                yield request_id, error
                 continue
             if delta.finish_reason:
                 ended.add(choice)
-            yield choice.request_id, delta
-        self._remove(lambda choice: choice in ended or choice.request_id in failed)
-
-    def _masks(self) -> tuple[dict[Choice, Masks], float]:
-        """What the grammars of choices allow next, and the seconds that each took."""
-        matchers = {choice: choice.matcher for choice in self._decoding if choice.matcher}
-        if not self._compiler or not matchers:
-            return {}, 0.0
-        start = perf_counter()
-        masks = self._compiler.fill(list(matchers.values()))
-        return dict(zip(matchers, masks, strict=True)), (perf_counter() - start) / len(matchers)
+            yield request_id, delta
+        self._remove(lambda choice: choice in ended or choice.request.request_id in failed)
 
     def _remove(self, is_gone: Callable[[Choice], bool]) -> None:
         """Close the gaps that choices leave, each by the last one."""

@@ -3,11 +3,11 @@
 import logging
 from typing import TYPE_CHECKING
 
-from enginebay import GrammarCompiler, ModelInfo, ReportProgress, SamplingParams, Vocabulary
-from enginebay_onnx import choice, sampling
+from enginebay import GrammarCompiler, ModelInfo, ReportProgress, Vocabulary
 from enginebay_onnx.engine import OnnxEngine
 from enginebay_onnx.folder import Folder
 from enginebay_onnx.model import Model
+from enginebay_onnx.sampling import UNSUPPORTED
 
 if TYPE_CHECKING:
     from enginebay_onnx import Options
@@ -39,9 +39,7 @@ def load_engine(path: str, options: "Options", report_progress: ReportProgress) 
         chat_templates=templates,
         special_tokens=folder.special_tokens,
         defaults=folder.defaults,
-        unsupported=frozenset(SamplingParams.__dataclass_fields__)
-        - sampling.HONOURED
-        - choice.HONOURED,
+        unsupported=UNSUPPORTED,
         constraints=compiler is not None,
     )
     return OnnxEngine(info, folder, model, compiler, options.max_batch_size)

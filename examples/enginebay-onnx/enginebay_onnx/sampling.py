@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from enginebay import SamplingParams, TokenLogprob, TopLogprob
+from enginebay import Completion, SamplingParams, TokenLogprob, TopLogprob
 
 Logits = NDArray[np.float32]
-HONOURED = frozenset(
+_HONOURED = frozenset(
     {
         "temperature",
         "top_p",
@@ -28,6 +28,7 @@ HONOURED = frozenset(
         "prompt_logprobs",
     }
 )
+UNSUPPORTED = frozenset(SamplingParams.__dataclass_fields__) - _HONOURED - Completion.keeps
 # Of a banned token; a number, so that one of those is taken where a grammar leaves no others.
 _BANNED = -1e30
 
