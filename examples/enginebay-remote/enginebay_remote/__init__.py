@@ -6,6 +6,11 @@ from enginebay_remote.options import Options
 
 def create(settings: BackendSettings) -> Backend:
     """A backend for one entry of `models`."""
+    options: Options = settings.options or Options()
+    if options.chats:
+        from enginebay_remote.chat import ChatBackend
+
+        return ChatBackend(settings)
     from enginebay_remote.backend import RemoteBackend
 
     return RemoteBackend(settings)

@@ -19,10 +19,10 @@ from enginebay import (
     SamplingParams,
     UnsupportedParameterError,
 )
-from enginebay_remote.dialects import DIALECTS, OWNERS, TRIAL, Dialect
-from enginebay_remote.http import Http
+from enginebay_remote.dialects import DIALECTS, TRIAL, Dialect
 from enginebay_remote.options import Options, Server
 from enginebay_remote.reading import Reader, Source, source_of
+from enginebay_remote.servers import connect, context_length, find_card, server_of
 from enginebay_remote.tokens import Known, LocalTokens, RemoteTokens, Tokens
 
 logger = logging.getLogger(__name__)
@@ -39,24 +39,13 @@ class RemoteBackend(Backend):
     def __init__(self, settings: BackendSettings) -> None:
         self._options: Options = settings.options or Options()
         self._base = settings.base
-        if not settings.path.startswith(("http://", "https://")):
-            raise BackendUnavailableError(
-                f"`path` of a remote model is the server's URL, http://host:8000/v1 say, not "
-                f"{settings.path!r}"
-            )
-        self._http = Http(
-            settings.path,
-            key=self._options.key(),
-            timeout=self._options.timeout,
-            connect_timeout=self._options.connect_timeout,
-            retries=self._options.retries,
-        )
+        self._http = connect(settings)
         self._closed = False
         self._model = ""
         self._context_length = 0
         self._tokens: Tokens
         self._end_token_id: int | None = None
-        self._dialect: Dialect = DIALECTS["openai"]
+        self._dialect: Dialect = DIALECTS["other"]
         self._known: frozenset[str] = frozenset()
         self._source: Source = "text"
 
@@ -65,10 +54,10 @@ class RemoteBackend(Backend):
         return self._http.away
 
     async def start(self) -> ModelInfo:
-        card = self._card(await self._http.get("/v1/models"))
+        card = await find_card(self._http, self._options.model)
         self._model = str(card["id"])
-        server = self._options.server or OWNERS.get(str(card.get("owned_by")), "openai")
-        self._dialect = DIALECTS[server]
+        server = server_of(self._http, card, self._options)
+        self._dialect = DIALECTS.get(server, DIALECTS["other"])
         props = await self._http.get("/props") if server == "llama-server" else {}
         self._context_length = self._room(card, props)
         known = await self._start_tokens(server, card, props)
@@ -143,7 +132,8 @@ class RemoteBackend(Backend):
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        return {**body, **fixed, **self._options.extra_body}
+        body = {**body, **fixed, **self._options.extra_body}
+        return {name: value for name, value in body.items() if value is not None}
 
     def _asks(self, source: Source) -> dict[str, Any]:
         """Fields that make the server tell token ids."""
@@ -151,31 +141,10 @@ class RemoteBackend(Backend):
             return {"return_token_ids": True}
         return {} if source == "text" else {"logprobs": self._dialect.least_logprobs}
 
-    def _card(self, models: Any) -> Mapping[str, Any]:
-        """The entry of `/v1/models` that is meant."""
-        try:
-            cards = {str(card["id"]): card for card in models["data"]}
-        except (KeyError, TypeError) as error:
-            raise BackendUnavailableError(
-                f"{self._http.root}/v1/models does not list models; is it an OpenAI-compatible "
-                "server?"
-            ) from error
-        name = self._options.model or next(iter(cards), None)
-        if name not in cards:
-            raise BackendUnavailableError(
-                f"the remote server has no model {name!r}; it has: {', '.join(cards) or 'none'}"
-            )
-        return dict(cards[name])
-
     def _room(self, card: Mapping[str, Any], props: Mapping[str, Any]) -> int:
-        """The context length; vLLM and SGLang call it `max_model_len`."""
+        """The context length."""
         of_slot = (props.get("default_generation_settings") or {}).get("n_ctx")
-        said = (
-            self._options.context_length
-            or card.get("context_length")
-            or card.get("max_model_len")
-            or of_slot
-        )
+        said = context_length(card, self._options) or of_slot
         if not said:
             raise BackendUnavailableError(
                 "the remote server does not say how long its context is (or is still loading); "
@@ -197,7 +166,7 @@ class RemoteBackend(Backend):
         except Exception as error:
             raise BackendUnavailableError(
                 "the remote server has no /tokenize; give the option `tokenizer` the model's "
-                f"folder, or its tokenizer.json ({error})"
+                f"folder, or its tokenizer.json, or set `api: chat` ({error})"
             ) from error
         vocabulary = (card.get("meta") or {}).get("n_vocab")
         template = props.get("chat_template")

@@ -8,15 +8,15 @@ from typing import Any
 from enginebay import GenerationRequest, SamplingParams
 from enginebay_remote.options import Server
 
-_ALL = frozenset(field.name for field in fields(SamplingParams))
-_OPENAI = frozenset(
+ALL = frozenset(field.name for field in fields(SamplingParams))
+OPENAI = frozenset(
     {
         *("max_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty"),
         *("logit_bias", "seed", "stop", "logprobs"),
     }
 )
-_COMMON = _OPENAI | {"top_k", "min_p", "repetition_penalty", "ignore_eos"}
-_TOKENS = frozenset({"min_tokens", "stop_token_ids", "skip_special_tokens"})
+COMMON = OPENAI | {"top_k", "min_p", "repetition_penalty", "ignore_eos"}
+TOKENS = frozenset({"min_tokens", "stop_token_ids", "skip_special_tokens"})
 
 # Servers have defaults of their own for these, from a generation_config.json or built in.
 _ALWAYS = (
@@ -60,7 +60,7 @@ class Dialect:
         if body.get("top_k") == 0:
             body["top_k"] = -1  # off in every dialect; 0 is an error in some
         if sampling.logit_bias and "logit_bias" in known:
-            body |= self._bias(sampling.logit_bias)
+            body |= bias_fields(sampling.logit_bias, bans=self.bans)
         if request.n > 1:
             body["n"] = request.n
         if self.salts and request.cache_salt is not None:
@@ -69,21 +69,21 @@ class Dialect:
             body["priority"] = request.priority
         return body
 
-    def _bias(self, logit_bias: Mapping[int, float]) -> dict[str, Any]:
-        banned = [id for id, bias in logit_bias.items() if self.bans and bias == -math.inf]
-        bias = {
-            str(id): max(-_LARGEST_BIAS, min(value, _LARGEST_BIAS))
-            for id, value in logit_bias.items()
-            if id not in banned
-        }
-        return ({"logit_bias": bias} if bias else {}) | (
-            {"banned_tokens": banned} if banned else {}
-        )
+
+def bias_fields(logit_bias: Mapping[int, float], *, bans: bool) -> dict[str, Any]:
+    """`logit_bias` within what servers take; `bans`: there are `banned_tokens` beside it."""
+    banned = [id for id, bias in logit_bias.items() if bans and bias == -math.inf]
+    bias = {
+        str(id): max(-_LARGEST_BIAS, min(value, _LARGEST_BIAS))
+        for id, value in logit_bias.items()
+        if id not in banned
+    }
+    return ({"logit_bias": bias} if bias else {}) | ({"banned_tokens": banned} if banned else {})
 
 
 DIALECTS: Mapping[Server, Dialect] = {
     "enginebay": Dialect(
-        known=_ALL - {"constraint", "reasoning_budget"},
+        known=ALL - {"constraint", "reasoning_budget"},
         names={},
         constant={},
         bans=True,
@@ -91,15 +91,15 @@ DIALECTS: Mapping[Server, Dialect] = {
         ranks=True,
     ),
     "vllm": Dialect(
-        known=_COMMON | _TOKENS | {"include_stop_str_in_output", "allowed_token_ids"},
+        known=COMMON | TOKENS | {"include_stop_str_in_output", "allowed_token_ids"},
         names={},
         constant={"spaces_between_special_tokens": False},
         salts=True,
     ),
     # A seed counts only where the server was started with deterministic inference.
-    "sglang": Dialect(known=(_COMMON | _TOKENS) - {"seed"}, names={}, constant={}),
+    "sglang": Dialect(known=(COMMON | TOKENS) - {"seed"}, names={}, constant={}),
     "llama-server": Dialect(
-        known=_COMMON
+        known=COMMON
         | {
             *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "dry_multiplier"),
             *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat", "mirostat_tau"),
@@ -109,16 +109,8 @@ DIALECTS: Mapping[Server, Dialect] = {
         constant={},
         least_logprobs=1,
     ),
-    "openai": Dialect(known=_OPENAI, names={}, constant={}),
+    "other": Dialect(known=OPENAI, names={}, constant={}),
 }
-
-OWNERS: Mapping[str, Server] = {
-    "enginebay": "enginebay",
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "llamacpp": "llama-server",
-}
-"""What servers write as `owned_by` in `/v1/models`."""
 
 TRIAL: Mapping[str, Any] = {
     "min_tokens": 1,
@@ -157,7 +149,7 @@ TRIAL: Mapping[str, Any] = {
     "adaptive_target": 0.5,
     "adaptive_decay": 0.5,
     "penalty_last_n": 9,
-    "smoothing_factor": 0.5,
+    "smoothing_factor": 0.1,
     "top_a": 0.1,
     "tfs": 0.9,
     "skew": 0.1,

@@ -16,6 +16,10 @@ TRANSIENT = frozenset({429, 502, 503, 504})
 """Statuses with which a request may be tried again."""
 
 
+class NotFoundError(BackendUnavailableError):
+    """The server has no such route, or no such model."""
+
+
 def refusal(status: int, payload: Any) -> ServingError:
     """The error for an answer that is none.
 
@@ -39,6 +43,8 @@ def refusal(status: int, payload: Any) -> ServingError:
         return RequestTooLargeError(message)
     if status == 429:
         return QueueFullError(message)
+    if status == 404:
+        return NotFoundError(f"{said} (status {status})")
     if status in TRANSIENT or status < 500:
         return BackendUnavailableError(f"{said} (status {status})")
     return ServingError(said)

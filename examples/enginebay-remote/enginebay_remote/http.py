@@ -2,9 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import aclosing, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -12,11 +14,13 @@ from enginebay import BackendUnavailableError, ServingError
 from enginebay_remote.failures import TRANSIENT, refusal, status_of
 
 LONGEST_DELAY = 10.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class Http:
-    """The server at `url`, which is its root or ends in `/v1`.
+    """The server at `url`: its root, or with the version of its API (`/v1`, `/v1beta/openai`, ...).
 
+    Paths that begin with `/v1` are those of the API, whatever its version is called.
     A request is tried again after `delay` seconds, then twice that and so on, `retries` times, when
     the server cannot be reached or is busy: never once an event of its answer has been passed on,
     and not when it was silent for `timeout` seconds. `away` is why a server that had answered
@@ -33,14 +37,15 @@ class Http:
         retries: int = 2,
         delay: float = 0.5,
     ) -> None:
-        self.root = url.rstrip("/").removesuffix("/v1")
+        url = url.rstrip("/")
+        self._api = url if re.search(r"/v\d", urlsplit(url).path) else f"{url}/v1"
+        self.root = self._api.removesuffix("/v1")
         self.retries = retries
         self.delay = delay
         self.away: str | None = None
         self._reached = False
         self._watching: asyncio.Task[None] | None = None
         self._client = httpx2.AsyncClient(
-            base_url=self.root,
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx2.Timeout(timeout, connect=connect_timeout),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
@@ -65,39 +70,58 @@ class Http:
         return await self._send("POST", path, body)
 
     async def events(
-        self, path: str, body: Any, headers: dict[str, str]
+        self,
+        path: str,
+        body: Any,
+        headers: dict[str, str],
+        *,
+        says: Callable[[dict[str, Any]], bool] = bool,
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """The events that answer `body`. Closing the generator closes the connection."""
+        """The events that answer `body`. Closing the generator closes the connection.
+
+        Up to the first one that `says` something the request can be tried again.
+        """
         tries = _Tries(self)
         while True:
             began = False
+            held: list[dict[str, Any]] = []
             try:
                 async with self._client.stream(
-                    "POST", path, json=body, headers=headers
+                    "POST", self.url(path), content=_dumped(body), headers=_JSON | headers
                 ) as response:
                     if response.status_code != 200:
                         await response.aread()
-                        raise _Refused(response)
+                        raise _refused(response)
                     self._reached = True
-                    async with aclosing(_events(response.aiter_bytes())) as events:
+                    async with aclosing(read_events(response.aiter_bytes())) as events:
                         async for event in events:
-                            if "error" in event:
-                                raise refusal(status_of(event), event)
-                            began = True
-                            yield event
+                            if event.get("error"):
+                                raise _Refused(status_of(event), event)
+                            held.append(event)
+                            began = began or says(event)
+                            while began and held:
+                                yield held.pop(0)
+                    while held:
+                        yield held.pop(0)
                     return
             except (httpx2.TransportError, _Refused) as error:
                 await tries.failed(error, final=began)
+
+    def url(self, path: str) -> str:
+        """The whole address of a path."""
+        if path.startswith("/v1/"):
+            return self._api + path.removeprefix("/v1")
+        return self.root + path
 
     async def _send(self, method: str, path: str, body: Any) -> httpx2.Response:
         tries = _Tries(self)
         while True:
             try:
-                response = await self._client.request(method, path, json=body)
+                response = await self._client.request(method, self.url(path), json=body)
                 if response.status_code == 200:
                     self._reached = True
                     return response
-                raise _Refused(response)
+                raise _refused(response)
             except (httpx2.TransportError, _Refused) as error:
                 await tries.failed(error)
 
@@ -113,23 +137,28 @@ class Http:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY)
             with suppress(httpx2.TransportError):
-                response = await self._client.get("/v1/models")
+                response = await self._client.get(self.url("/v1/models"))
                 if response.status_code < 500:
                     self.away = None
 
 
 class _Refused(Exception):
-    """A response, read whole, with another status than 200."""
+    """An answer that is none, by its status or by an event."""
 
-    def __init__(self, response: httpx2.Response) -> None:
-        super().__init__(response.status_code)
-        self.status = response.status_code
-        self.retry_after = response.headers.get("retry-after", "")
-        try:
-            payload = response.json()
-        except ValueError:
-            payload = {"message": response.text[:500]}
-        self.error = refusal(self.status, payload)
+    def __init__(self, status: int, payload: Any, retry_after: str = "") -> None:
+        super().__init__(status)
+        self.status = status
+        self.retry_after = retry_after
+        self.error = refusal(status, payload)
+
+
+def _refused(response: httpx2.Response) -> _Refused:
+    """A response, read whole, with another status than 200."""
+    try:
+        payload = response.json()
+    except ValueError:
+        payload = {"message": response.text[:500]}
+    return _Refused(response.status_code, payload, response.headers.get("retry-after", ""))
 
 
 class _Tries:
@@ -161,6 +190,11 @@ class _Tries:
         return BackendUnavailableError(f"the remote server {self._http.root}: {reason}")
 
 
+def _dumped(body: Any) -> bytes:
+    """JSON in ASCII, which can say half a surrogate pair, too."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
 def _json(response: httpx2.Response) -> Any:
     try:
         return response.json()
@@ -168,7 +202,7 @@ def _json(response: httpx2.Response) -> Any:
         raise BackendUnavailableError(f"{response.url} does not answer in JSON") from error
 
 
-async def _events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[dict[str, Any], None]:
+async def read_events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[dict[str, Any], None]:
     """The JSON of `data:` lines up to `[DONE]`; a body that ends before has been cut.
 
     Lines end in a line feed and nothing else: JSON may hold U+2028, which `splitlines` breaks at.

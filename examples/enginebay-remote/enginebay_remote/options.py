@@ -6,7 +6,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-Server = Literal["enginebay", "vllm", "sglang", "llama-server", "openai"]
+Server = Literal[
+    "enginebay",
+    "vllm",
+    "sglang",
+    "llama-server",
+    "openai",
+    "openrouter",
+    "deepseek",
+    "mistral",
+    "other",
+]
 
 
 class Options(BaseModel):
@@ -14,11 +24,16 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    api: Literal["auto", "chat", "completions"] = Field(
+        "auto",
+        description="Send messages to the chat API, or tokens to completions; auto: completions "
+        "with a tokenizer, else chat.",
+    )
     model: str | None = Field(
         None, description="What the server calls the model; not set, the first one it lists."
     )
     server: Server | None = Field(
-        None, description="What the server is, if its list of models does not say."
+        None, description="What the server is, if its address or list of models does not say."
     )
     api_key: SecretStr | None = Field(None, description="The key that the server asks for.")
     api_key_env: str = Field(
@@ -26,7 +41,7 @@ class Options(BaseModel):
     )
     tokenizer: str | None = Field(
         None,
-        description="The model's folder, or its tokenizer.json; not set, the server tokenizes.",
+        description="The model's folder, or its tokenizer.json, for completions.",
     )
     context_length: int | None = Field(
         None, gt=0, description="Tokens of prompt and answer, if the server does not say."
@@ -37,8 +52,14 @@ class Options(BaseModel):
     connect_timeout: float = Field(5, gt=0, description="Seconds to wait for a connection.")
     retries: int = Field(2, ge=0, description="How often to try again before the first token.")
     extra_body: dict[str, Any] = Field(
-        default={}, description="Further fields of every request to the server."
+        default={},
+        description="Further fields of every request to the server; null takes a field out.",
     )
+
+    @property
+    def chats(self) -> bool:
+        """Whether messages go to the chat API."""
+        return self.api == "chat" or (self.api == "auto" and self.tokenizer is None)
 
     def key(self) -> str | None:
         """The key, wherever it is."""

@@ -76,6 +76,19 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield found
 
 
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL of a server of Enginebay's demo model, and the model's folder."""
+    pytest.importorskip("torch")
+    folder = Path(__file__).parents[3] / "demo" / "model"
+    if not folder.is_dir():
+        pytest.skip("the demo model is part of Enginebay's repository")
+    entry = {"name": "demo", "backend": "hf", "path": str(folder)}
+    config = json.dumps({"server": {"port": 0}, "models": [entry]})
+    with serving(tmp_path_factory.mktemp("demo"), config, {}) as url:
+        yield url, folder
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A folder with the tokenizer of the scripted model: a token is a character."""

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from conftest import serving
 from enginebay_remote import create
+from enginebay_remote.dialects import TRIAL
 from enginebay_remote.options import Options
 
 from core.testing import check_backend
@@ -29,19 +30,23 @@ async def test_keeps_the_promises(remote: Make) -> None:
     await check_backend(remote)
 
 
-async def test_keeps_the_promises_with_a_model(tmp_path: Path) -> None:
+async def test_keeps_the_promises_with_a_model(demo: tuple[str, Path]) -> None:
     """The demo model on the other server: every sampling param it honours has its effect here."""
-    pytest.importorskip("torch")
-    demo = Path(__file__).parents[3] / "demo" / "model"
-    if not demo.is_dir():
-        pytest.skip("the demo model is part of Enginebay's repository")
-    entry = {"name": "demo", "backend": "hf", "path": str(demo)}
-    config = json.dumps({"server": {"port": 0}, "models": [entry]})
-    with serving(tmp_path, config, {}) as url:
-        options = Options(tokenizer=str(demo), retries=0)
-        settings = BackendSettings(name="m", path=url, options=options)
-        prompt = "<|im_start|>user\nTell me a story"
-        await check_backend(lambda: create(settings), prompt=prompt)
+    url, folder = demo
+    options = Options(tokenizer=str(folder), retries=0)
+    settings = BackendSettings(name="m", path=url, options=options)
+    prompt = "<|im_start|>user\nTell me a story"
+    await check_backend(lambda: create(settings), prompt=prompt)
+
+
+def test_every_param_is_tried() -> None:
+    """Of an Enginebay, that is, which says by name what its engine has no use for."""
+    never = {"max_tokens", "constraint", "reasoning_budget"}
+    assert set(TRIAL) == set(SamplingParams.__dataclass_fields__) - never
+    neutral = SamplingParams()
+    for name, value in TRIAL.items():
+        default = getattr(neutral, name)
+        assert value != (list(default) if isinstance(default, tuple) else default), name
 
 
 async def test_says_what_the_remote_says(remote: Make) -> None:
@@ -89,7 +94,7 @@ async def test_errors_of_the_remote(remote: Make) -> None:
     for options, message in (
         ({"api_key": "wrong"}, "401"),
         ({"model": "other"}, "has no model 'other'; it has: said"),
-        ({"tokenizer": None}, "option `tokenizer`"),
+        ({"tokenizer": None, "api": "completions"}, "option `tokenizer`"),
         ({"tokenizer": "/nowhere"}, "there is no"),
     ):
         backend = remote(**options)

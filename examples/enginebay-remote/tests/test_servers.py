@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from enginebay_remote import create
 from enginebay_remote.dialects import DIALECTS, TRIAL
+from enginebay_remote.failures import NotFoundError
 from enginebay_remote.http import Http
 from enginebay_remote.options import Options
 from fake import DONE, Answer, Fake, events, fake
@@ -48,7 +49,7 @@ async def run(
     server: Fake, sampling: SamplingParams, **options: Any
 ) -> tuple[list[Delta], frozenset[str]]:
     """The deltas of a request for that server, and what it cannot do."""
-    values = Options.model_validate({"retries": 0, **options})
+    values = Options.model_validate({"retries": 0, "api": "completions", **options})
     backend = create(BackendSettings(name="m", path=server.url, options=values))
     info = await backend.start()
     try:
@@ -171,7 +172,7 @@ async def test_closing_the_stream_closes_the_connection() -> None:
     answers = vllm(b"")
     answers[PATH][-1] = (200, itertools.repeat(event))
     with fake(answers) as server:
-        options = Options(retries=0)
+        options = Options(retries=0, api="completions")
         backend = create(BackendSettings(name="m", path=server.url, options=options))
         await backend.start()
         try:
@@ -189,7 +190,7 @@ async def test_closing_the_backend_ends_what_is_under_way() -> None:
     answers = vllm(b"")
     answers[PATH][-1] = (200, itertools.repeat(event))
     with fake(answers) as server:
-        options = Options(retries=0)
+        options = Options(retries=0, api="completions")
         backend = create(BackendSettings(name="m", path=server.url, options=options))
         await backend.start()
         request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8))
@@ -214,7 +215,7 @@ async def test_closing_the_backend_ends_what_is_under_way() -> None:
         (422, {"detail": "no"}, InvalidRequestError),
         (429, {"error": {"message": "no"}}, QueueFullError),
         (401, {"error": {"message": "no"}}, BackendUnavailableError),
-        (404, {"message": "no"}, BackendUnavailableError),
+        (404, {"message": "no"}, NotFoundError),
         (502, b"<html>no</html>", BackendUnavailableError),
         (500, {"error": "no"}, ServingError),
         (200, events({"error": {"message": "no", "code": 400}}), InvalidRequestError),
@@ -276,7 +277,8 @@ async def test_gives_up() -> None:
 async def test_a_server_that_goes_away_and_comes_back() -> None:
     """The backend says so, and finds out by itself when that is over."""
     with fake(vllm(b"")) as server:
-        backend = create(BackendSettings(name="m", path=server.url, options=Options(retries=0)))
+        options = Options(retries=0, api="completions")
+        backend = create(BackendSettings(name="m", path=server.url, options=options))
         http = Http(server.url, delay=0, retries=0)
         await backend.start()
         await http.get("/v1/models")

@@ -1,0 +1,242 @@
+"""Events of the remote server's `/v1/chat/completions` as deltas."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from enginebay import (
+    BackendUnavailableError,
+    ContentDelta,
+    Delta,
+    GenerationRequest,
+    Part,
+    ReasoningDelta,
+    RefusalDelta,
+    TokenCounts,
+    TokenLogprob,
+    ToolCallDelta,
+    TopLogprob,
+)
+
+Json = Mapping[str, Any]
+
+_REASONS: Mapping[str, Literal["stop", "length", "content_filter"]] = {
+    "stop": "stop",
+    "tool_calls": "stop",  # which Enginebay tells from the calls themselves
+    "function_call": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+}
+
+
+def says_something(event: Json) -> bool:
+    """Whether an event is more than the opening of an answer."""
+    for choice in event.get("choices") or ():
+        delta = choice.get("delta") or {}
+        said = (value for name, value in delta.items() if name != "role")
+        if choice.get("finish_reason") or any(said):
+            return True
+    return False
+
+
+class ChatReader:
+    """Reads the answer to one request; its choices are numbered from `first`.
+
+    The last delta waits for the usage, which comes behind it. `so_far`: what answers to the same
+    request have used before this one.
+    """
+
+    def __init__(
+        self, request: GenerationRequest, *, first: int = 0, so_far: TokenCounts | None = None
+    ) -> None:
+        self._sampling = request.sampling
+        self._first = first
+        self._so_far = so_far
+        self._calls = [_Calls() for _ in range(request.n)]
+        self._last: Delta | None = None
+        self.usage: TokenCounts | None = so_far
+        self.unfinished = set(range(request.n))
+
+    def deltas(self, event: Json) -> Iterator[Delta]:
+        """What each choice of an event gained."""
+        if usage := event.get("usage"):
+            self.usage = _added(_counts(usage), self._so_far)
+        for choice in event.get("choices") or ():
+            if choice.get("index", 0) in self.unfinished:
+                yield from self._deltas(choice)
+
+    def finish(self) -> Iterator[Delta]:
+        """The last delta, with the usage."""
+        if self.unfinished:
+            raise BackendUnavailableError(
+                f"the remote server ended without choices {sorted(self.unfinished)}"
+            )
+        if self._last:
+            yield replace(self._last, usage=self.usage)
+
+    def _deltas(self, choice: Json) -> Iterator[Delta]:
+        index = choice.get("index", 0)
+        parts = tuple(self._parts(index, choice.get("delta") or {}))
+        logprobs = _logprobs(choice, self._sampling.logprobs)
+        if parts or logprobs:
+            yield Delta(index=self._first + index, parts=parts, logprobs=logprobs or None)
+        if reason := choice.get("finish_reason"):
+            yield from self._end(index, reason, choice)
+
+    def _end(self, index: int, reason: str, choice: Json) -> Iterator[Delta]:
+        if reason not in _REASONS:
+            raise BackendUnavailableError(f"the remote server ended the answer with {reason!r}")
+        self._calls[index].finish()
+        self.unfinished.remove(index)
+        ended = Delta(
+            index=self._first + index,
+            finish_reason=_REASONS[reason],
+            stop_reason=self._stop_reason(choice),
+        )
+        if self.unfinished:
+            yield ended
+        else:
+            self._last = ended
+
+    def _stop_reason(self, choice: Json) -> str | int | None:
+        reason = choice.get("stop_reason", choice.get("matched_stop"))  # vLLM's name and SGLang's
+        if isinstance(reason, str):
+            return reason
+        # SGLang names the end-of-sequence token, too.
+        return next((id for id in self._sampling.stop_token_ids if id == reason), None)
+
+    def _parts(self, index: int, delta: Json) -> Iterator[Part]:
+        thought = delta.get("reasoning_content") or delta.get("reasoning")  # the same, under both
+        if isinstance(thought, str) and thought:
+            yield ReasoningDelta(thought)
+        yield from _content(delta.get("content"))
+        if refusal := delta.get("refusal"):
+            yield RefusalDelta(str(refusal))
+        pieces = delta.get("tool_calls") or ()
+        if not pieces and (old := delta.get("function_call")):
+            pieces = [{"index": 0, "function": old}]
+        yield from self._calls[index].parts(pieces)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call: its number once it has a name, and arguments that came before that."""
+
+    id: str
+    number: int | None = None
+    held: str = ""
+
+
+class _Calls:
+    """Puts the pieces of one choice's calls in order.
+
+    Servers give calls an index, or an id, or neither, and send arguments in pieces, at once or as
+    an object. A piece with a new id and a name begins a call, whatever its index.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._places: dict[int, _Call] = {}
+
+    def parts(self, pieces: Sequence[Json]) -> Iterator[ToolCallDelta]:
+        """The pieces as parts of calls that are numbered from 0."""
+        for piece in pieces:
+            function = piece.get("function") or {}
+            name, arguments = str(function.get("name") or ""), function.get("arguments")
+            if arguments is not None and not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            call = self._call(piece.get("index"), str(piece.get("id") or ""), name)
+            arguments = call.held + (arguments or "")
+            if call.number is not None:
+                if arguments:
+                    yield ToolCallDelta(call.number, None, arguments)
+            elif name:
+                call.number, call.held = sum(c.number is not None for c in self._calls), ""
+                yield ToolCallDelta(call.number, name, arguments, call.id or None)
+            else:
+                call.held = arguments
+
+    def finish(self) -> None:
+        """Raise if there is a call that never got a name."""
+        if any(call.number is None for call in self._calls):
+            raise BackendUnavailableError("the remote server calls a function without a name")
+
+    def _call(self, index: int | None, id: str, name: str) -> _Call:
+        known = self._places.get(index) if index is not None else self._of(id, name)
+        begins = known is not None and id and name and known.id and known.id != id
+        if known is None or begins:
+            known = _Call(id)
+            self._calls.append(known)
+            if index is not None:
+                self._places[index] = known
+        known.id = known.id or id
+        return known
+
+    def _of(self, id: str, name: str) -> _Call | None:
+        """The call of a piece without an index."""
+        if id:
+            return next((call for call in self._calls if call.id == id), None)
+        return self._calls[-1] if self._calls and not name else None
+
+
+def _content(content: Any) -> Iterator[Part]:
+    """A text, or Mistral's list of chunks, some of which are thought."""
+    if isinstance(content, str):
+        yield from [ContentDelta(content)] if content else []
+        return
+    for chunk in content or ():
+        text = chunk.get("thinking") if chunk.get("type") == "thinking" else chunk.get("text")
+        if isinstance(text, list):
+            text = "".join(each.get("text") or "" for each in text)
+        if text:
+            yield ReasoningDelta(text) if chunk.get("type") == "thinking" else ContentDelta(text)
+
+
+def _logprobs(choice: Json, asked: int | None) -> tuple[TokenLogprob, ...]:
+    entries = (choice.get("logprobs") or {}).get("content") or ()
+    if asked is None:
+        return ()
+    return tuple(
+        TokenLogprob(
+            -1,
+            str(entry["token"]),
+            float(entry["logprob"]),
+            tuple(
+                TopLogprob(-1, str(top["token"]), float(top["logprob"]))
+                for top in (entry.get("top_logprobs") or ())[:asked]
+            ),
+        )
+        for entry in entries
+    )
+
+
+def _counts(usage: Json) -> TokenCounts:
+    """Usage in OpenAI's form; DeepSeek and SGLang have names of their own for parts of it."""
+    prompt = usage.get("prompt_tokens_details") or {}
+    completion = usage.get("completion_tokens_details") or {}
+    cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    reasoning = completion.get("reasoning_tokens", usage.get("reasoning_tokens"))
+    return TokenCounts(
+        prompt_tokens=int(usage.get("prompt_tokens") or 0),
+        completion_tokens=int(usage.get("completion_tokens") or 0),
+        cached_tokens=int(cached or 0),
+        reasoning_tokens=None if reasoning is None else int(reasoning),
+    )
+
+
+def _added(counts: TokenCounts, before: TokenCounts | None) -> TokenCounts:
+    """The usage of one request that was sent several times: the prompt once."""
+    if before is None:
+        return counts
+    reasoning = (counts.reasoning_tokens, before.reasoning_tokens)
+    return TokenCounts(
+        prompt_tokens=before.prompt_tokens,
+        cached_tokens=before.cached_tokens,
+        completion_tokens=before.completion_tokens + counts.completion_tokens,
+        reasoning_tokens=None if None in reasoning else sum(filter(None, reasoning)),
+    )

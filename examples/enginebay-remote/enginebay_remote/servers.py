@@ -1,0 +1,88 @@
+"""Which server stands at a URL, which of its models is meant, and how long its context is."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from enginebay import BackendSettings, BackendUnavailableError
+from enginebay_remote.failures import NotFoundError
+from enginebay_remote.http import Http
+from enginebay_remote.options import Options, Server
+
+logger = logging.getLogger(__name__)
+
+HOSTS: Mapping[str, Server] = {
+    "api.openai.com": "openai",
+    "openrouter.ai": "openrouter",
+    "api.deepseek.com": "deepseek",
+    "api.mistral.ai": "mistral",
+}
+
+OWNERS: Mapping[str, Server] = {
+    "enginebay": "enginebay",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llama-server",
+}
+"""What servers write as `owned_by` in `/v1/models`."""
+
+_LENGTHS = ("context_length", "max_model_len", "max_context_length", "context_window")
+
+
+def connect(settings: BackendSettings) -> Http:
+    """A client of the server at `settings.path`."""
+    options: Options = settings.options or Options()
+    if not settings.path.startswith(("http://", "https://")):
+        raise BackendUnavailableError(
+            f"`path` of a remote model is the server's URL, http://host:8000/v1 say, not "
+            f"{settings.path!r}"
+        )
+    return Http(
+        settings.path,
+        key=options.key(),
+        timeout=options.timeout,
+        connect_timeout=options.connect_timeout,
+        retries=options.retries,
+    )
+
+
+async def find_card(http: Http, wanted: str | None) -> Mapping[str, Any]:
+    """The entry of `/v1/models` that is meant, the first one if nothing is `wanted`.
+
+    Of a server without `/v1/models` it has the name and nothing else.
+    """
+    try:
+        models = await http.get("/v1/models")
+    except NotFoundError:
+        if wanted is None:
+            raise
+        logger.info("%s lists no models; %s is taken to be there", http.root, wanted)
+        return {"id": wanted}
+    try:
+        cards = {str(card["id"]): card for card in models["data"]}
+    except (KeyError, TypeError) as error:
+        raise BackendUnavailableError(
+            f"{http.root}/v1/models does not list models; is it an OpenAI-compatible server?"
+        ) from error
+    name = wanted or next(iter(cards), None)
+    if name not in cards:
+        listed = ", ".join(list(cards)[:20]) or "none"
+        more = f" and {len(cards) - 20} more" if len(cards) > 20 else ""
+        raise BackendUnavailableError(
+            f"the remote server has no model {name!r}; it has: {listed}{more}"
+        )
+    return dict(cards[name])
+
+
+def server_of(http: Http, card: Mapping[str, Any], options: Options) -> Server:
+    """What the server is: by the options, its address, or what its list of models says."""
+    host = urlsplit(http.root).hostname or ""
+    return options.server or HOSTS.get(host) or OWNERS.get(str(card.get("owned_by")), "other")
+
+
+def context_length(card: Mapping[str, Any], options: Options) -> int | None:
+    """Tokens of prompt and answer, as far as the options or the server say; names vary."""
+    said = (card.get(name) for name in _LENGTHS)
+    found = options.context_length or next(filter(None, said), None)
+    return int(found) if found else None
