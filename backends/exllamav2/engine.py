@@ -132,6 +132,13 @@ class ExLlamaV2Engine(Engine):
                 "a pattern, tools); leave one of the two out",
                 param="banned_strings",
             )
+        allowed = params.allowed_token_ids
+        if allowed and params.min_tokens and self._eos_token_ids.issuperset(allowed):
+            raise InvalidRequestError(
+                "allowed_token_ids has only tokens that end the completion, which min_tokens "
+                "forbids",
+                param="allowed_token_ids",
+            )
 
     def _new_choice(self, request: GenerationRequest, index: int) -> LibraryChoice:
         params = request.sampling
@@ -216,7 +223,7 @@ class ExLlamaV2Engine(Engine):
                 continue
             if choice.suspect:
                 self._scheduler.acquit(choice)
-            if choice.finished:
+            if item.finish_reason:
                 self._scheduler.remove(choice)
                 self._requests[request_id].remove(choice)
                 if not self._requests[request_id]:

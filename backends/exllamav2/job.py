@@ -19,6 +19,9 @@ from enginebay import Delta, ServingError
 
 logger = logging.getLogger(__name__)
 
+# Room left beside the prompt when a job starts, so that it need not give way at once.
+_HEADROOM = 16
+
 Emit = Callable[[LibraryChoice, Delta | ServingError], None]
 """Takes what a choice gained, or what ended its request; on the engine thread."""
 
@@ -29,7 +32,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
     So the library has no stop conditions, no sampler settings and no limit of tokens from us, and
     what it reports of the job is not looked at. It does take back the tokens of banned strings.
 
-    Pages are reserved for the prompt and one page more, and grow as they are needed.
+    Pages are reserved for the prompt and little more; others come as they are needed.
     """
 
     banned_strings_utf32_offsets: Any
@@ -77,13 +80,14 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
 
     def prepare_for_queue(self, generator: Any, serial_number: int) -> None:
         """Find out which pages the job begins with."""
-        reserved = min(PAGE, self.choice.completion.tokens_left) + generator.num_draft_tokens
+        reserved = _HEADROOM + generator.num_draft_tokens
         # Without pages there is one, which is the whole cache.
-        self.max_new_tokens = reserved if generator.paged else 0
+        [sequence] = self.sequences
+        left = generator.max_total_tokens - len(sequence.sequence_ids)
+        self.max_new_tokens = min(reserved, left) if generator.paged else 0
         super().prepare_for_queue(generator, serial_number)
         self.max_new_tokens = sys.maxsize
         if self._salt is not None:
-            [sequence] = self.sequences
             hashes = self._pages.hashes(
                 sequence.sequence_ids.torch(), len(sequence.page_hashes), self._salt
             )
