@@ -1,6 +1,7 @@
 """The backend `onnx`: ONNX models on the CPU, with ONNX Runtime."""
 
 from functools import partial
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,7 +35,12 @@ class Options(BaseModel):
 @hookimpl
 def register_backends(register: BackendRegister) -> None:
     """Make `backend: onnx` valid."""
-    register("onnx", create, Options, requires=["onnxruntime", "tokenizers"])
+    register("onnx", create, Options, requires=["onnxruntime", "tokenizers"], serves=serves)
+
+
+def serves(path: Path) -> bool:
+    """Whether a model for this backend is there."""
+    return (path / "genai_config.json").is_file()
 
 
 def create(settings: BackendSettings) -> Backend:

@@ -63,6 +63,7 @@ class OnnxEngine(Engine):
         self._model = model
         self._compiler = compiler
         self._prompt_row = self._max_batch_size = max_batch_size
+        self._eos = frozenset(i for i in folder.end_token_ids if i < info.vocab_size)
         self._waiting: list[Prompt] = []
         self._prefilling: Prompt | None = None
         self._decoding: list[Choice] = []
@@ -123,8 +124,8 @@ class OnnxEngine(Engine):
     def _choice(self, request: GenerationRequest, index: int) -> Choice:
         prompt, params = request.prompt_token_ids, request.sampling
         room = self.info.context_length - len(prompt)
-        eos = self._folder.end_token_ids
-        ends = (frozenset() if params.ignore_eos else eos).union(params.stop_token_ids)
+        ends = frozenset() if params.ignore_eos else self._eos
+        ends = ends.union(params.stop_token_ids)
         constraint = None
         if self._compiler and params.constraint is not None:
             constraint = Constraint(self._compiler, params.constraint, ends)
@@ -132,7 +133,7 @@ class OnnxEngine(Engine):
             request,
             index,
             max_tokens=min(params.max_tokens or room, room),
-            eos_token_ids=eos,
+            eos_token_ids=self._eos,
             special_token_ids=self._folder.special_token_ids,
             detokenizer=Detokenizer(self._folder.decode),
             constraint=constraint,

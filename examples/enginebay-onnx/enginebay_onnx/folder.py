@@ -5,7 +5,7 @@ https://onnxruntime.ai/docs/genai/reference/config.html describes `genai_config.
 
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ class Folder:
         """Text, special tokens written out."""
         return self.tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
-    @property
+    @cached_property
     def end_token_ids(self) -> frozenset[int]:
         """Every token that ends an answer by any of the model's files."""
         named = [self.model.get("eos_token_id"), self.generation_config.get("eos_token_id")]
@@ -79,7 +79,7 @@ class Folder:
         lists = [ids if isinstance(ids, list) else [ids] for ids in named]
         return frozenset(i for ids in lists for i in ids if i is not None)
 
-    @property
+    @cached_property
     def special_token_ids(self) -> frozenset[int]:
         """Tokens that are no text of their own."""
         added = self.tokenizer.get_added_tokens_decoder()

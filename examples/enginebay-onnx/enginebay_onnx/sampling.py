@@ -74,7 +74,7 @@ class Sampler:
 
     def _changed(self, logits: Logits) -> Logits:
         params, counts = self._params, self._counts
-        logits = np.nan_to_num(logits, nan=_BANNED, neginf=_BANNED)
+        logits = np.nan_to_num(logits, nan=_BANNED).clip(_BANNED, -_BANNED)
         if params.repetition_penalty != 1:  # Keskar et al., 2019, CTRL
             seen = list(self._prompt | counts.keys())
             found = logits[seen]
@@ -90,7 +90,7 @@ class Sampler:
             banned = np.ones(len(logits), np.bool_)
             banned[list(params.allowed_token_ids)] = False
             logits[banned] = _BANNED
-        return np.maximum(logits, np.float32(_BANNED))
+        return logits.clip(_BANNED, -_BANNED)
 
 
 def token_logprob(

@@ -74,6 +74,8 @@ async def test_the_backend_that_is_registered_keeps_them(folder: Path) -> None:
     """In a process of its own; three choices are the most at once, so that some have to wait."""
     register = BackendRegister()
     register_backends(register)
+    assert register["onnx"].serves is not None
+    assert (register["onnx"].serves(folder), register["onnx"].serves(DEMO)) == (True, False)
     options = Options(threads=1, max_batch_size=3, context_length=2048)
     settings = BackendSettings(name="m", path=str(folder), options=options)
     await check_backend(lambda: register["onnx"].create(settings), prompt=STORY)
