@@ -168,6 +168,8 @@ def _messages(messages: Sequence[Message]) -> Iterator[Json]:
             if not isinstance(function["arguments"], str):
                 function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
             call.setdefault("id", f"call_{position}_{number}")
+        if message["role"] == "assistant":
+            message.setdefault("content", None)  # there are servers that want to see it
     if any(message["role"] == "tool" and "tool_call_id" not in message for message in dumped):
         place_tool_results(dumped)
     for position, message in enumerate(dumped):

@@ -164,6 +164,7 @@ def test_the_chat_arrives_as_it_was_sent(server: Server, chats: list[Chat]) -> N
     assert chat.messages[2]["tool_calls"] == [
         {**call, "function": {"name": "get", "arguments": '{"a": 1}'}}
     ]
+    assert chat.messages[2]["content"] is None
     assert chat.messages[3]["tool_call_id"] == "call_2_0"
     assert chat.tools == (TOOL, OTHER)
     assert (chat.tool_choice, chat.parallel_tool_calls) == ("auto", False)
@@ -380,6 +381,20 @@ def test_what_is_known_of_it() -> None:
     assert "chats" in report["capabilities"]
     assert "text" not in report["capabilities"]
     assert report["template"] is None
+
+
+def test_answers_end_with_what_they_have_when_the_model_is_unloaded() -> None:
+    endless = ScriptedChat(lambda chat, index: iter(lambda: "on ", ""), context_length=10**9)
+    plugins = plugins_with(scripted=engine_backend(lambda: endless))
+    with serve(scripted_config(), plugins) as server:
+        body = {"messages": USER, "stream": True}
+        with server.http.stream("POST", CHAT, json=body) as answer:
+            lines = answer.iter_lines()
+            while "on " not in next(lines):
+                pass
+            server.run(server.app.state.models.close())
+            ends = [line for line in lines if '"finish_reason":"abort"' in line]
+    assert len(ends) == 1
 
 
 def test_usage_and_parts_cross_into_a_process() -> None:

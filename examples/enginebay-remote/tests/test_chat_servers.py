@@ -2,16 +2,19 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from enginebay_remote import create
+from enginebay_remote.chat_dialects import CHAT_DIALECTS, ChatDialect
 from enginebay_remote.chat_reading import ChatReader, says_something
 from enginebay_remote.failures import NotFoundError
 from enginebay_remote.http import Http, read_events
-from enginebay_remote.options import Options
+from enginebay_remote.options import Options, Server
 from enginebay_remote.servers import server_of
 from fake import DONE, Answer, Fake, events, fake
 from hypothesis import given, settings
@@ -494,6 +497,47 @@ async def test_forms_that_a_server_does_not_know(server: str, chat: dict[str, An
         await run(running, request(**chat), **options)
     assert raised.value.param == "constraint"
     assert not running.bodies(PATH)
+
+
+_README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+_COLUMNS = {"Enginebay": "enginebay", "vLLM": "vllm", "SGLang": "sglang", "others": "other"}
+
+
+def table() -> Iterator[tuple[str, str, str]]:
+    """The README's table of the chat way: what, which server, what it says there."""
+    lines = _README.partition("### Chat\n\n")[2].split("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+    head = [cell.strip() for cell in lines[0].strip("|").split("|")][1:]
+    for what, *cells in rows[2:]:
+        for column, cell in zip(head, cells, strict=True):
+            yield what, _COLUMNS.get(column, column.lower()), cell
+
+
+def test_the_table_in_the_readme() -> None:
+    """It says what the dialects do."""
+    cells = list(table())
+    assert {server for _, server, _ in cells} == CHAT_DIALECTS.keys()
+    for what, server, said in cells:
+        assert said == documented(what, CHAT_DIALECTS[cast(Server, server)]), (what, server)
+
+
+def documented(what: str, dialect: ChatDialect) -> str:
+    """What a cell of the table is to say."""
+    if what.startswith("`response_format`"):
+        return "both" if "json_schema" in dialect.forms else "JSON"
+    if what.startswith("regular"):
+        forms = {"regex": "expressions", "choice": "choices", "grammar": "grammars"}
+        known = [name for form, name in forms.items() if form in dialect.forms]
+        return "all" if len(known) == 3 else ", ".join(known) or "no"
+    if what == "`n`":
+        return "yes" if dialect.several else "one by one"
+    if what.startswith("reasoning of"):
+        return f"`{dialect.thought_name}`" if dialect.thought_name else "nothing"
+    names = re.findall(r"`(\w+)`", what) or ["logprobs"]
+    [honoured] = {name in dialect.fields for name in names if name != "thinking"}
+    if "enable_thinking" in names and honoured and dialect.thinking == "template":
+        return "template"
+    return "yes" if honoured else "no"
 
 
 async def test_choices_of_one_answer() -> None:

@@ -16,6 +16,7 @@ from fake import DONE, Answer, Fake, events, fake
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
+    Chat,
     Delta,
     GenerationRequest,
     InvalidRequestError,
@@ -274,10 +275,11 @@ async def test_gives_up() -> None:
         await _texts(server, retries=1)
 
 
-async def test_a_server_that_goes_away_and_comes_back() -> None:
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_a_server_that_goes_away_and_comes_back(api: str) -> None:
     """The backend says so, and finds out by itself when that is over."""
     with fake(vllm(b"")) as server:
-        options = Options(retries=0, api="completions")
+        options = Options.model_validate({"retries": 0, "api": api})
         backend = create(BackendSettings(name="m", path=server.url, options=options))
         http = Http(server.url, delay=0, retries=0)
         await backend.start()
@@ -285,7 +287,8 @@ async def test_a_server_that_goes_away_and_comes_back() -> None:
     port = int(server.url.rpartition(":")[2])
     try:
         assert (backend.unavailable, http.away) == (None, None)
-        request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8))
+        chat = Chat(messages=({"role": "user", "content": "Hi"},))
+        request = GenerationRequest(request_id="r", prompt_token_ids=(7, 8), chat=chat)
         with pytest.raises(BackendUnavailableError, match=server.url):
             await anext(backend.generate(request))
         assert server.url in (backend.unavailable or "")
