@@ -14,6 +14,7 @@ from core.types import (
     Delta,
     Part,
     ReasoningDelta,
+    RefusalDelta,
     TokenLogprob,
     ToolCallDelta,
 )
@@ -148,6 +149,9 @@ class Collector:
                     if self._merge:
                         part = ContentDelta(text if self._tag_is_open else OPENING_TAG + text)
                         self._tag_is_open = True
+                case RefusalDelta():
+                    self._phase = "content"
+                    result += self._close_tag()
                 case ToolCallDelta(index, name, arguments, id):
                     self._phase = "tool"
                     result += self._close_tag()

@@ -360,6 +360,12 @@ def test_refusals_and_filters() -> None:
         assert final.choices[0].message.refusal == "I won't."
 
 
+def test_a_refusal_ends_thought_that_stands_in_the_content() -> None:
+    with serving([ReasoningDelta("Hm."), RefusalDelta("No.")]) as (server, _):
+        message = ask(server, separate_reasoning=False)["choices"][0]["message"]
+    assert (message["content"], message["refusal"]) == ("<think>Hm.</think>", "No.")
+
+
 def test_settings_that_nothing_comes_of_are_an_error() -> None:
     model = {"reasoning": "think", "chat_template": "chatml", "template_vars": {"a": 1}}
     with serving(model=model, lacks=["chat_template_kwargs"]) as (server, _):

@@ -10,6 +10,7 @@ from enginebay import (
     Chat,
     ContentDelta,
     Delta,
+    EngineBackend,
     Part,
     ReasoningDelta,
     ServingError,
@@ -44,6 +45,11 @@ class Honest(ScriptedChat):
 
 async def test_keeps_every_promise() -> None:
     await check_backend(Honest, max_tokens=30)
+
+
+async def test_keeps_every_promise_in_a_process_of_its_own() -> None:
+    """Chats, parts and usage are pickled on their way."""
+    await check_backend(lambda: EngineBackend(Honest, isolation="process"), max_tokens=30)
 
 
 class SaysText(Honest):

@@ -93,6 +93,8 @@ class Http:
                         await response.aread()
                         raise _refused(response)
                     self._reached = True
+                    if "json" in response.headers.get("content-type", ""):
+                        raise await _not_streamed(response)
                     async with aclosing(read_events(response.aiter_bytes())) as events:
                         async for event in events:
                             if event.get("error"):
@@ -159,6 +161,15 @@ def _refused(response: httpx2.Response) -> _Refused:
     except ValueError:
         payload = {"message": response.text[:500]}
     return _Refused(response.status_code, payload, response.headers.get("retry-after", ""))
+
+
+async def _not_streamed(response: httpx2.Response) -> _Refused | ServingError:
+    """What JSON means where a stream was asked for: an error, or a server without streams."""
+    await response.aread()
+    payload = _json(response)
+    if isinstance(payload, dict) and payload.get("error"):
+        return _Refused(status_of(payload), payload)
+    return BackendUnavailableError(f"{response.url} answers whole where a stream is asked for")
 
 
 class _Tries:

@@ -55,6 +55,8 @@ def fake(answers: dict[str, list[Answer]], port: int = 0) -> Iterator[Fake]:
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            if not isinstance(answer, bytes):
+                self.send_header("Content-Type", "application/json")
             self.end_headers()
             self.wfile.write(data)
 

@@ -616,6 +616,8 @@ async def test_logprobs() -> None:
             events(event({"tool_calls": [called(0, "1", None, "{}")]}, "stop")),
             BackendUnavailableError,
         ),
+        (200, {"error": {"message": "no", "code": 400}}, InvalidRequestError),
+        (200, {"choices": [{"message": {"content": "x"}}]}, BackendUnavailableError),
         (200, b"data: {\n\n", BackendUnavailableError),
         (200, b"", BackendUnavailableError),
     ],
