@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from core.testing import check_backend
 from enginebay import QueueFullError
-from tests.backends.conftest import LoadExLlamaV2
+from tests.backends.exllamav2_loading import LoadExLlamaV2
+from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.tiny import greedy_reference
 from tests.run import Run, request
 from tests.support import DEMO_MODEL

@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 from core.errors import InvalidRequestError
 from core.grammar.expressions import Pattern
 from enginebay import ServingError
-from tests.backends.conftest import LoadExLlamaV2
+from tests.backends.exllamav2_loading import LoadExLlamaV2
+from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.test_exllamav2_engine import TEXTS, assert_empty
 from tests.run import Run, request
 from tests.support import DEMO_MODEL
