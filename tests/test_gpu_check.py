@@ -177,8 +177,8 @@ def test_half_a_line_is_left_out(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == []
 
 
-def line(outcome: str, **more: Any) -> Line:
-    return Line(test="t", outcome=outcome, reason="", seconds=0.0, figures={}, **more)
+def line(outcome: str) -> Line:
+    return Line(test="t", outcome=outcome, reason="", seconds=0.0, figures={})
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,15 @@ def test_trouble_is_said_in_words(code: int | None, trouble: str | None) -> None
     assert checks._trouble(code, 9) == trouble
 
 
+@pytest.mark.skipif(engines.missing("llamacpp", "cpu") is not None, reason="needs llama.cpp")
+def test_one_check_is_rehearsed() -> None:
+    checked = checks.run("llamacpp", "cpu", 300, "logprobs and llamacpp-q8-cache")
+    assert checked.good, checked
+    [logprobs] = checked.lines
+    assert logprobs["test"].startswith("gpu/test_texts.py::test_logprobs")
+    assert logprobs["figures"]["logprobs compared"] > 100
+
+
 # What is missing.
 
 
@@ -225,6 +234,12 @@ def test_a_library_that_is_not_installed_is_named(
     reason = engines.missing(engine, "cuda")
     assert reason is not None
     assert reason.startswith(f"not installed: {library}")
+
+
+def test_a_broken_library_is_for_the_checks_to_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)  # importing it is an ImportError
+    monkeypatch.setattr(engines, "_has", lambda module: True)
+    assert engines.missing("llamacpp", "cuda") is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -262,7 +277,7 @@ def results(**more: Any) -> dict[str, Any]:
     }
 
 
-FAILED = {
+FAILED: dict[str, Any] = {
     "good": False,
     "passed": 3,
     "failed": 1,
@@ -270,7 +285,14 @@ FAILED = {
     "trouble": None,
     "tests": [{"test": "gpu/x", "outcome": "failed", "reason": "token 3 differs"}],
 }
-GOOD = {"good": True, "passed": 3, "failed": 0, "skipped": 0, "trouble": None, "tests": []}
+GOOD: dict[str, Any] = {
+    "good": True,
+    "passed": 3,
+    "failed": 0,
+    "skipped": 0,
+    "trouble": None,
+    "tests": [],
+}
 
 
 @pytest.mark.parametrize(

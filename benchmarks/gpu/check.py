@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import report
 from benchmarks.environments import FOLDER
 from benchmarks.gpu import checks, machine, throughput
-from benchmarks.gpu.engines import ENGINES, Device, missing
+from benchmarks.gpu.engines import ENGINES, Device, can_serve, missing
 
 Json = dict[str, Any]
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -85,7 +85,8 @@ def main(arguments: list[str]) -> int:
     if able and options.only != "checks":
         model = throughput.find_model(options.model or ("demo", "1b")[device == "cuda"], device)
         plan = throughput.Plan(options.streams, options.rounds, options.tokens)
-        measured = asyncio.run(throughput.measure(able, device, model, plan))
+        served = [engine for engine in able if can_serve(engine, device)]
+        measured = asyncio.run(throughput.measure(served, device, model, plan))
         results["throughput"] = measured
         report.write(results, output)
     print(summary(results))

@@ -26,7 +26,12 @@ def device_options(engine: str, device: Device) -> dict[str, Any]:
         return {"gpu_layers": "all" if device == "cuda" else 0}
     if engine == "hf":
         return {"device": device}
-    return {} if _has("exllamav2_ext") else {"build_extension": True}
+    return {"build_extension": device == "cuda" and not _has("exllamav2_ext")}
+
+
+def can_serve(engine: str, device: Device) -> bool:
+    """Whether a server of its own can run the engine: on a CPU, ExLlamaV2 needs the tests' help."""
+    return device == "cuda" or engine != "exllamav2"
 
 
 def _hf(device: Device) -> str | None:
@@ -36,22 +41,25 @@ def _hf(device: Device) -> str | None:
 def _llamacpp(device: Device) -> str | None:
     if absent := _not_installed("llama_cpp"):
         return absent
-    if device == "cuda" and not importlib.import_module("llama_cpp").llama_supports_gpu_offload():
-        return (
-            "llama-cpp-python finds no GPU: it was built for the CPU, "
-            "or the driver or the CUDA libraries are not found"
-        )
-    return None
+    if device == "cpu":
+        return None
+    try:
+        llama_cpp = importlib.import_module("llama_cpp")
+    except Exception:
+        return None
+    if llama_cpp.llama_supports_gpu_offload():
+        return None
+    return (
+        "llama-cpp-python finds no GPU: it was built for the CPU, "
+        "or the driver or the CUDA libraries are not found"
+    )
 
 
 def _exllamav2(device: Device) -> str | None:
-    if absent := _not_installed("exllamav2", "torch", "transformers"):
-        return absent
-    if device == "cpu":
-        return "exllamav2 runs on CUDA devices only"
-    if reason := _no_cuda(device):
+    absent = _not_installed("exllamav2", "torch", "transformers")
+    if reason := absent or _no_cuda(device):
         return reason
-    if _has("exllamav2_ext") or shutil.which("nvcc"):
+    if device == "cpu" or _has("exllamav2_ext") or shutil.which("nvcc"):
         return None
     return "exllamav2 has no compiled extension (exllamav2_ext), and there is no nvcc to build it"
 

@@ -1,5 +1,6 @@
 """What a GPU check ran on: the device, its driver, and the versions of what matters."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -7,6 +8,8 @@ import platform
 import shutil
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 PACKAGES = (
@@ -30,8 +33,10 @@ def versions() -> dict[str, str]:
     have = {d.name.replace("-", "_").lower(): d.version for d in importlib.metadata.distributions()}
     found = {name: have[name] for name in PACKAGES if name in have}
     if "llama_cpp_python" not in found and importlib.util.find_spec("llama_cpp"):
-        found["llama_cpp_python"] = importlib.import_module("llama_cpp").__version__
+        with contextlib.suppress(Exception):  # imports() has the words
+            found["llama_cpp_python"] = importlib.import_module("llama_cpp").__version__
     found |= {"python": platform.python_version()}
+    found.setdefault("enginebay", _checkout())
     if importlib.util.find_spec("torch") and (cuda := _torch().version.cuda):
         found["cuda"] = cuda
     return found
@@ -58,6 +63,12 @@ def devices() -> list[dict[str, Any]]:
 
 def _torch() -> Any:
     return importlib.import_module("torch")
+
+
+def _checkout() -> str:
+    """The version of an Enginebay that is not installed."""
+    file = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    return str(tomllib.loads(file.read_text("utf-8"))["project"]["version"])
 
 
 def _driver() -> str | None:

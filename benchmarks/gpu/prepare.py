@@ -48,7 +48,8 @@ def requirements() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     named = project["dependencies"] + extras["test"] + extras["hf"] + extras["exllamav2"]
-    return [Requirement(text) for text in [*named, "psutil"]]
+    llama_cpp_python = ["diskcache", "typing-extensions"]  # what it requires, which is not carried
+    return [Requirement(text) for text in [*named, *llama_cpp_python, "psutil"]]
 
 
 class Wheels:

@@ -25,10 +25,12 @@ if [ -n "$cuda" ]; then
   export CPLUS_INCLUDE_PATH="$cuda/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}"
 fi
 
+before=$(mktemp)
 code=0
 "$PY" benchmarks/gpu/check.py "$@" || code=$?
 if [ -n "${OUT:-}" ]; then
   mkdir -p "$OUT"
-  cp benchmarks/results/gpu-*.json benchmarks/.peers/gpu-*.json benchmarks/.peers/*.log "$OUT" 2>/dev/null || true
+  find benchmarks/results benchmarks/.peers -maxdepth 1 -newer "$before" \
+    \( -name 'gpu-*.json' -o -name '*.log' \) -exec cp {} "$OUT" \;
 fi
 exit "$code"

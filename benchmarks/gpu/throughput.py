@@ -138,7 +138,7 @@ def _rotated(names: list[str], by: int) -> list[str]:
 
 
 def _options(engine: str, device: Device, settings: Settings) -> Json:
-    options = {"max_batch_size": settings.slots, "context_length": settings.context}
+    options: Json = {"max_batch_size": settings.slots, "context_length": settings.context}
     if engine == "hf":
         options["dtype"] = settings.model.dtype
     if engine == "exllamav2":
@@ -174,7 +174,7 @@ def table(measured: Json) -> str:
                 speeds = _speeds(bursts, streams)
                 free = _speeds(ways["free"], streams) if way != "free" else []
                 cells = [
-                    f"{name}" if name == BASELINE else f"{name}, {way}",
+                    name if name == BASELINE else f"{name}, {way}",
                     str(streams),
                     report.number(statistics.median(speeds)),
                     _ratio(speeds, _speeds(baseline, streams) if name != BASELINE else []),

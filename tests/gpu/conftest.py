@@ -1,6 +1,7 @@
 """The demo model in every form, served by every engine on the device."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from core.config.schema import Config
 from core.plugins import Plugins
-from core.types import BackendSettings
+from core.types import BackendSettings, Isolation
 from enginebay import Backend
 from tests.gpu.targets import Target, device, require
 from tests.support import DEMO_MODEL, Server, serve
@@ -81,11 +82,29 @@ class References:
 
 
 @pytest.fixture(scope="module")
-def target(request: pytest.FixtureRequest) -> Target:
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """The engine and options of this test, parametrized indirectly; skipped if it cannot run."""
     found: Target = request.param
     require(found.engine)
-    return found
+    with rehearsing(found) if device() == "cpu" else nullcontext():
+        yield found
+
+
+@contextmanager
+def rehearsing(target: Target) -> Iterator[None]:
+    """On the CPU, ExLlamaV2 runs in this process, over a stand-in for what it has compiled."""
+    if target.engine != "exllamav2":
+        yield
+        return
+    if target.model == "gptq":
+        pytest.skip("quantised weights have no stand-in for a rehearsal")
+    from backends.exllamav2 import loading
+    from tests import exllamav2_cpu
+
+    with exllamav2_cpu.installed(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "check_library", lambda **_: None)
+        patch.setattr(loading, "building", lambda _: nullcontext())
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +125,16 @@ def config(target: Target, models: Models, **more: Any) -> Config:
         "backend": target.engine,
         "path": str(models.of(target)),
         "options": options,
+        "isolation": isolation(target),
         **more,
     }
     return Config.model_validate({"models": [model]})
+
+
+def isolation(target: Target) -> Isolation:
+    """A process, but for what can only be rehearsed in this one."""
+    rehearsed_here = device() == "cpu" and target.engine == "exllamav2"
+    return "thread" if rehearsed_here else "process"
 
 
 @pytest.fixture(scope="module")
@@ -125,5 +151,6 @@ def create(target: Target, models: Models) -> Backend:
         name=MODEL,
         path=str(models.of(target)),
         options=entry.options(**target.all_options(device())),
+        isolation=isolation(target),
     )
     return entry.create(settings)

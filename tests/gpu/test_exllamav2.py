@@ -1,45 +1,50 @@
 """What only ExLlamaV2 can get wrong: what its import does to the process, and its generator."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from core.plugins import Plugins
-from tests.gpu.conftest import MODEL, Models, References, config
-from tests.gpu.targets import MAIN, require
+from tests.gpu.conftest import MODEL, Models, config
+from tests.gpu.parity import Reference
+from tests.gpu.targets import MAIN, Target, params
 from tests.support import Server, serve
 
-pytestmark = [pytest.mark.gpu, pytest.mark.exllamav2]
-[PAGED, UNPAGED] = [target for target in MAIN if target.engine == "exllamav2"]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.parametrize(
+        "target", params([t for t in MAIN if t.engine == "exllamav2"]), indirect=True
+    ),
+]
 STORY = "Tell me a story about a train."
 
 
-@pytest.fixture(scope="module", params=[PAGED, UNPAGED], ids=lambda target: target.name)
-def on_a_thread(request: pytest.FixtureRequest, models: Models) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def on_a_thread(target: Target, models: Models) -> Iterator[Server]:
     """The engine in this process, where a test can reach the library."""
-    require("exllamav2")
     threads = torch.get_num_threads()
-    with serve(config(request.param, models, isolation="thread"), Plugins()) as server:
+    with serve(config(target, models, isolation="thread"), Plugins()) as server:
         assert torch.get_num_threads() == threads, "loading has changed torch's CPU threads"
         yield server
 
 
 def test_an_exception_of_the_generator_leaves_the_engine_alive(
-    on_a_thread: Server, references: References, models: Models, monkeypatch: pytest.MonkeyPatch
+    on_a_thread: Server, target: Target, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from exllamav2.generator import ExLlamaV2DynamicGenerator
 
     iterate = ExLlamaV2DynamicGenerator.iterate
-    raised = []
+    raised: list[bool] = []
 
-    def fail_once(self: ExLlamaV2DynamicGenerator) -> object:
-        if len(raised) == 0 and self.num_remaining_jobs():
+    def fail_once(self: Any) -> object:
+        if not raised and self.num_remaining_jobs():
             raised.append(True)
             raise RuntimeError("the test says so")
         return iterate(self)
 
-    expected = references[models.folder].answer(STORY, 16)
+    expected = reference.answer(STORY, 16)
 
     def ask() -> int:
         answer = on_a_thread.http.post(
@@ -47,7 +52,7 @@ def test_an_exception_of_the_generator_leaves_the_engine_alive(
             json={"model": MODEL, "prompt": expected.prompt, "max_tokens": 16, "temperature": 0},
         )
         if answer.status_code == 200:
-            assert expected.agreement(answer.json()["choices"][0]["text"], PAGED.bound) >= 1
+            assert expected.agreement(answer.json()["choices"][0]["text"], target.bound) >= 1
         return answer.status_code
 
     with monkeypatch.context() as patch:
