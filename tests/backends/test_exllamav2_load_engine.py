@@ -11,7 +11,8 @@ from backends.exllamav2.sampling import UNSUPPORTED
 from core.config.schema import Config
 from core.plugins import Plugins
 from enginebay import BackendSettings, BackendUnavailableError
-from tests.backends.conftest import LoadExLlamaV2
+from tests.backends.exllamav2_loading import LoadExLlamaV2
+from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.exllamav2_models import change_config, make_model
 from tests.support import DEMO_MODEL, Server, serve
 
