@@ -50,7 +50,7 @@ def _why_not_flash(options: ExLlamaV2Options, config: Any) -> str | None:
     if options.flash_attention == "off":
         return "flash_attention is off"
     if not (attention.has_flash_attn and attention.has_flash_attn_with_paged):
-        return "flash-attn 2.5.7 or later is not installed (pip install flash-attn)"
+        return "there is no flash-attn 2.5.7 or later (pip install flash-attn)"
     devices = range(torch.cuda.device_count())
     if any(torch.cuda.get_device_capability(device) < (8, 0) for device in devices):
         return "flash-attn needs GPUs of the Ampere generation or later"

@@ -5,6 +5,7 @@ itself would compile for minutes, or fail inside torch.
 """
 
 import importlib
+import logging
 import os
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 
 from backends.exllamav2.rope import Rope
 from enginebay import BackendUnavailableError
+
+logger = logging.getLogger(__name__)
 
 # What an import is known to end with: no CUDA_HOME, no GPU to compile for, an extension made for
 # another Python or torch, a compiler's error, a library that is not found.
@@ -21,7 +24,7 @@ _IMPORT_ERRORS = (OSError, IndexError, NameError, RuntimeError, ImportError)
 def _import_library() -> tuple[Any, Any, Any]:
     """`exllamav2`, its `generator` and its `attn`; torch's threads are as before."""
     threads = torch.get_num_threads()
-    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+    leave_broken_flash_attention()
     try:
         names = ("exllamav2", "exllamav2.generator", "exllamav2.attn")
         library, generator, attention = map(importlib.import_module, names)
@@ -34,6 +37,22 @@ def _import_library() -> tuple[Any, Any, Any]:
     finally:
         torch.set_num_threads(threads)
     return library, generator, attention
+
+
+def leave_broken_flash_attention() -> None:
+    """Do without a flash-attn that was built for another torch; the library would fail over it."""
+    try:
+        importlib.import_module("flash_attn")
+    except ModuleNotFoundError:
+        return
+    except (ImportError, OSError) as error:
+        logger.warning(
+            "flash-attn cannot be imported and is not used (%s); install one that was built for "
+            "torch %s",
+            error,
+            torch.__version__,
+        )
+        os.environ["EXLLAMA_NO_FLASH_ATTN"] = "1"
 
 
 def _frequencies(device: Any, config: Any, base: float) -> tuple[Any, float]:

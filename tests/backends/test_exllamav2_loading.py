@@ -1,16 +1,20 @@
 """Models loaded by exllamav2's own code, over stand-ins for its CUDA functions, on a CPU."""
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
+from backends.exllamav2.folder import ExLlamaV2Checkpoint
+from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendUnavailableError
 from tests.backends.exllamav2_models import change_config, generate, load, make_model, reference
 from tests.support import DEMO_MODEL
@@ -336,8 +340,64 @@ def test_what_fails_on_the_way_is_said_and_dropped(
 def test_a_model_of_one_gpu_is_split_over_no_two(llama: tuple[Path, PreTrainedModel]) -> None:
     with pytest.raises(BackendUnavailableError, match="gpu_split names 2 GPUs, and torch sees"):
         load(llama[0], gpu_split=[20, 24])
-    with pytest.raises(BackendUnavailableError, match="tensor_parallel needs"):
-        load(llama[0], tensor_parallel=True)
+
+
+def test_several_gpus_are_filled_one_after_the_other(
+    llama: tuple[Path, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from backends.exllamav2.library import exllamav2
+
+    reserved: list[list[int] | None] = []
+
+    class Split(exllamav2.ExLlamaV2):  # type: ignore[misc]
+        def load_autosplit(self, cache: Any, reserve_vram: Any, **named: Any) -> None:
+            reserved.append(reserve_vram)
+            super().load_autosplit(cache, reserve_vram, **named)
+
+    folder, model = llama
+    monkeypatch.setattr(exllamav2, "ExLlamaV2", Split)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (2**30, 2**30))
+    loaded = load(folder, autosplit_reserve=[1.5], draft_model=".")
+    assert reserved == [[3 * 2**19, 0]] * 2
+    assert divergence(load(folder), model) < 1e-3
+    assert reserved[-1] is None
+    loaded.close()
+
+
+PARALLEL: list[tuple[dict[str, Any], str]] = [
+    ({"count": 1}, "needs several GPUs, and torch sees 1"),
+    ({"weights": "plain"}, "needs EXL2 weights"),
+    ({"supports_tp": False}, "needs another architecture than LlamaForCausalLM"),
+    ({"use_qk_norm": True}, "needs a model without norms of queries and keys"),
+    ({"is_moe": True}, "needs a model without experts"),
+    ({"intermediate_size": 1000}, "needs an intermediate_size that is a multiple of 128"),
+    ({"adapters": {"pirate": "pirate"}}, "needs a model without adapters"),
+    ({"paged": False}, "needs paged: true"),
+]
+
+
+@pytest.mark.parametrize(("lacking", "message"), PARALLEL)
+def test_what_tensor_parallel_needs(
+    lacking: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from backends.exllamav2.weights import check_gpus
+
+    def check(count: int = 2, **changes: Any) -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        named = {"supports_tp": True, "is_moe": False, "use_qk_norm": False, **changes}
+        named = {"intermediate_size": 14336, "architecture": "LlamaForCausalLM", **named}
+        config = SimpleNamespace(**named, arch=SimpleNamespace(lm=SimpleNamespace(**named)))
+        options = {key: changes[key] for key in ("adapters", "paged") if key in changes}
+        checkpoint = SimpleNamespace(
+            weights=changes.get("weights", "exl2"), unavailable=BackendUnavailableError
+        )
+        given = ExLlamaV2Options(tensor_parallel=True, **options)
+        check_gpus(cast(ExLlamaV2Checkpoint, checkpoint), given, config)
+
+    check()
+    with pytest.raises(BackendUnavailableError, match=f"tensor_parallel {message}"):
+        check(**lacking)
 
 
 def test_a_split_of_ones_own_is_kept(llama: tuple[Path, PreTrainedModel]) -> None:
@@ -352,9 +412,9 @@ def test_without_flash_attention_it_is_said_which_is_used(
 ) -> None:
     caplog.set_level("INFO")
     load(llama[0])
-    assert "attention by torch, as flash-attn 2.5.7 or later is not installed" in caplog.text
+    assert "attention by torch, as there is no flash-attn 2.5.7 or later" in caplog.text
     assert "KV cache of 8192 tokens (f16)" in caplog.text
-    with pytest.raises(BackendUnavailableError, match="flash_attention is on, and flash-attn"):
+    with pytest.raises(BackendUnavailableError, match="flash_attention is on, and there is no"):
         load(llama[0], flash_attention="on")
 
 
@@ -386,7 +446,7 @@ def test_sliding_windows_need_pages_or_flash_attention(tmp_path: Path) -> None:
 
 
 def test_torch_computes_with_as_many_threads_as_before(exllamav2_on_cpu: ModuleType) -> None:
-    import backends.exllamav2.library as library
+    from backends.exllamav2 import library
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -395,3 +455,26 @@ def test_torch_computes_with_as_many_threads_as_before(exllamav2_on_cpu: ModuleT
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"),
+    [("raise ImportError('undefined symbol')", True), ("__version__ = '2.8.3'", False)],
+)
+def test_a_flash_attention_that_does_not_import_is_left_out(
+    line: str,
+    left_out: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from backends.exllamav2.library import leave_broken_flash_attention
+
+    (tmp_path / "flash_attn.py").write_text(line)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setitem(sys.modules, "flash_attn", sys)  # so that its import is undone
+    monkeypatch.delitem(sys.modules, "flash_attn")
+    monkeypatch.setenv("EXLLAMA_NO_FLASH_ATTN", "")
+    leave_broken_flash_attention()
+    assert (os.environ["EXLLAMA_NO_FLASH_ATTN"] == "1") == left_out
+    assert ("flash-attn cannot be imported" in caplog.text) == left_out
