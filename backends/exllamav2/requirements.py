@@ -36,13 +36,17 @@ def check_library(*, build_extension: bool) -> None:
 
 
 def _check_package() -> None:
+    install = (
+        "install it with: python3 start.py install exllamav2, or without a checkout: "
+        "pip install 'enginebay[exllamav2]'"
+    )
     try:
-        metadata.version("exllamav2")
+        found = metadata.version("exllamav2")
     except metadata.PackageNotFoundError:
-        raise _missing(
-            "the package exllamav2: install it with: python3 start.py install exllamav2, or "
-            "without a checkout: pip install 'enginebay[exllamav2]'"
-        ) from None
+        raise _missing(f"the package exllamav2: {install}") from None
+    numbers = found.partition("+")[0].split(".")  # a wheel's is 0.3.2+cu128.torch2.7.0
+    if [int(number) for number in numbers if number.isdigit()] < [0, 3, 2]:
+        raise _missing(f"exllamav2 0.3.2, and {found} is installed: {install}")
 
 
 def _check_torch() -> None:

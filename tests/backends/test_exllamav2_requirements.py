@@ -26,7 +26,7 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
         self._patch = patch
         self.folder = folder
-        patch.setattr(metadata, "version", lambda name: "0.3.2")
+        patch.setattr(metadata, "version", lambda name: "0.3.2+cu130.torch2.11.0")
         patch.setattr(torch.version, "cuda", "13.0")
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(importlib.util, "find_spec", lambda name: object())
@@ -42,6 +42,7 @@ class Machine:
         taken: dict[str, tuple[Any, str, Any]] = {
             "package": (metadata, "version", absent),
             "cuda build": (torch.version, "cuda", None),
+            "version": (metadata, "version", lambda name: "0.2.9+cu124.torch2.6.0"),
             "device": (torch.cuda, "is_available", lambda: False),
             "extension": (importlib.util, "find_spec", lambda name: None),
             "toolkit": (cpp_extension, "CUDA_HOME", None),
@@ -59,6 +60,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 
 MISSING = [
     ("package", False, "the package exllamav2: install it with: python3 start.py install"),
+    ("version", False, r"exllamav2 0\.3\.2, and 0\.2\.9\+cu124\.torch2\.6\.0 is installed"),
     ("cuda build", False, "is built for CPUs only: install the build for your GPU"),
     ("device", False, "sees none: check that nvidia-smi lists one"),
     ("extension", False, "set build_extension: true in the model's options"),
@@ -79,7 +81,7 @@ def test_what_is_missing_is_named_with_what_to_do(
 
 
 def test_the_first_thing_that_is_missing_is_named_first(machine: Machine) -> None:
-    machine.lacks(*(thing for thing, _, _ in MISSING))
+    machine.lacks(*(thing for thing, _, _ in reversed(MISSING)))
     with pytest.raises(BackendUnavailableError, match="the package exllamav2"):
         check_library(build_extension=True)
 
