@@ -87,7 +87,7 @@ def library_config(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options) -
         config.arch.lm.headnorm = "rmsnorm"
     # The library's own path through torch's attention lets prompts see what comes after them.
     config.no_sdpa = True
-    config.no_flash_attn = False  # which function is called is `attention.choose`'s business
+    config.no_flash_attn = False  # `choose_attention` says which function is called
     return config
 
 

@@ -16,18 +16,14 @@ _DIFFERENT_TOKENS = 16  # reserved ones may have other names
 
 
 def draft_options(options: ExLlamaV2Options) -> ExLlamaV2Options:
-    """How the draft model of a model with these options is loaded.
-
-    A GPU split of one's own says how much of the served model goes where; the draft model then lies
-    on the first GPU.
-    """
+    """How the draft model of a model with these options is loaded: first, on the same GPUs."""
     return ExLlamaV2Options(
         max_batch_size=options.max_batch_size,
         prefill_tokens=options.prefill_tokens,
         paged=options.paged,
         flash_attention=options.flash_attention,
         cache_type=options.draft_cache_type,
-        gpu_split=options.gpu_split and options.gpu_split[:1],
+        gpu_split=options.gpu_split,
         autosplit_reserve=options.autosplit_reserve,
         rope_alpha=options.draft_rope_alpha,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from backends.exllamav2.build import build_folder
 from backends.exllamav2.rope import Rope
 from enginebay import BackendUnavailableError
 
@@ -31,8 +32,9 @@ def _import_library() -> tuple[Any, Any, Any]:
     except _IMPORT_ERRORS as error:
         raise BackendUnavailableError(
             f"exllamav2 cannot be imported ({type(error).__name__}: {error}); its compiled "
-            "extension must have been built for this Python and this torch: delete the old one and "
-            "set build_extension: true in the model's options (docs/exllamav2.md)"
+            "extension must have been built for this Python and this torch: if it is an old one, "
+            f"delete {build_folder()}, or install another, and set build_extension: true in the "
+            "model's options; see docs/exllamav2.md"
         ) from error
     finally:
         torch.set_num_threads(threads)

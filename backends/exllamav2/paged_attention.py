@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_CAPPED_QUERIES = 256  # whose scores are in memory together, in float32
 _FEW_QUERIES = 8
 """What a decoding pass asks of a sequence at most; prompts ask more."""
 
@@ -56,15 +57,28 @@ def paged_attention(
     asked = q.view(sequences, queries, heads // folded, folded, head_dim).permute(0, 2, 3, 1, 4)
     asked = asked.reshape(sequences, heads // folded, folded * queries, head_dim)
     mask = visible[:, None].expand(-1, folded, queries, -1).flatten(1, 2)[:, None]
-    keys, values = (
-        cache[table].flatten(1, 2).transpose(1, 2).repeat_interleave(groups // folded, dim=1)
-        for cache in (k_cache, v_cache)
-    )
+    keys, values = (cache[table].flatten(1, 2).transpose(1, 2) for cache in (k_cache, v_cache))
+    if folded < groups:
+        keys, values = (each.repeat_interleave(groups, dim=1) for each in (keys, values))
     scale = head_dim**-0.5 if softmax_scale is None else softmax_scale
     if softcap:
-        scores = softcap * torch.tanh((asked.float() @ keys.float().mT) * (scale / softcap))
-        mixed = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ values.float()
+        asked_parts, masks = (torch.split(each, _CAPPED_QUERIES, 2) for each in (asked, mask))
+        mixed = torch.cat(
+            [
+                _capped(part, visible_part, keys, values, scale, softcap)
+                for part, visible_part in zip(asked_parts, masks, strict=True)
+            ],
+            dim=2,
+        )
     else:
         mixed = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask, scale=scale)
     mixed = mixed.to(q.dtype).view(sequences, heads // folded, folded, queries, head_dim)
     return mixed.permute(0, 3, 1, 2, 4).reshape(q.shape).contiguous()
+
+
+def _capped(
+    asked: Tensor, mask: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float
+) -> Tensor:
+    """Attention with scores that approach `softcap` (Gemma 2), which torch's own has not."""
+    scores = (asked.float() @ keys.float().mT).mul_(scale / softcap).tanh_().mul_(softcap)
+    return scores.masked_fill_(~mask, float("-inf")).softmax(-1) @ values.float()

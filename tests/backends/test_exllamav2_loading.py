@@ -103,6 +103,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma2",
         {"sliding_window": 16, "query_pre_attn_scalar": 16, "num_hidden_layers": 3},
     ),
+    "gemma": ("gemma", {}),
     "cohere": ("cohere", {}),
     "granite": ("granite", {}),
     "glm4": ("glm4", {}),  # a part of each head rotates

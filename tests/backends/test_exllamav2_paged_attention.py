@@ -111,3 +111,13 @@ def test_what_stands_in_unused_places_does_not_matter(softcap: float) -> None:
     cache[:, 1, 1:] = 60000.0
     cache[:, 0, 3:] = -60000.0
     assert torch.equal(before, paged_attention(q, *cache, **tables, softcap=softcap))
+
+
+def test_many_queries_are_capped_in_parts() -> None:
+    """A cap far above all scores changes none."""
+    random = torch.Generator().manual_seed(5)
+    cache = torch.randn(2, 50, PAGE, 2, 8, generator=random)
+    q = torch.randn(1, 300, 4, 8, generator=random)
+    tables = {"cache_seqlens": torch.tensor([390]), "block_table": torch.arange(50)[None]}
+    capped = paged_attention(q, *cache, **tables, softcap=1e4)
+    torch.testing.assert_close(capped, paged_attention(q, *cache, **tables), atol=1e-4, rtol=0)
