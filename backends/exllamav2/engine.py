@@ -67,7 +67,7 @@ class ExLlamaV2Engine(Engine):
         self.info = replace(
             info,
             # A draft goes beyond the last token, and must have its place in the cache, too.
-            context_length=min(info.context_length, model.cache_tokens) - model.draft_tokens,
+            context_length=min(info.context_length, model.cache_tokens - model.draft_tokens),
             unsupported=unsupported,
             constraints=compiler is not None,
         )

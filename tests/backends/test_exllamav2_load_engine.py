@@ -58,6 +58,12 @@ def test_what_the_endpoint_layer_is_told(load_exllamav2: LoadExLlamaV2) -> None:
     engine.close()
 
 
+def test_guessed_tokens_take_nothing_from_the_context(load_exllamav2: LoadExLlamaV2) -> None:
+    engine = load_exllamav2(DEMO_MODEL, prompt_lookup=4)
+    assert engine.info.context_length == 2048
+    engine.close()
+
+
 def test_every_end_that_the_folder_names_counts(
     load_exllamav2: LoadExLlamaV2, tmp_path: Path
 ) -> None:
