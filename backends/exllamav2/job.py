@@ -103,9 +103,11 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
 
     def prefill(self, results: list[Any]) -> None:
         """Run a chunk of the prompt."""
-        hidden = self._pages.hidden_from(self._key) if self.generator.paged else nullcontext()
-        with hidden:
+        if not self.generator.paged:
             super().prefill(results)
+        elif not self.is_prefill_done():
+            with self._pages.hidden_from(self._key):
+                super().prefill(results)
 
     def receive_logits(self, logits: torch.Tensor) -> tuple[torch.Tensor, None, None, None, bool]:
         """Choose the next token; on any thread, so nothing may be raised here."""

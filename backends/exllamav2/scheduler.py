@@ -171,9 +171,10 @@ class Scheduler:
                 self._preempt(max(self.running, key=lambda c: c.rank))
 
     def _preempt(self, choice: LibraryChoice) -> None:
-        self.generator.cancel(self.running.pop(choice))
+        job = self.running.pop(choice)
         choice.take_back(0)
         self.add(choice)
+        self.generator.cancel(job)
         logger.debug("request %s gives way", choice.request.request_id)
 
     def _take_turns(self) -> None:

@@ -114,7 +114,7 @@ class RowSampler:
     def _choose_from_sorted(self, row: Row) -> int:
         params = self._params
         token_ids = np.flatnonzero(row > -np.inf)
-        token_ids = token_ids[np.argsort(-row[token_ids], kind="stable")]
+        token_ids = token_ids[np.argsort(-row[token_ids])]
         logits = row[token_ids].astype(np.float64)
         if params.smoothing_factor:
             logits = smoothed(logits, params.smoothing_factor)

@@ -28,7 +28,7 @@ def typical(logprobs: Logprobs, mass: float) -> Kept:
     """
     probabilities = np.exp(logprobs)
     deviation = np.abs(logprobs - np.dot(probabilities, logprobs))
-    order = np.argsort(deviation, kind="stable")
+    order = np.argsort(deviation)
     count = int(np.searchsorted(np.cumsum(probabilities[order]), mass)) + 1
     kept = np.zeros(len(logprobs), np.bool_)
     kept[order[:count]] = True

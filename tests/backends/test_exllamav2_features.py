@@ -268,6 +268,27 @@ def _nan_for(sick: Any, sample: Any) -> Any:
     return lambda self, row, *rest: sample(self, row * float("nan") if self is sick else row, *rest)
 
 
+def test_a_mask_that_cannot_be_filled_ends_its_request(
+    plain: Any, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    date = {"constraint": Pattern("[0-9]{40}"), **HOT}
+    expected = ask(plain, request(prompts[1], id="other", **date))
+    run = Run(plain, request(prompts[0], **date), request(prompts[1], id="other", **date)).steps(5)
+    sick = plain._requests["r"][0].completion.constraint.matcher
+    fill = plain._compiler.fill
+
+    def fail(matchers: list[Any]) -> Any:
+        if sick in matchers:
+            raise RuntimeError("no mask")
+        return fill(matchers)
+
+    monkeypatch.setattr(plain._compiler, "fill", fail)
+    run.finish()
+    assert "no mask" in run.errors["r"].message
+    assert run.token_ids("other") == expected[0]
+    assert_empty(plain)
+
+
 def test_allowed_tokens_that_only_end_are_refused(plain: Any, prompts: list[list[int]]) -> None:
     with pytest.raises(InvalidRequestError, match="min_tokens"):
         Run(plain, request(prompts[0], ignore_eos=False, allowed_token_ids=(2,), min_tokens=1))
