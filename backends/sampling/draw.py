@@ -20,7 +20,7 @@ def draw(logits: Row, params: SamplingParams, uniform: float) -> int:
     By the inverse of the distribution function over tokens in the order of their ids.
     """
     weights = np.exp(logits / np.float32(max(params.temperature, LOWEST_TEMPERATURE)))
-    lowest = _lowest_weight(weights, params)
+    lowest = lowest_weight(weights, params)
     if not lowest:
         return _place(weights, uniform)
     token_ids = np.flatnonzero(weights >= lowest)
@@ -39,7 +39,7 @@ def _place(weights: Row, uniform: float) -> int:
     return int(block * _BLOCK + min(place, np.flatnonzero(inside)[-1]))
 
 
-def _lowest_weight(weights: Row, params: SamplingParams) -> float:
+def lowest_weight(weights: Row, params: SamplingParams) -> float:
     """The weight of the least likely token that can be drawn, 0 for any; the likeliest has 1."""
     lowest = 0.0
     if 0 < params.top_k < len(weights):

@@ -5,10 +5,11 @@ from functools import partial
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backends.batching.runner import Mask
 from backends.sampling import truncation
-from backends.sampling.draw import draw
+from backends.sampling.draw import LOWEST_TEMPERATURE, draw, lowest_weight
 from backends.sampling.dry import Dry
 from backends.sampling.masks import masked
 from backends.sampling.mirostat import Mirostat
@@ -113,7 +114,7 @@ class RowSampler:
 
     def _choose_from_sorted(self, row: Row) -> int:
         params = self._params
-        token_ids = np.flatnonzero(row > -np.inf)
+        token_ids = self._candidates(row)
         token_ids = token_ids[np.argsort(-row[token_ids])]
         logits = row[token_ids].astype(np.float64)
         if params.smoothing_factor:
@@ -138,7 +139,39 @@ class RowSampler:
         place = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
         return int(token_ids[min(place, len(token_ids) - 1)])
 
+    @property
+    def _cuts_unsorted(self) -> bool:
+        """Whether nothing that goes by all probabilities comes before top_k, top_p and min_p."""
+        params = self._params
+        return not (
+            params.mirostat
+            or params.smoothing_factor
+            or params.top_n_sigma > 0
+            or params.typical_p < 1
+            or params.top_a > 0
+            or (params.dynatemp_range and not params.temperature_last)
+        )
+
+    def _candidates(self, row: Row) -> NDArray[np.intp]:
+        """Tokens worth sorting: most of a vocabulary need not be."""
+        params = self._params
+        if not self._cuts_unsorted:
+            return np.flatnonzero(row > -np.inf)
+        temperature = 1.0 if params.temperature_last else params.temperature
+        weights = np.exp(row / np.float32(max(temperature, LOWEST_TEMPERATURE)))
+        lowest = lowest_weight(weights, params)
+        return np.flatnonzero(weights >= lowest if lowest else weights)
+
     def _chosen_truncations(self) -> Iterator[Truncation]:
+        params = self._params
+        if not self._cuts_unsorted:
+            yield from self._sorted_cuts()
+        if params.tfs < 1:
+            yield partial(truncation.tail_free, mass=params.tfs)
+        if params.xtc_probability:
+            yield self._exclude_top
+
+    def _sorted_cuts(self) -> Iterator[Truncation]:
         params = self._params
         if params.top_n_sigma > 0:
             yield partial(truncation.top_n_sigma, sigmas=params.top_n_sigma)
@@ -152,10 +185,6 @@ class RowSampler:
             yield partial(truncation.top_a, factor=params.top_a)
         if params.min_p > 0:
             yield partial(truncation.min_p, ratio=params.min_p)
-        if params.tfs < 1:
-            yield partial(truncation.tail_free, mass=params.tfs)
-        if params.xtc_probability:
-            yield self._exclude_top
 
     def _exclude_top(self, logprobs: Logprobs) -> Kept:
         if self._random.random() >= self._params.xtc_probability:

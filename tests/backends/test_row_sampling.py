@@ -83,6 +83,28 @@ def test_the_long_way_draws_the_same_as_the_short_one(params: dict[str, Any], se
     assert sampler(**params, top_n_sigma=1000).sample(logits) == short
 
 
+@given(
+    params=PARAMS,
+    more=st.fixed_dictionaries(
+        {},
+        optional={
+            "temperature_last": st.just(True),
+            "tfs": st.floats(0.5, 0.99),
+            "xtc_probability": st.sampled_from([0.5, 1.0]),
+            "xtc_threshold": st.sampled_from([0.0, 0.1]),
+            "skew": st.floats(-2, 2),
+        },
+    ),
+    seed=st.integers(0, 50),
+)
+def test_what_is_cut_before_sorting_is_cut_behind_it(
+    params: dict[str, Any], more: dict[str, Any], seed: int
+) -> None:
+    logits = row(seed)
+    expected = sampler(**params, **more, top_n_sigma=1000).sample(logits)
+    assert sampler(**params, **more).sample(logits) == expected
+
+
 def test_a_rewound_sampler_is_one_that_never_went_there() -> None:
     params = {"temperature": 0.0, "frequency_penalty": 1.0, "repetition_penalty": 1.3}
     params |= {"dry_multiplier": 1.0, "penalty_last_n": 3}
