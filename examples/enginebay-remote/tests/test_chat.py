@@ -1,6 +1,7 @@
 """The chat way, against a second Enginebay: what its clients get is what comes through here."""
 
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +26,11 @@ from enginebay import (
     ToolCallDelta,
 )
 
-# It thinks, and calls tools if it is shown any.
+# It thinks, and calls tools if it is shown any; what it says for ever it tells of when it is ended.
 PLUGIN = """
-import json
+import itertools
+import socket
+from contextlib import aclosing
 
 from core.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
@@ -39,14 +42,34 @@ THOUGHT = ["<think>", "Hm", "\\u2028", ".", "</think>"]
 def say(prompt, index):
     if "<tools>" in prompt:
         return [*THOUGHT, "Let me see.", *(CALL % "Oslo"), "\\n", CALL % "Bergen"]
-    if "silent" in prompt:
-        return ["nothing"] * 200
+    if "for ever" in prompt:
+        return itertools.repeat("on ")
     return [*THOUGHT, "Hel", "lo, ", "wor", "ld"]
 
 
 @hookimpl
 def register_backends(register):
-    register("talker", lambda settings: EngineBackend(lambda: ScriptedEngine(say)))
+    engine = lambda: ScriptedEngine(say, context_length=300_000)
+    register("talker", lambda settings: EngineBackend(engine))
+
+
+@hookimpl(wrapper=True)
+def generate(backend, request):
+    stream = yield
+    endless = "for ever" in "".join(map(chr, request.prompt_token_ids))
+    return watched(stream) if endless else stream
+
+
+async def watched(stream):
+    finished = False
+    try:
+        async with aclosing(stream):
+            async for delta in stream:
+                finished = bool(delta.finish_reason)
+                yield delta
+    finally:
+        if not finished:
+            socket.create_connection(("127.0.0.1", PORT)).close()
 """
 CONFIG = """
 server: {port: 0, api_keys: [secret]}
@@ -60,9 +83,18 @@ PATH = "/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def ended() -> Iterator[socket.socket]:
+    """Where the server behind tells that it has ended what would go on for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory, ended: socket.socket) -> Iterator[str]:
     """The server that has the model."""
-    with serving(tmp_path_factory.mktemp("far"), CONFIG, {"talker": PLUGIN}) as url:
+    plugin = PLUGIN.replace("PORT", str(ended.getsockname()[1]))
+    with serving(tmp_path_factory.mktemp("far"), CONFIG, {"talker": plugin}) as url:
         yield url
 
 
@@ -177,10 +209,23 @@ def test_calls_arrive_as_they_form(near: str) -> None:
     assert sum("tool_calls" in delta for delta in deltas) > 2
 
 
+def test_a_client_that_leaves_ends_the_answer_on_the_server_behind(
+    near: str, ended: socket.socket
+) -> None:
+    """Through both servers, down to the engine."""
+    body = {"messages": [{"role": "user", "content": "Go on for ever"}], "stream": True}
+    with httpx2.stream("POST", near + PATH, json=body, timeout=60) as answer:
+        lines = answer.iter_lines()
+        while "on " not in next(lines):
+            pass
+    told, _ = ended.accept()
+    told.close()
+
+
 def test_errors_of_the_server_behind(near: str) -> None:
     """What is the client's to mend is a 400 that says so, by the name that the client used."""
     for body, param in (
-        ({"messages": [{"role": "user", "content": "a" * 5000}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "a" * 300_000}]}, "messages"),
         ({"guided_grammar": "root ::= ("}, "guided_grammar"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None),
     ):
@@ -232,7 +277,7 @@ async def test_parts(far: str) -> None:
             await anext(remote.generate(replace(request, chat=None)))
     finally:
         await remote.close()
-    assert (info.chats, info.context_length) == (True, 4096)
+    assert (info.chats, info.context_length) == (True, 300_000)
     assert {"temperature", "prompt_logprobs"} <= info.unsupported
     assert not info.unsupported & {"stop", "tools", "response_format", "structured_outputs"}
     kinds = {type(part) for delta in deltas for part in delta.parts}
