@@ -88,7 +88,7 @@ def prompted_model(http: Request, name: str | None) -> LoadedModel:
     """The same; an error if it takes the messages of chats only."""
     model = generating_model(http, name)
     if model.info.chats:
-        raise InvalidRequestError(
+        raise UnsupportedParameterError(
             f"model {model.name!r} takes the messages of chats, and its prompts are rendered "
             "elsewhere: only /v1/chat/completions can be asked for it",
             param="model",

@@ -5,6 +5,8 @@ A new backend is a fixture that has the URL of a server, and its name in `BACKEN
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,11 +24,20 @@ DEMO = {
     "json_object_is_an_object": "the model did not come to an end",
     "empty_schemas_do_no_harm": "the model did not come to an end",
 }
-NO_GRAMMARS = {check.name: "the server says: " for check in CHECKS if check.optional}
+NO_GRAMMARS = {c.name: "the server says: " for c in CHECKS if c.optional == "grammars"}
+NO_TOKENS = {
+    check.name: "the server says: "
+    for check in CHECKS
+    if check.optional in ("prompts", "continuous usage")
+} | {
+    "answers_are_one_of_the_choices": "the server says: ",  # of completions, too
+    "times_of_grammars_are_numbers": "usage has no times of a grammar",
+}
 BACKENDS: dict[str, Mapping[str, str]] = {
     "hf": DEMO,
     "llamacpp": DEMO,
     "remote": DEMO | NO_GRAMMARS,
+    "remote_chat": DEMO | NO_TOKENS,
     "onnx": DEMO,
 }
 """What each gives no occasion to see, and why: how the reason begins."""
@@ -52,10 +63,26 @@ def remote(
     outsider: Outsider, demo: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     """A second Enginebay, the one in front, installed as its users have it."""
-    outsider.install(REPOSITORY / "examples" / "enginebay-remote")
-    options = {"tokenizer": str(DEMO_MODEL)}
-    entry = {"name": "demo", "backend": "remote", "path": demo.url, "options": options}
     folder = tmp_path_factory.mktemp("remote")
+    with _in_front_of(demo, outsider, folder, {"tokenizer": str(DEMO_MODEL)}) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def remote_chat(
+    outsider: Outsider, demo: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The same without a tokenizer, so that messages are handed on."""
+    with _in_front_of(demo, outsider, tmp_path_factory.mktemp("remote_chat"), {}) as url:
+        yield url
+
+
+@contextmanager
+def _in_front_of(
+    server: Server, outsider: Outsider, folder: Path, options: dict[str, str]
+) -> Iterator[str]:
+    outsider.install(REPOSITORY / "examples" / "enginebay-remote")
+    entry = {"name": "demo", "backend": "remote", "path": server.url, "options": options}
     with outsider.serve(folder, json.dumps({"models": [entry]})) as url:
         yield url
 

@@ -9,18 +9,22 @@ from core.testing.conformance.endpoint import Endpoint
 from core.testing.conformance.expect import Mismatch, NotShown, Unsupported
 
 Outcome = Literal["pass", "fail", "skip"]
+Feature = Literal["grammars", "prompts", "continuous usage"]
+"""What a server can do without: holding answers to a form, prompts that are no chats, and usage in
+every chunk.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing that can be seen from outside, and the rows it is evidence for.
 
-    `optional`: a server may say that it does not support it, which is no failure.
+    `optional`: what the server may say that it does not support, which is no failure.
     """
 
     rows: tuple[str, ...]
     run: Callable[[Endpoint], None]
-    optional: bool = False
+    optional: Feature | None = None
 
     @property
     def name(self) -> str:
@@ -42,7 +46,9 @@ class Result:
     seen: str = ""
 
 
-def check(*rows: str, optional: bool = False) -> Callable[[Callable[[Endpoint], None]], Check]:
+def check(
+    *rows: str, optional: Feature | None = None
+) -> Callable[[Callable[[Endpoint], None]], Check]:
     """Make a check of a function, which raises `Mismatch`, or `NotShown`, or passes."""
     return lambda run: Check(rows, run, optional)
 
@@ -59,7 +65,7 @@ def _run(endpoint: Endpoint, check: Check) -> Result:
     except NotShown as reason:
         return Result(check, "skip", str(reason))
     except Mismatch as seen:
-        refused = check.optional and isinstance(seen, Unsupported)
+        refused = check.optional is not None and isinstance(seen, Unsupported)
         return Result(check, "skip" if refused else "fail", str(seen))
     except Exception as error:  # no JSON where some should be, a connection that breaks
         return Result(check, "fail", f"{type(error).__name__}: {error}")

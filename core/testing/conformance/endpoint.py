@@ -129,15 +129,16 @@ class Endpoint:
 
 
 def _object(response: httpx2.Response) -> Json:
-    body: Json = _answered(response).json()
+    body: Json = answered(response).json()
     return body
 
 
 def _stream(response: httpx2.Response) -> Stream:
-    return Stream(_answered(response).content)
+    return Stream(answered(response).content)
 
 
-def _answered(response: httpx2.Response) -> httpx2.Response:
+def answered(response: httpx2.Response) -> httpx2.Response:
+    """The response, if it is an answer; `Unsupported` or `Mismatch` if it is none."""
     if response.status_code == 400 and b'"unsupported_parameter"' in response.content:
         raise Unsupported(f"the server says: {response.json()['error']['message']}")
     expect(response.status_code == 200, f"{response.status_code} {response.text[:200]}")

@@ -59,7 +59,7 @@ def streamed_entries_are_the_whole_ones(server: Endpoint) -> None:
     expect(streamed == whole, f"streamed they are {streamed}, whole {whole}")
 
 
-@check()
+@check(optional="prompts")
 def completions_have_the_old_shape(server: Endpoint) -> None:
     """`logprobs: 2` of a text completion gives four lists of one length."""
     logprobs = server.complete(logprobs=2)["choices"][0].get("logprobs")

@@ -46,7 +46,7 @@ def chunks_validate(server: Endpoint) -> None:
             expect_shape(ChatCompletionChunk, chunk)
 
 
-@check()
+@check(optional="prompts")
 def completions_validate(server: Endpoint) -> None:
     """The SDK's `Completion` validates text completions and their chunks."""
     expect_shape(Completion, server.complete(logprobs=2))
@@ -101,7 +101,7 @@ def parse_helper_understands_answers(server: Endpoint) -> None:
         expect(isinstance(parsed, dict), f"parsed arguments are {parsed!r}")
 
 
-@check(optional=True)
+@check(optional="grammars")
 def parse_helper_understands_schemas(server: Endpoint) -> None:
     """The SDK's `parse` sends the schema of a model and gives an object of it."""
     asked: dict[str, Any] = {"model": server.model, "messages": STORY, "max_tokens": 300}

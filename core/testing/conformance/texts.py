@@ -6,7 +6,7 @@ from core.testing.conformance.expect import expect
 from core.testing.conformance.shapes import expect_usage
 
 
-@check()
+@check(optional="prompts")
 def completion_is_complete(server: Endpoint) -> None:
     """A whole completion is a `text_completion` with text, finish and usage."""
     answer = server.complete()
@@ -17,7 +17,7 @@ def completion_is_complete(server: Endpoint) -> None:
     expect_usage(answer.get("usage"))
 
 
-@check()
+@check(optional="prompts")
 def streamed_completion_is_the_whole_one(server: Endpoint) -> None:
     """Streamed, it is the same text under one id, with one finish and `[DONE]`."""
     whole = server.complete()["choices"][0]
@@ -33,7 +33,7 @@ def streamed_completion_is_the_whole_one(server: Endpoint) -> None:
     expect_usage(stream.usage)
 
 
-@check()
+@check(optional="prompts")
 def prompts_can_be_several_or_tokens(server: Endpoint) -> None:
     """Several prompts make a choice each; token ids are prompts too."""
     for prompt, count in ((["One", "Two", "Three"], 3), ([5, 6, 7], 1), ([[5, 6], [7]], 2)):

@@ -35,7 +35,7 @@ REQUIRED: Json = {**ASKED, "tool_choice": "required"}
 NAMED: Json = {**ASKED, "tool_choice": {"type": "function", "function": {"name": "get_time"}}}
 
 
-@check("VLLM-52", "VLLM-89", optional=True)
+@check("VLLM-52", "VLLM-89", optional="grammars")
 def required_calls_are_made(server: Endpoint) -> None:
     """With `required` there are calls of offered tools, valid ones, and nothing beside them."""
     for fields in ({}, {"temperature": 1.5, "seed": 3}, {"temperature": 1.5, "seed": 4}):
@@ -45,7 +45,7 @@ def required_calls_are_made(server: Endpoint) -> None:
         expect(choice["finish_reason"] == "tool_calls", f"it ends {choice['finish_reason']!r}")
 
 
-@check("VLLM-53", "VLLM-54", "VLLM-55", "VLLM-56", "VLLM-57", optional=True)
+@check("VLLM-53", "VLLM-54", "VLLM-55", "VLLM-56", "VLLM-57", optional="grammars")
 def streamed_required_calls_are_the_whole_ones(server: Endpoint) -> None:
     """Streamed, a required call has its name at once and once, then nothing but its arguments."""
     calls = _calls(server.chat(**REQUIRED)["choices"][0])
@@ -62,7 +62,7 @@ def streamed_required_calls_are_the_whole_ones(server: Endpoint) -> None:
         begun.add(piece["index"])
 
 
-@check("VLLM-50", "VLLM-87", "VLLM-88", optional=True)
+@check("VLLM-50", "VLLM-87", "VLLM-88", optional="grammars")
 def named_function_is_called(server: Endpoint) -> None:
     """With a named function there is one valid call of it, no content, and the end is `stop`."""
     choice = server.chat(**NAMED)["choices"][0]
@@ -73,7 +73,7 @@ def named_function_is_called(server: Endpoint) -> None:
     expect(server.stream(**NAMED).finish_reason() == "stop", "streamed it ends otherwise")
 
 
-@check("VLLM-51", optional=True)
+@check("VLLM-51", optional="grammars")
 def reasoning_comes_before_forced_calls(server: Endpoint) -> None:
     """A forced call does not keep a model from reasoning first, and reasoning is not in it."""
     for asked in ({**REQUIRED, "messages": SUM}, {**NAMED, "messages": SUM}):
@@ -90,7 +90,7 @@ def reasoning_comes_before_forced_calls(server: Endpoint) -> None:
         expect(not late, "streamed, reasoning comes behind a call")
 
 
-@check(optional=True)
+@check(optional="grammars")
 def parallel_calls_can_be_forbidden(server: Endpoint) -> None:
     """With `parallel_tool_calls: false` there is one call at most, required or not."""
     for asked in (REQUIRED, {**ASKED, "messages": WEATHER_ASKED}):
