@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from openai import OpenAI
 
 from tests.outsider import EXAMPLES, Outsider, entry_points
 
@@ -38,6 +39,7 @@ def test_enginebay_itself_is_the_installed_one(outsider: Outsider, tmp_path: Pat
 @example
 def test_it_is_a_plugin(outsider: Outsider, package: Path, tmp_path: Path) -> None:
     outsider.install(package)
+    (tmp_path / "config.yml").write_text("plugins: {blocked: [backends]}")  # slow imports
     for name, module in entry_points(package).items():
         code = f"import {module} as plugin; print(plugin.__file__)"
         file = outsider.run("python", "-c", code, cwd=tmp_path).stdout.strip()
@@ -66,3 +68,25 @@ def test_its_own_tests_pass(outsider: Outsider, package: Path) -> None:
     command = ("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "--durations=5")
     tested = outsider.run(*command, cwd=package)
     assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_a_new_plugin_works_where_it_is_installed(outsider: Outsider, tmp_path: Path) -> None:
+    """The way of plugin authors: `plugins new`, pip, the tests, a server."""
+    made = outsider.run("enginebay", "plugins", "new", "just-made", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    package = tmp_path / "enginebay-just-made"
+    outsider.install(package)
+    module = outsider.packages / entry_points(package)["just-made"]
+    assert of_ours(imports(module)) == {"enginebay"}
+    tested = outsider.run(
+        "python", "-P", "-Werror", "-m", "pytest", "-p", "no:asyncio", cwd=package
+    )
+    assert "2 passed" in tested.stdout, tested.stdout + tested.stderr
+    config = (package / "config.yml").read_text(encoding="utf-8")
+    with (
+        outsider.serve(package, config) as url,
+        OpenAI(base_url=f"{url}/v1", api_key="k") as client,
+    ):
+        answer = client.completions.create(model="just-made", prompt="The", max_tokens=20)
+    assert answer.usage
+    assert answer.usage.completion_tokens > 0
