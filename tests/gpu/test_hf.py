@@ -116,13 +116,14 @@ def assert_alike(actual: Tensor, expected: Tensor, exact: Tensor) -> None:
 
 def test_loading_says_how_passes_run(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = load_on_gpu(folder, caplog)
+    assert isinstance(engine._runner, PagedRunner | PackedRunner)
+    assert engine._runner._model.device.type == DEVICE
     said = how(caplog)
     print(said)
     if isinstance(engine._runner, PagedRunner):
         assert "packed forward passes over pages" in said
         assert "CUDA graphs" in said
     else:
-        assert isinstance(engine._runner, PackedRunner)
         assert "keys and values not in pages, because" in said
     run = Run(engine, request(LONG[:400], id="a", n=2), request(LONG[:20], id="b")).finish()
     assert run.token_ids("a", 0) == run.token_ids("a", 1)
