@@ -70,7 +70,10 @@ def _wait(process: "subprocess.Popen[bytes]", limit: float) -> int | None:
     try:
         return process.wait(limit)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
+        if os.name == "nt":
+            process.terminate()
+        else:
+            process.send_signal(signal.SIGINT)  # pytest ends the test, and says where it was
     try:
         process.wait(_PATIENCE)
     except subprocess.TimeoutExpired:

@@ -16,6 +16,8 @@ from tests.gpu.targets import Target, device, require
 from tests.support import DEMO_MODEL, Server, serve
 
 MODEL, ADAPTER = "demo", "adapter"
+PATIENCE = 240
+"""Seconds after which an answer that does not come is one that hangs."""
 
 
 @dataclass(frozen=True, slots=True)

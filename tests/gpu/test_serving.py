@@ -20,7 +20,7 @@ from tests.constrained import (
     finished,
     tools,
 )
-from tests.gpu.conftest import MODEL, Models, config, create
+from tests.gpu.conftest import MODEL, PATIENCE, Models, config, create
 from tests.gpu.parity import Reference
 from tests.gpu.targets import MAIN, SIZES, Target, device, params
 from tests.support import Server, serve
@@ -91,7 +91,8 @@ async def test_requests_are_aborted_while_queued_and_while_decoding(
     server: Server, target: Target, reference: Reference
 ) -> None:
     endless = {"max_tokens": SIZES["context_length"] - 100, "extra_body": {"ignore_eos": True}}
-    async with server.async_openai() as client:
+    async with server.async_openai() as unhurried:
+        client = unhurried.with_options(timeout=PATIENCE)
 
         async def begin() -> Any:
             return await client.completions.create(
@@ -121,7 +122,8 @@ async def test_load_of_all_kinds(
     prompt = reference.prompt(STORY)
     turns = asyncio.Semaphore(24)
     tokens = 0
-    async with server.async_openai() as client:
+    async with server.async_openai() as unhurried:
+        client = unhurried.with_options(timeout=PATIENCE)
 
         async def one(number: int) -> None:
             nonlocal tokens

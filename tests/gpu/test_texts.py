@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.conftest import ADAPTER, MODEL, Models, References
+from tests.gpu.conftest import ADAPTER, MODEL, PATIENCE, Models, References
 from tests.gpu.parity import Continuation, Reference
 from tests.gpu.targets import MAIN, VARIANTS, Target, params
 from tests.support import Server
@@ -38,7 +38,8 @@ MESSAGES = [
 
 async def complete(server: Server, model: str, *answers: Continuation, **body: Any) -> list[Any]:
     """The greedy choices behind the reference's prompts, all at the same time."""
-    async with server.async_openai() as client:
+    async with server.async_openai() as unhurried:
+        client = unhurried.with_options(timeout=PATIENCE)
         replies = await asyncio.gather(
             *(
                 client.completions.create(
