@@ -1,7 +1,6 @@
 """The demo model in every form, served by every engine on the device."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,25 +87,15 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """The engine and options of this test, parametrized indirectly; skipped if it cannot run."""
     found: Target = request.param
     require(found.engine)
-    with rehearsing(found) if device() == "cpu" else nullcontext():
+    if device() == "cuda" or found.engine != "exllamav2":
         yield found
-
-
-@contextmanager
-def rehearsing(target: Target) -> Iterator[None]:
-    """On the CPU, ExLlamaV2 runs in this process, over a stand-in for what it has compiled."""
-    if target.engine != "exllamav2":
-        yield
         return
-    if target.model == "gptq":
+    if found.model == "gptq":
         pytest.skip("quantised weights have no stand-in for a rehearsal")
-    from backends.exllamav2 import loading
-    from tests import exllamav2_cpu
+    from tests.gpu.exllamav2_rehearsal import rehearsing
 
-    with exllamav2_cpu.installed(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "check_library", lambda **_: None)
-        patch.setattr(loading, "building", lambda _: nullcontext())
-        yield
+    with rehearsing():
+        yield found
 
 
 @pytest.fixture(scope="module")
