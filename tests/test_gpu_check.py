@@ -222,6 +222,17 @@ def test_one_check_is_rehearsed() -> None:
     assert logprobs["figures"]["logprobs compared"] > 100
 
 
+def test_all_tests_on_a_gpu_are_run() -> None:
+    marked = {
+        file.relative_to(REPOSITORY).as_posix()
+        for file in (REPOSITORY / "tests").rglob("test_*.py")
+        if "pytest.mark.gpu" in file.read_text("utf-8")
+    }
+    assert {file for file in marked if not file.startswith(checks.TESTS)} == {
+        "tests/test_gpu_check.py"  # this one
+    }
+
+
 # What is missing.
 
 
