@@ -92,9 +92,9 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         return
     if found.model == "gptq":
         pytest.skip("quantised weights have no stand-in for a rehearsal")
-    from tests.gpu.exllamav2_rehearsal import rehearsing
+    from tests.exllamav2_cpu.backend import backend_installed
 
-    with rehearsing():
+    with backend_installed():
         yield found
 
 
