@@ -14,6 +14,7 @@ from enginebay import BackendSettings, BackendUnavailableError
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.exllamav2_models import change_config, make_model
+from tests.run import Run, request
 from tests.support import DEMO_MODEL, Server, serve
 
 QUESTION: Any = [{"role": "user", "content": "Count from 1 to 20."}]
@@ -59,8 +60,10 @@ def test_what_the_endpoint_layer_is_told(load_exllamav2: LoadExLlamaV2) -> None:
 
 
 def test_guessed_tokens_take_nothing_from_the_context(load_exllamav2: LoadExLlamaV2) -> None:
-    engine = load_exllamav2(DEMO_MODEL, prompt_lookup=4)
-    assert engine.info.context_length == 2048
+    engine = load_exllamav2(DEMO_MODEL, context_length=512, prompt_lookup=7)
+    assert engine.info.context_length == 512
+    run = Run(engine, request(list(range(300, 800)), max_tokens=None, ignore_eos=True)).finish()
+    assert len(run.token_ids("r")) == 12
     engine.close()
 
 
