@@ -123,7 +123,9 @@ class SamplingBody(BaseModel):
 
     smoothing_factor: Annotated[float, Field(ge=0, le=1e6)] | None = None
     top_a: Annotated[float, Field(ge=0, le=100)] | None = None
-    tfs: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(one_if_zero)] = None
+    tfs: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(one_if_zero)] = (
+        aliased("tfs", "tfs_z")
+    )
     skew: Annotated[float, Field(ge=-20, le=20)] | None = None
     banned_strings: Annotated[
         Annotated[

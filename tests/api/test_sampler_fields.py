@@ -37,6 +37,8 @@ def params(**body: Any) -> SamplingParams:
         ("mirostat_mode", 1, "mirostat"),
         ("temp_exponent", 2.0, "dynatemp_exponent"),
         ("temperature_last", True, "temperature_last"),
+        ("tfs_z", 0.5, "tfs"),
+        ("banned_strings", ["x", "y"], "banned_strings"),
     ],
 )
 def test_other_names(name: str, value: Any, field: str) -> None:
@@ -68,7 +70,8 @@ NEUTRAL = {
     "top_n_sigma": -1, "xtc_threshold": 0.2, "xtc_probability": 0, "rep_pen_range": 0,
     "repetition_penalty_range": 0, "repeat_last_n": 0, "temperature_last": False,
     "adaptive_target": -0.01, "adaptive_decay": 0.5, "grammar_string": "", "logit_bias": {},
-    "ban_eos_token": False, "ignore_eos": False, "stop": [],
+    "ban_eos_token": False, "ignore_eos": False, "stop": [], "smoothing_factor": 0, "top_a": 0,
+    "tfs": 1, "tfs_z": 0, "skew": 0, "banned_strings": [], "token_healing": False,
 }  # fmt: skip
 
 
