@@ -126,7 +126,7 @@ class ExLlamaV2Engine(Engine):
 
     def _check(self, request: GenerationRequest) -> None:
         params = request.sampling
-        if params.banned_strings and params.constraint is not None:
+        if self._banned_strings(request) and params.constraint is not None:
             raise InvalidRequestError(
                 "banned_strings cannot be kept out of an answer that follows a grammar (a schema, "
                 "a pattern, tools); leave one of the two out",
@@ -201,7 +201,12 @@ class ExLlamaV2Engine(Engine):
             lambda *gained: self._gained.append(gained),
             vocab_size=self.info.vocab_size,
             usable=self._usable,
+            banned_strings=self._banned_strings(choice.request),
         )
+
+    def _banned_strings(self, request: GenerationRequest) -> tuple[str, ...]:
+        unsupported = "banned_strings" in self.info.unsupported
+        return () if unsupported else request.sampling.banned_strings
 
     def _require_compiler(self) -> GrammarCompiler:
         if self._compiler is None:

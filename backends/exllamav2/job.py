@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
@@ -38,7 +38,14 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
     banned_strings_utf32_offsets: Any
 
     def __init__(
-        self, choice: LibraryChoice, pages: Pages, emit: Emit, *, vocab_size: int, usable: int
+        self,
+        choice: LibraryChoice,
+        pages: Pages,
+        emit: Emit,
+        *,
+        vocab_size: int,
+        usable: int,
+        banned_strings: Sequence[str],
     ) -> None:
         """`usable`: how many tokens of the vocabulary the tokenizer knows."""
         token_ids = choice.sequence
@@ -46,7 +53,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
             input_ids=torch.tensor([token_ids], dtype=torch.long),
             max_new_tokens=sys.maxsize,
             filters=[choice.filter] if choice.filter else [],
-            banned_strings=list(choice.request.sampling.banned_strings),
+            banned_strings=list(banned_strings),
         )
         self.choice = choice
         self._key = choice.cache_key

@@ -67,9 +67,15 @@ def test_other_ways_of_running_say_the_same(
     longest.abort("r")
 
 
-def test_banned_strings_go_with_no_guesses(load_exllamav2: LoadExLlamaV2) -> None:
+def test_banned_strings_go_with_no_guesses(
+    load_exllamav2: LoadExLlamaV2, plain: Any, prompts: list[list[int]]
+) -> None:
     engine = load_exllamav2(DEMO_MODEL, prompt_lookup=3)
     assert "banned_strings" in engine.info.unsupported
+    free = request(prompts[2], max_tokens=15)
+    said = Run(plain, free).finish()
+    sampling = replace(free.sampling, banned_strings=(said.text()[:5],))
+    assert ask(engine, replace(free, sampling=sampling)) == [said.token_ids()]
 
 
 def test_one_job_keeps_to_its_salt(load_exllamav2: LoadExLlamaV2, prompts: list[list[int]]) -> None:
