@@ -1,7 +1,9 @@
 """Who may import whom (`docs/architecture.md`), read from the source."""
 
 import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from core.plugins import Plugins
 
 ROOT = Path(__file__).parents[1]
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
-SHARED = {"batching", "checkpoint", "sampling"}
+SHARED = {"batching", "checkpoint", "sampling", "starting"}
 BACKENDS = set(Plugins().backends)
 OURS = {"core", "backends", "parsers", "enginebay"}
 
@@ -79,6 +81,23 @@ def test_engines_know_nothing_of_each_other(path: Path) -> None:
     if own != "__init__.py":  # which registers them all
         ours = {m.split(".")[1] for m in imports(path) if m.startswith("backends.")}
         assert ours <= {own, *SHARED}
+
+
+@pytest.mark.parametrize("name", sorted(BACKENDS))
+def test_an_engine_is_gone_with_its_folder_and_no_other(name: str, tmp_path: Path) -> None:
+    leave_out = shutil.ignore_patterns(name, "__pycache__")
+    shutil.copytree(ROOT / "backends", tmp_path / "backends", ignore=leave_out)
+    code = "from core.plugins import Plugins; print(*Plugins().backends)"
+    printed = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))},
+    ).stdout
+    built_in = {file.parent.name for file in (ROOT / "backends").glob("*/backend.py")}
+    assert built_in & set(printed.split()) == built_in - {name}
 
 
 @pytest.mark.parametrize("path", modules("core"), ids=str)

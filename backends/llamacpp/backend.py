@@ -1,0 +1,33 @@
+"""The backend `llamacpp`: GGUF files."""
+
+from functools import partial
+from pathlib import Path
+
+from backends.llamacpp.options import LlamaCppOptions
+from backends.starting import missing, spin
+from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
+
+
+def register_backend(register: BackendRegister) -> None:
+    """Add the backend; its libraries are imported when a model is started."""
+    requires = ("llama_cpp",)
+    register("llamacpp", create, LlamaCppOptions, requires=requires, serves=_is_gguf)
+
+
+def create(settings: BackendSettings) -> Backend:
+    """A backend on llama.cpp, in a process of its own, as a failed assertion of it ends one."""
+    home = settings.isolation or "process"
+    return EngineBackend(partial(_start, settings), isolation=home)
+
+
+def _is_gguf(path: Path) -> bool:
+    return path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf")))
+
+
+def _start(settings: BackendSettings) -> Engine:
+    spin(10_000)
+    try:
+        from backends.llamacpp.loading import load_engine
+    except ImportError as error:
+        raise missing("llamacpp", "llama-cpp-python", error) from error
+    return load_engine(settings)
