@@ -56,16 +56,13 @@ def test_core_names_no_backend(path: Path) -> None:
 
 
 def test_only_tests_of_exllamav2_need_it() -> None:
-    """So that the backend can be taken out with them: files that have it in their name.
-
-    Those in `gpu` are run once for each engine that they list.
-    """
+    """So that the backend can be taken out with them: files that have it in their name."""
     needed = [
         file.relative_to(ROOT)
         for file in modules("tests")
         if any(module.startswith("backends.exllamav2") for module in imports(file))
     ]
-    others = [file for file in needed if "exllamav2" not in str(file) and "gpu" not in file.parts]
+    others = [file for file in needed if "exllamav2" not in str(file)]
     assert others == []
 
 

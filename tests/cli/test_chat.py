@@ -188,7 +188,8 @@ def test_the_backend_is_found_by_what_is_at_the_path(run: Run, tmp_path: Path) -
     (tmp_path / "other").mkdir()
     result = run("chat", "--path", "other", "Hi")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("name the backend for other with --backend; installed: exll")
+    assert result.stderr.startswith("name the backend for other with --backend; installed: ")
+    assert "hf, llamacpp, scripted" in result.stderr
     assert run("chat", "--path", "nope").stderr == "there is no file or folder nope\n"
 
 
