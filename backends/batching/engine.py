@@ -3,27 +3,21 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol
+from typing import Generic
 
 from backends.batching.choice import Choice
 from backends.batching.drafts import Drafter
-from backends.batching.limits import Limits
 from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from backends.batching.scheduler import BatchLimits, Scheduler, Work
 from backends.batching.slots import Slots
+from backends.batching.text_engine import TextEngine, Tokenizer
 from enginebay import (
-    Completion,
-    Constraint,
     Delta,
-    Engine,
     GenerationRequest,
-    Grammar,
     GrammarCompiler,
-    InvalidRequestError,
     ModelInfo,
     ServingError,
     TokensToText,
-    UnsupportedParameterError,
     fill_masks,
 )
 
@@ -32,19 +26,7 @@ logger = logging.getLogger(__name__)
 Output = tuple[str, Delta | ServingError]
 
 
-class Tokenizer(Protocol):
-    """Text to tokens and back, from any thread; special tokens are text."""
-
-    @property
-    def special_token_ids(self) -> frozenset[int]:
-        """Tokens that stand for something else than their text."""
-        ...
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-    def decode(self, token_ids: Sequence[int]) -> str: ...
-
-
-class BatchingEngine(Engine, Generic[Logits, Sampler]):
+class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
     """An engine over any `Runner`.
 
     A failure of the model or of sampling is nobody's fault until it is proved: the memory is
@@ -71,33 +53,22 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
         """`compiler`: None for a vocabulary that nothing can be constrained in."""
         if not runner.memory.chunks:  # then a prompt has logits at its end only
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
-        self.info = replace(info, constraints=compiler is not None)
-        self._runner = runner
-        self._tokenizer = tokenizer
-        self._eos_token_ids = eos_token_ids
-        self._special_token_ids = tokenizer.special_token_ids
-        self._new_detokenizer = new_detokenizer
-        self._limits = Limits(
-            context_length=info.context_length,
-            vocab_size=info.vocab_size,
+        super().__init__(
+            tokenizer,
+            info,
+            eos_token_ids=eos_token_ids,
+            compiler=compiler,
             max_choices=None if runner.memory.cuts else limits.max_batch_size,
-            adapters=info.adapters,
         )
+        self._runner = runner
+        self._new_detokenizer = new_detokenizer
         self._scheduler: Scheduler[Sampler] = Scheduler(
             runner.memory, Slots(runner), limits, drafter
         )
-        self._compiler = compiler
         self._requests: dict[str, list[Choice[Sampler]]] = {}
 
     def add_request(self, request: GenerationRequest) -> None:
         self._limits.check(request)
-        allowed = request.sampling.allowed_token_ids
-        if allowed and request.sampling.min_tokens and self._eos_token_ids.issuperset(allowed):
-            raise InvalidRequestError(
-                "allowed_token_ids has only tokens that end the completion, which min_tokens "
-                "forbids",
-                param="allowed_token_ids",
-            )
         self._scheduler.check_queue(request.n)
         choices = self._requests[request.request_id] = []
         try:
@@ -130,52 +101,18 @@ class BatchingEngine(Engine, Generic[Logits, Sampler]):
     def abort_request(self, request_id: str) -> None:
         self._remove(self._requests.pop(request_id, ()))
 
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        self._limits.check_tokens(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids)
-
-    def compile(self, grammar: Grammar) -> float:
-        return self._require_compiler().compile(grammar)
-
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
         self._runner.close()
 
     def _new_choice(self, request: GenerationRequest, index: int) -> Choice[Sampler]:
-        completion = Completion(
-            request,
-            index,
-            max_tokens=self._limits.max_tokens(request),
-            eos_token_ids=self._eos_token_ids,
-            special_token_ids=self._special_token_ids,
-            detokenizer=self._new_detokenizer(),
-            constraint=self._new_constraint(request),
-        )
+        completion = self._new_completion(request, index, self._new_detokenizer())
         sampler = self._runner.sampler(request, index)
         choice = Choice(request, index, self._scheduler.next_arrival(), sampler, completion)
         if not index and "prompt_logprobs" not in self.info.unsupported:
             choice.ask_for_prompt_logprobs()
         return choice
-
-    def _new_constraint(self, request: GenerationRequest) -> Constraint | None:
-        params = request.sampling
-        if params.constraint is None:
-            return None
-        ends = frozenset() if params.ignore_eos else self._eos_token_ids
-        return Constraint(
-            self._require_compiler(), params.constraint, ends.union(params.stop_token_ids)
-        )
-
-    def _require_compiler(self) -> GrammarCompiler:
-        if self._compiler is None:
-            raise UnsupportedParameterError(
-                "this model's vocabulary can be held to no grammar", param="constraint"
-            )
-        return self._compiler
 
     def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
         """Logprobs of the prompt tokens behind those that have been run, for whom they are."""

@@ -11,13 +11,15 @@ class Limits:
     """Sizes of a model.
 
     `max_choices`: how many choices one request may have, None for any number.
-    `adapters`: the adapters that requests may name.
+    `adapters`: the adapters that requests may name. `eos_token_ids`: the tokens that end a
+    completion.
     """
 
     context_length: int
     vocab_size: int
     max_choices: int | None = None
     adapters: tuple[str, ...] = ()
+    eos_token_ids: frozenset[int] = frozenset()
 
     def check(self, request: GenerationRequest) -> None:
         """Raise an `InvalidRequestError` for a request that cannot run."""
@@ -45,6 +47,13 @@ class Limits:
         if sampling.repetition_penalty <= 0:
             raise InvalidRequestError(
                 "repetition_penalty must be above 0", param="repetition_penalty"
+            )
+        allowed = sampling.allowed_token_ids
+        if allowed and sampling.min_tokens and self.eos_token_ids.issuperset(allowed):
+            raise InvalidRequestError(
+                "allowed_token_ids has only tokens that end the completion, which min_tokens "
+                "forbids",
+                param="allowed_token_ids",
             )
         self.check_tokens(prompt, "prompt")
         self.check_tokens(sampling.logit_bias, "logit_bias")

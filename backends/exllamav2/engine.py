@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
 
 import torch
 
-from backends.batching.limits import Limits
 from backends.batching.scheduler import BatchLimits
+from backends.batching.text_engine import TextEngine
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.healing import Healing, TokenPrefixes
@@ -22,18 +21,13 @@ from backends.exllamav2.sampling import UNSUPPORTED, UNSUPPORTED_WITH_DRAFTS
 from backends.exllamav2.scheduler import Model, Scheduler
 from backends.sampling.sampler import RowSampler
 from enginebay import (
-    Completion,
-    Constraint,
     Delta,
     Detokenizer,
-    Engine,
     GenerationRequest,
-    Grammar,
     GrammarCompiler,
     InvalidRequestError,
     ModelInfo,
     ServingError,
-    UnsupportedParameterError,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,7 +35,7 @@ logger = logging.getLogger(__name__)
 Output = tuple[str, Delta | ServingError]
 
 
-class ExLlamaV2Engine(Engine):
+class ExLlamaV2Engine(TextEngine):
     """Batches requests to one model of ExLlamaV2.
 
     As with `backends.batching.engine`, a failure of the model is nobody's fault until it is proved:
@@ -49,6 +43,8 @@ class ExLlamaV2Engine(Engine):
     again, each alone at first. The one that fails alone gets the error. When not even a single
     token can be run any more, the engine is dead.
     """
+
+    _tokenizer: Tokenizer
 
     def __init__(
         self,
@@ -64,23 +60,15 @@ class ExLlamaV2Engine(Engine):
         unsupported = info.unsupported | UNSUPPORTED
         if model.draft_tokens:
             unsupported |= UNSUPPORTED_WITH_DRAFTS
-        self.info = replace(
+        info = replace(
             info,
             # A draft goes beyond the last token, and must have its place in the cache, too.
             context_length=min(info.context_length, model.cache_tokens - model.draft_tokens),
             unsupported=unsupported,
-            constraints=compiler is not None,
         )
+        super().__init__(tokenizer, info, eos_token_ids=eos_token_ids, compiler=compiler)
         self._model = model
-        self._tokenizer = tokenizer
-        self._eos_token_ids = eos_token_ids
-        self._limits = Limits(
-            context_length=self.info.context_length,
-            vocab_size=info.vocab_size,
-            adapters=info.adapters,
-        )
         self._usable = min(info.vocab_size, model.tokenizer.get_vocab_size())
-        self._compiler = compiler
         self._filling = Lock()
         self._prefixes: TokenPrefixes | None = None
         self._requests: dict[str, list[LibraryChoice]] = {}
@@ -108,16 +96,6 @@ class ExLlamaV2Engine(Engine):
         for choice in self._requests.pop(request_id, ()):
             self._scheduler.remove(choice)
 
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        self._limits.check_tokens(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids)
-
-    def compile(self, grammar: Grammar) -> float:
-        return self._require_compiler().compile(grammar)
-
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
@@ -132,40 +110,26 @@ class ExLlamaV2Engine(Engine):
                 "a pattern, tools); leave one of the two out",
                 param="banned_strings",
             )
-        allowed = params.allowed_token_ids
-        if allowed and params.min_tokens and self._eos_token_ids.issuperset(allowed):
-            raise InvalidRequestError(
-                "allowed_token_ids has only tokens that end the completion, which min_tokens "
-                "forbids",
-                param="allowed_token_ids",
-            )
 
     def _new_choice(self, request: GenerationRequest, index: int) -> LibraryChoice:
         params = request.sampling
-        ends = frozenset() if params.ignore_eos else self._eos_token_ids
-        ends = ends.union(params.stop_token_ids)
-        constraint, masks = None, None
-        if params.constraint is not None:
-            compiler = self._require_compiler()
-            constraint = Constraint(compiler, params.constraint, ends)
-            masks = MaskFilter(self._model, compiler, constraint, self._filling)
         healing = self._healing(request)
-        completion = Completion(
+        completion = self._new_completion(
             request,
             index,
-            max_tokens=self._limits.max_tokens(request),
-            eos_token_ids=self._eos_token_ids,
-            special_token_ids=self._tokenizer.special_token_ids,
-            detokenizer=healing.detokenizer(self._tokenizer)
+            healing.detokenizer(self._tokenizer)
             if healing
             else Detokenizer(self._tokenizer.decode),
-            constraint=constraint,
         )
+        masks = None
+        if completion.constraint:
+            compiler = self._require_compiler()
+            masks = MaskFilter(self._model, compiler, completion.constraint, self._filling)
         sampler = RowSampler(
             params,
             request.prompt_token_ids,
             index,
-            end_token_ids=ends,
+            end_token_ids=self._end_token_ids(request),
             vocab_size=self._usable,
             token_text=self._tokenizer.token_text,
         )
@@ -207,13 +171,6 @@ class ExLlamaV2Engine(Engine):
     def _banned_strings(self, request: GenerationRequest) -> tuple[str, ...]:
         unsupported = "banned_strings" in self.info.unsupported
         return () if unsupported else request.sampling.banned_strings
-
-    def _require_compiler(self) -> GrammarCompiler:
-        if self._compiler is None:
-            raise UnsupportedParameterError(
-                "this model's vocabulary can be held to no grammar", param="constraint"
-            )
-        return self._compiler
 
     def _take_gained(self) -> list[Output]:
         outputs: list[Output] = []

@@ -1,0 +1,102 @@
+"""What engines of text do alike, whatever runs their model: check, translate, complete."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from backends.batching.limits import Limits
+from enginebay import (
+    Completion,
+    Constraint,
+    Engine,
+    GenerationRequest,
+    Grammar,
+    GrammarCompiler,
+    ModelInfo,
+    TokensToText,
+    UnsupportedParameterError,
+)
+
+
+class Tokenizer(Protocol):
+    """Text to tokens and back, from any thread; special tokens are text."""
+
+    @property
+    def special_token_ids(self) -> frozenset[int]:
+        """Tokens that stand for something else than their text."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
+
+class TextEngine(Engine):
+    """An engine with a tokenizer, and a compiler of grammars if its vocabulary allows one."""
+
+    _tokenizer: Tokenizer
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        *,
+        eos_token_ids: frozenset[int],
+        compiler: GrammarCompiler | None,
+        max_choices: int | None = None,
+    ) -> None:
+        """`max_choices`: how many choices one request may have, None for any number."""
+        self.info = replace(info, constraints=compiler is not None)
+        self._compiler = compiler
+        self._limits = Limits(
+            context_length=info.context_length,
+            vocab_size=info.vocab_size,
+            max_choices=max_choices,
+            adapters=info.adapters,
+            eos_token_ids=eos_token_ids,
+        )
+        self._eos_token_ids = eos_token_ids
+        self._special_token_ids = tokenizer.special_token_ids
+        self._tokenizer = tokenizer
+
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        self._limits.check_tokens(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids)
+
+    def compile(self, grammar: Grammar) -> float:
+        return self._require_compiler().compile(grammar)
+
+    def _new_completion(
+        self, request: GenerationRequest, index: int, detokenizer: TokensToText
+    ) -> Completion:
+        """A choice before its first token, with what its constraint allows."""
+        return Completion(
+            request,
+            index,
+            max_tokens=self._limits.max_tokens(request),
+            eos_token_ids=self._eos_token_ids,
+            special_token_ids=self._special_token_ids,
+            detokenizer=detokenizer,
+            constraint=self._new_constraint(request),
+        )
+
+    def _new_constraint(self, request: GenerationRequest) -> Constraint | None:
+        grammar = request.sampling.constraint
+        if grammar is None:
+            return None
+        return Constraint(self._require_compiler(), grammar, self._end_token_ids(request))
+
+    def _end_token_ids(self, request: GenerationRequest) -> frozenset[int]:
+        """The tokens that end a completion of this request."""
+        params = request.sampling
+        eos_token_ids = frozenset() if params.ignore_eos else self._eos_token_ids
+        return eos_token_ids.union(params.stop_token_ids)
+
+    def _require_compiler(self) -> GrammarCompiler:
+        if self._compiler is None:
+            raise UnsupportedParameterError(
+                "this model's vocabulary can be held to no grammar", param="constraint"
+            )
+        return self._compiler
