@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from core.config.schema import Config
-from tests.backends.conftest import LoadExLlamaV2
+from tests.backends.exllamav2_loading import LoadExLlamaV2
+from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.constrained import NOTE, SCHEMAS, check_calls, check_json, tools
 from tests.support import DEMO_MODEL, Server, engine_backend, plugins_with, serve
 
