@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -15,9 +14,10 @@ from pydantic import (
 )
 
 from core.config.origins import Origins
+from core.config.sampling import SamplingDefaults
+from core.config.section import Section, Text
 from core.types import Isolation
 
-Text = Annotated[str, Field(min_length=1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -28,20 +28,7 @@ def _sendable(key: SecretStr) -> SecretStr:
     return key
 
 
-class _Section(BaseModel):
-    """A mapping of the file. A key without a value counts as not set."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {k: v for k, v in data.items() if v is not None or k not in cls.model_fields}
-
-
-class ServerConfig(_Section):
+class ServerConfig(Section):
     """Where the server listens and who may use it."""
 
     host: Text = Field(
@@ -90,110 +77,7 @@ class ServerConfig(_Section):
     )
 
 
-class SamplingDefaults(_Section):
-    """Sampling params of requests that do not say; with none here either, the model's own count."""
-
-    temperature: float | None = Field(
-        None, ge=0, le=100, description="How much chance there is in the choice; 0 has none."
-    )
-    top_p: float | None = Field(
-        None, ge=0, le=1, description="Choose among the likeliest tokens of this total probability."
-    )
-    top_k: int | None = Field(
-        None, ge=0, description="Choose among this many of the likeliest tokens; 0 is off."
-    )
-    min_p: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Leave out tokens less likely than this share of the likeliest one; 0 is off.",
-    )
-    max_tokens: int | None = Field(
-        None, ge=1, description="Longest answer in tokens; not set, what the context has room for."
-    )
-    presence_penalty: float | None = Field(
-        None, ge=-2, le=2, description="Lower the chance of tokens that the answer already has."
-    )
-    frequency_penalty: float | None = Field(
-        None, ge=-2, le=2, description="The same, once for each time the answer has the token."
-    )
-    repetition_penalty: float | None = Field(
-        None,
-        gt=0,
-        le=10,
-        description="Divide the chance of tokens that prompt or answer already has; 1 is off.",
-    )
-    stop: list[Text] | None = Field(
-        None, max_length=64, description="Texts that end the answer; they are not part of it."
-    )
-    seed: int | None = Field(
-        None,
-        ge=0,
-        lt=2**64,
-        description="Makes answers repeatable: the same seed gives the same answer.",
-    )
-    temperature_last: bool | None = Field(
-        None, description="Apply the temperature after all other samplers."
-    )
-    typical_p: float | None = Field(
-        None, ge=0, le=1, description="Choose among the most typical tokens; 1 is off."
-    )
-    top_n_sigma: float | None = Field(
-        None,
-        ge=0,
-        le=100,
-        description="Choose among logits so many deviations from the highest; 0 is off.",
-    )
-    xtc_probability: float | None = Field(
-        None, ge=0, le=1, description="How often to leave out the likeliest tokens; 0 is off."
-    )
-    xtc_threshold: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="XTC leaves out tokens at least this likely, but the last.",
-    )
-    dry_multiplier: float | None = Field(
-        None,
-        ge=0,
-        le=100,
-        description="Strength of DRY, which penalizes repeated sequences; 0 is off.",
-    )
-    dry_base: float | None = Field(
-        None, ge=1, le=100, description="How fast DRY's penalty grows with the repeated sequence."
-    )
-    dry_allowed_length: int | None = Field(
-        None, ge=0, description="Longest repeated sequence that DRY lets pass, in tokens."
-    )
-    dry_penalty_last_n: int | None = Field(
-        None, ge=-1, description="Tokens that DRY looks back at; -1 is all of them."
-    )
-    mirostat: int | None = Field(
-        None, ge=0, le=2, description="Version of mirostat, which steers surprise; 0 is off."
-    )
-    mirostat_tau: float | None = Field(
-        None, ge=0, le=100, description="Surprise that mirostat aims at, in bits a token."
-    )
-    mirostat_eta: float | None = Field(
-        None, ge=0, le=1, description="How fast mirostat corrects itself."
-    )
-    dynatemp_range: float | None = Field(
-        None, ge=0, le=100, description="How far the temperature follows the entropy; 0 is off."
-    )
-    dynatemp_exponent: float | None = Field(
-        None, ge=0, le=100, description="Power of the entropy that the temperature follows."
-    )
-    penalty_last_n: int | None = Field(
-        None, ge=-1, description="Tokens that the penalties look back at; -1 is all of them."
-    )
-
-    def params(self) -> dict[str, Any]:
-        """The fields of `SamplingParams` that are set here."""
-        params = self.model_dump(exclude_none=True)
-        return params | {"stop": tuple(self.stop)} if self.stop is not None else params
-
-
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """One model to serve."""
 
     name: Text = Field(description="What clients send as `model`.")
@@ -253,7 +137,7 @@ class ModelConfig(_Section):
     )
 
 
-class PluginsConfig(_Section):
+class PluginsConfig(Section):
     """Where plugins are found beside the installed ones."""
 
     folder: Text = Field(
@@ -265,7 +149,7 @@ class PluginsConfig(_Section):
     )
 
 
-class Config(_Section):
+class Config(Section):
     """The whole file."""
 
     model_config = ConfigDict(title="Enginebay config.yml")
