@@ -4,8 +4,10 @@ import importlib.metadata
 import importlib.util
 import logging
 import sys
+import traceback
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +25,10 @@ from core.types import Delta, GenerationRequest
 BUILTIN = ("backends", "parsers")
 ENTRY_POINT_GROUP = "enginebay"
 _IN_THE_CONFIG = ("auto", "none")
+_HOOKS = ("register_backends", "register_parsers", "generate")
+_LOADERS = tuple(
+    str(Path(str(module.__file__)).parent) for module in (hookspecs, pluggy, importlib)
+)
 
 logger = logging.getLogger(__name__)
 
@@ -123,17 +129,18 @@ class Plugins:
                 raise ValueError(f"there is a plugin {name!r} already")
             plugin = candidate.load()
             self._manager.register(plugin, name=name)
-            self._manager.check_pending()
             hooks = self._hooks(plugin)
+            self._manager.check_pending()
             self._collect(plugin)
         except (Exception, SystemExit) as error:  # a script without a guard leaves when imported
-            logger.warning("plugin %s (%s) is left out: %s", name, source, error)
+            reason = _reason(error)
+            logger.warning("plugin %s (%s) is left out: %s", name, source, reason)
             if plugin is not None and self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)
             for register, kept in zip(registers, before, strict=True):
                 for added in set(register) - kept:
                     register.forget(added)
-            return Plugin(name, source, version, error=f"{type(error).__name__}: {error}")
+            return Plugin(name, source, version, error=reason)
         backends, reasoning, tools = (
             tuple(item for item in register if item not in kept)
             for register, kept in zip(registers, before, strict=True)
@@ -144,6 +151,10 @@ class Plugins:
         callers = self._manager.get_hookcallers(plugin)
         if not callers:
             raise ValueError("it has no hook: a function with @hookimpl and the name of a hook")
+        for caller in callers:
+            near = get_close_matches(caller.name, _HOOKS, n=1)
+            if near and not caller.has_spec():
+                raise ValueError(f"there is no hook {caller.name!r}; did you mean {near[0]!r}?")
         return tuple(sorted(caller.name for caller in callers))
 
     def _collect(self, plugin: object) -> None:
@@ -152,6 +163,18 @@ class Plugins:
         hook(register=self.backends)
         hook = self._manager.subset_hook_caller("register_parsers", others)
         hook(reasoning=self.reasoning, tools=self.tools)
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, on one line, with the last line of the plugin's own code that ran."""
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*_LOADERS, "<frozen"))]
+    if not own:
+        return reason
+    folder = Path(own[0].filename).parent
+    last = [frame for frame in own if folder in Path(frame.filename).parents][-1]
+    return f"{reason} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def _candidates(folder: Path | None) -> Iterator[_Candidate]:

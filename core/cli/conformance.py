@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.cli.console import fail, stderr, stdout, table
+from core.cli.console import fail, print_table, stderr, table
 from core.cli.settings import KeyOption
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _print(results: Sequence[Result], rows: dict[str, Row]) -> None:
         if not result.check.rows:
             seen = shorten(result.seen, 200, placeholder=" ...")
             lines.add_row("-", result.check.what, result.outcome, seen)
-    stdout().print(lines)
+    print_table(lines)
     counts = [(o, sum(r.outcome == o for r in results)) for o in ("pass", "fail", "skip")]
     words = ", ".join(f"{count} {outcome}" for outcome, count in counts)
     stderr().print(f"{len(results)} checks: {words}")

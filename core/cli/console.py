@@ -16,6 +16,18 @@ def stdout() -> Console:
     return console if console.is_terminal else Console(width=WIDE, highlight=False, markup=False)
 
 
+def print_table(rows: Table) -> None:
+    """Print results; where that is no terminal, every row is one line without blanks at its end."""
+    console = stdout()
+    if console.is_terminal:
+        console.print(rows)
+        return
+    with console.capture() as captured:
+        console.print(rows)
+    for line in captured.get().rstrip("\n").split("\n"):
+        console.print(line.rstrip(), soft_wrap=True)
+
+
 def stderr() -> Console:
     """For progress, problems and remarks."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)

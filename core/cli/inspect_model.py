@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.cli.console import fail, stderr, stdout, table
+from core.cli.console import fail, print_table, stderr, table
 from core.cli.settings import ConfigOption, KeyOption, load_plugins, require_valid
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _print(report: ModelReport) -> None:
     rows.show_header = False
     for label, value in (*_of_model(report), *_of_template(report.template)):
         rows.add_row(label, value)
-    stdout().print(rows)
+    print_table(rows)
 
 
 def _of_model(report: ModelReport) -> Iterable[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.cli.console import fail, stderr, stdout, table
+from core.cli.console import fail, print_table, stderr, table
 from core.cli.settings import ConfigOption, KeyOption
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _print_running(client: OpenAI) -> None:
         rows.add_row(
             model.id, extra.get("backend") or "", state, str(extra.get("context_length") or "")
         )
-    stdout().print(rows)
+    print_table(rows)
 
 
 def _health(client: OpenAI) -> dict[str, Any]:
@@ -74,4 +74,4 @@ def _print_configured(config: Config) -> None:
     rows = table("model", "backend", "path")
     for model in config.models:
         rows.add_row(model.name, model.backend, model.path)
-    stdout().print(rows)
+    print_table(rows)

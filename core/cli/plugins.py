@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from core.cli.console import stdout, table
+from core.cli.console import print_table, stdout, table
 from core.cli.settings import ConfigOption, load_plugins
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ def list_plugins(config: ConfigOption = None) -> None:
     found = load_plugins(settings, quiet=True)
     rows = table("plugin", "version", "source", "state", "registers")
     for plugin in found.found:
-        registers = "; ".join(_registers(plugin))
-        rows.add_row(plugin.name, plugin.version, plugin.source, _state(plugin), registers)
+        rows.add_row(plugin.name, plugin.version, plugin.source, *_state(plugin))
     console = stdout()
-    console.print(rows)
+    print_table(rows)
     rows = table("backend", "libraries", "capabilities", "options")
     known = _capabilities(settings)
     imported = tried(name for entry in found.backends.values() for name in entry.requires)
@@ -45,7 +44,7 @@ def list_plugins(config: ConfigOption = None) -> None:
         libraries = "; ".join(imported[library] for library in entry.requires)
         rows.add_row(name, libraries, known.get(name), ", ".join(option_names(entry)))
     console.print()
-    console.print(rows)
+    print_table(rows)
     if not known:
         console.print("\nCapabilities are told by models that the server has loaded; none runs.")
     for name in sorted(set(settings.plugins.blocked) - {plugin.name for plugin in found.found}):
@@ -63,8 +62,11 @@ def _registers(plugin: Plugin) -> Iterator[str]:
             yield f"{kind} {', '.join(names)}"
 
 
-def _state(plugin: Plugin) -> str:
-    return "blocked in the config" if plugin.blocked else plugin.error or "ok"
+def _state(plugin: Plugin) -> tuple[str, str]:
+    """Whether it is used, and what it registers, or why it is not."""
+    if plugin.blocked or plugin.error:
+        return "left out", plugin.error or "blocked in the config"
+    return "ok", "; ".join(_registers(plugin))
 
 
 def _capabilities(config: Config) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What can be checked once the plugins are known: backends, their options, formats, paths."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from core.plugins import Plugins
 from core.registers import BackendEntry
 
 Message = tuple[KeyPath, str]
+
+_ADDRESS = re.compile(r"[\w.-]+:\d+(/|$)")
+"""A host and port, as of a URL without its scheme."""
 
 
 def check_config(config: Config, plugins: Plugins) -> list[Problem]:
@@ -84,7 +88,8 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
         yield ("backend",), _unknown_backend(model.backend, plugins)
     path = resolved_path(model.path, base)
     if "://" not in path and not Path(path).exists():
-        yield ("path",), f"there is no file or folder {path}"
+        hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""
+        yield ("path",), f"there is no file or folder {path}{hint}"
     template = model.chat_template
     if template and template not in USUAL_NAMES and template_path(template, base) is None:
         shipped = sorted(path.stem for path in TEMPLATES_FOLDER.glob("*.jinja"))
@@ -101,7 +106,8 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
 
 def _unknown_backend(name: str, plugins: Plugins) -> str:
     text = f"no backend {name!r} is installed; if it comes with a plugin, install that plugin"
-    for plugin in plugins.found:
+    named = [plugin for plugin in plugins.found if plugin.name == name]
+    for plugin in named or plugins.found:
         if plugin.blocked:
             text += f"; the plugin {plugin.name!r} is blocked in the config"
         elif plugin.error:

@@ -133,15 +133,17 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     Path("config.yml").write_text(CONFIG + blocked, encoding="utf-8")
     result = run(*command, env={"ENGINEBAY_SERVER__PORT": "1"})
     assert (result.exit_code, result.stderr) == (0, "")
-    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    lines = result.stdout.splitlines()
+    assert not [line for line in lines if line.endswith(" ")]
     assert lines[0].split() == ["plugin", "version", "source", "state", "registers"]
     found = {line.partition(" ")[0]: line for line in lines}
     assert found["parsers"].split()[1:5] == [version("enginebay"), "built", "in", "ok"]
     assert re.search(r" reasoning [^;]*\bthink\b[^;]*; tools [^;]*\bhermes\b", found["parsers"])
     assert found["for_tests"].split()[-4:] == ["ok", "backends", "scripted,", "failing"]
     assert found["torn"].split()[1] == str(Path("plugins/torn.py").absolute())
-    assert found["torn"].endswith("ModuleNotFoundError: No module named 'no_such_module'")
-    assert found["unwanted"].endswith("blocked in the config")
+    reason = "ModuleNotFoundError: No module named 'no_such_module' (torn.py, line 1)"
+    assert found["torn"].endswith(f" left out  {reason}")
+    assert found["unwanted"].endswith(" left out  blocked in the config")
     assert found["engines"].endswith(" backends ready, bare; hooks generate")
     assert found["ready"].split() == ["ready", "json", json.__version__]
     assert "constraints" not in result.stdout

@@ -115,6 +115,16 @@ def test_plugins_that_would_have_had_the_backend(plugins: Plugins) -> None:
     assert "the plugin 'backends' is blocked in the config" in problem.message
     assert "the plugin 'torn' could not be loaded (ImportError: no x)" in problem.message
     assert str(problem).startswith("models[0].backend: ")
+    broken.found.append(Plugin("hf", "hf.py", error="ImportError: no y"))
+    [problem] = check_config(config, broken)
+    assert "the plugin 'hf' could not be loaded (ImportError: no y)" in problem.message
+    assert "torn" not in problem.message
+
+
+def test_an_address_without_its_scheme(write: WriteConfig, plugins: Plugins) -> None:
+    path = write("models:\n- {name: a, backend: mine, path: 'gpu.lan:8000/v1'}\n")
+    [problem] = problems(path, plugins)
+    assert problem.endswith("gpu.lan:8000/v1; a URL begins with http:// or https://")
 
 
 def test_validated_options() -> None:

@@ -52,7 +52,12 @@ def test_single_files_are_found(tmp_path: Path) -> None:
         ("1 / 0", "ZeroDivisionError"),
         ("no Python at all", "SyntaxError"),
         (GOOD.format(name="hf"), "backend 'hf' is registered twice"),
-        ("from enginebay import hookimpl\n@hookimpl\ndef regster_backends(register): ...", "hook"),
+        (
+            "from enginebay import hookimpl\n@hookimpl\ndef regster_backends(register): ...",
+            "ValueError: there is no hook 'regster_backends'; did you mean 'register_backends'?",
+        ),
+        ("from enginebay import hookimpl\n@hookimpl\ndef on_request(): ...", "unknown hook"),
+        ("\n1 / 0", "ZeroDivisionError: division by zero (broken.py, line 2)"),
         ("from enginebay import hookimpl\n@hookimpl\ndef register_backends(wrong): ...", "wrong"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("def register_backends(register): ...", "it has no hook"),
@@ -106,7 +111,7 @@ def test_nothing_is_left_of_a_plugin_that_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, "other", GOOD.format(name="half"))
     plugins = Plugins(folder=tmp_path)
     half, other = plugins.found[-2:]
-    assert (half.error, half.backends) == ("RuntimeError: no more", ())
+    assert (half.error, half.backends) == ("RuntimeError: no more (half.py, line 7)", ())
     assert (other.error, other.backends) == (None, ("half",))
 
 
@@ -158,7 +163,9 @@ def test_the_server_starts_with_a_plugin_that_does_not_work(
 ) -> None:
     write(tmp_path, "bad", BAD)
     plugins = Plugins(folder=tmp_path)
-    assert f"plugin bad ({tmp_path / 'bad.py'}) is left out: Not today." in caplog.text
+    assert (
+        f"plugin bad ({tmp_path / 'bad.py'}) is left out: RuntimeError: Not today." in caplog.text
+    )
     plugins.backends("scripted", scripted(["Hello"]))
     with serve(scripted_config(), plugins) as server:
         answer = server.openai.completions.create(model="scripted", prompt="Hi")
