@@ -36,8 +36,14 @@ class Checkpoint:
                 "(hf download NAME --local-dir FOLDER)"
             )
         if not self.path.is_dir():
-            raise self.unavailable("this is a file; give the whole folder of the model")
+            other = ", or use the backend llamacpp for it" if self.path.suffix == ".gguf" else ""
+            raise self.unavailable(f"this is a file; give the whole folder of the model{other}")
         if not (self.path / "config.json").is_file():
+            if gguf := next(self.path.glob("*.gguf"), None):
+                raise self.unavailable(
+                    "the folder has GGUF files and no config.json; use the backend llamacpp, with "
+                    f"one of them as path ({gguf.name})"
+                )
             raise self.unavailable("the folder has no config.json, so it is no transformers model")
         if not any((self.path / name).is_file() for name in _TOKENIZER_FILES):
             raise self.unavailable(

@@ -46,9 +46,11 @@ class ExLlamaV2Checkpoint(Checkpoint):
         if not quantization:
             return "plain"
         if self._method != "gptq":
+            hf = "" if self._method == "exl3" else ", or use the backend hf"
             raise self.unavailable(
                 f"its weights are quantized by {self._method or 'an unnamed method'}, and "
-                "exllamav2 reads EXL2, 4-bit GPTQ and plain float16 or bfloat16; use the backend hf"
+                "exllamav2 reads EXL2, 4-bit GPTQ and plain float16 or bfloat16; download it in "
+                f"one of these{hf}"
             )
         if (bits := quantization.get("bits")) != 4:
             raise self.unavailable(

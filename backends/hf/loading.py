@@ -20,6 +20,7 @@ from backends.batching.runner import Memory
 from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.defaults import eos_token_ids
 from backends.checkpoint.folder import Checkpoint
+from backends.checkpoint.quantization import quant_method
 from backends.checkpoint.tokenizer import load_tokenizer
 from backends.checkpoint.vocabulary import grammar_compiler
 from backends.hf import placement
@@ -49,6 +50,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
     """
     options = HFOptions.of(settings.options)
     checkpoint = Checkpoint(Path(settings.path))
+    _check_quantization(checkpoint)
     checkpoint.check()
     _check_architecture(checkpoint, options)
     if options.threads:
@@ -160,6 +162,16 @@ def _load_model(
             "download it again, or choose a model made for text generation"
         )
     return model
+
+
+def _check_quantization(checkpoint: Checkpoint) -> None:
+    """Raise for formats that transformers ignores, to miss the weights later."""
+    method = quant_method(checkpoint.path)
+    if method in ("exl2", "exl3"):
+        other = "; use the backend exllamav2" if method == "exl2" else ""
+        raise checkpoint.unavailable(
+            f"its weights are quantized by {method}, which transformers does not read{other}"
+        )
 
 
 def _drafter(options: HFOptions, memory: Memory) -> PromptLookup | None:

@@ -66,8 +66,11 @@ def test_a_plain_folder_is_read_by_its_index(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("quantization", "message"),
     [
-        ({"quant_method": "awq", "bits": 4}, "quantized by awq, and exllamav2 reads EXL2"),
-        ({"quant_method": "exl3"}, "quantized by exl3, and exllamav2 reads EXL2"),
+        (
+            {"quant_method": "awq", "bits": 4},
+            "quantized by awq, .*these, or use the backend hf$",
+        ),
+        ({"quant_method": "exl3"}, "quantized by exl3, and exllamav2 reads EXL2.*in one of these$"),
         ({"bits": 4}, "quantized by an unnamed method"),
         ({"quant_method": 4}, "quantized by an unnamed method"),
         ({**GPTQ, "bits": 8}, "GPTQ weights have 8 bits, and exllamav2 reads 4"),

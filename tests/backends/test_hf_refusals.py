@@ -32,6 +32,21 @@ def test_a_file(folder: Path) -> None:
     assert "is a file" in refusal(folder / "model.safetensors")
 
 
+def test_gguf(tmp_path: Path) -> None:
+    file = tmp_path / "small-Q4_K_M.gguf"
+    file.write_bytes(b"GGUF")
+    assert refusal(file).endswith("or use the backend llamacpp for it")
+    assert refusal(tmp_path).endswith("with one of them as path (small-Q4_K_M.gguf)")
+
+
+def test_exl2_and_exl3(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "output.safetensors")
+    edit(folder / "config.json", quantization_config={"quant_method": "exl2", "bits": 4.0})
+    assert refusal(folder).endswith("transformers does not read; use the backend exllamav2")
+    edit(folder / "config.json", quantization_config={"quant_method": "exl3"})
+    assert refusal(folder).endswith("quantized by exl3, which transformers does not read")
+
+
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
