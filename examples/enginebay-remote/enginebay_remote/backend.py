@@ -20,6 +20,7 @@ from enginebay import (
     UnsupportedParameterError,
 )
 from enginebay_remote.dialects import DIALECTS, TRIAL, Dialect
+from enginebay_remote.failures import NONSENSE
 from enginebay_remote.options import Options, Server
 from enginebay_remote.reading import Reader, Source, source_of
 from enginebay_remote.servers import connect, context_length, find_card, server_of
@@ -98,11 +99,15 @@ class RemoteBackend(Backend):
                 async for event in events:
                     for delta in await reader.deltas(event):
                         yield delta
+            yield reader.last()
+        except NONSENSE as error:
+            raise BackendUnavailableError(
+                f"the remote server says what is no completion ({error!r})"
+            ) from error
         except Exception as error:
             if self._closed:
                 raise ModelUnloadedError("the model was unloaded") from error
             raise
-        yield reader.last()
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         self._require_open()

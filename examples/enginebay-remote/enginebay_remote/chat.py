@@ -23,6 +23,7 @@ from enginebay import (
 from enginebay_remote.chat_dialects import CHAT_DIALECTS, ChatDialect
 from enginebay_remote.chat_reading import ChatReader, says_something
 from enginebay_remote.dialects import ALL, TRIAL
+from enginebay_remote.failures import NONSENSE
 from enginebay_remote.options import Options
 from enginebay_remote.servers import connect, context_length, find_card, server_of
 
@@ -115,7 +116,7 @@ class ChatBackend(Backend):
             if error.param and error.param.startswith(_FORMS):
                 error.param = "constraint"  # which becomes what the client calls it
             raise
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except NONSENSE as error:
             raise BackendUnavailableError(
                 f"the remote server says what is no chat completion ({error!r})"
             ) from error

@@ -18,6 +18,7 @@ from enginebay import (
     ToolCallDelta,
     TopLogprob,
 )
+from enginebay_remote.characters import Characters, whole
 
 Json = Mapping[str, Any]
 
@@ -59,12 +60,13 @@ class ChatReader:
         self._so_far = so_far
         self._calls = [_Calls() for _ in range(request.n)]
         self._last: Delta | None = None
+        self._characters = Characters()
         self.usage: TokenCounts | None = so_far
         self.unfinished = set(range(request.n))
 
     def deltas(self, event: Json) -> Iterator[Delta]:
         """What each choice of an event gained."""
-        if usage := event.get("usage"):
+        if isinstance(usage := event.get("usage"), dict) and usage:
             self.usage = _added(_counts(usage), self._so_far)
         for choice in event.get("choices") or ():
             if choice.get("index", 0) in self.unfinished:
@@ -81,12 +83,21 @@ class ChatReader:
 
     def _deltas(self, choice: Json) -> Iterator[Delta]:
         index = choice.get("index", 0)
-        parts = tuple(self._parts(index, choice.get("delta") or {}))
+        said = self._parts(index, choice.get("delta") or {})
+        parts = tuple(part for each in said if (part := self._in_characters(index, each)))
         logprobs = _logprobs(choice, self._sampling.logprobs)
         if parts or logprobs:
             yield Delta(index=self._first + index, parts=parts, logprobs=logprobs or None)
         if reason := choice.get("finish_reason"):
             yield from self._end(index, reason, choice)
+
+    def _in_characters(self, index: int, part: Part) -> Part | None:
+        """A part in whole characters; None if it has none."""
+        if isinstance(part, ToolCallDelta):
+            arguments = self._characters.of((index, part.index), part.arguments)
+            return replace(part, name=part.name and whole(part.name), arguments=arguments)
+        text = self._characters.of((index, type(part)), part.text)
+        return replace(part, text=text) if text else None
 
     def _end(self, index: int, reason: str, choice: Json) -> Iterator[Delta]:
         if reason not in _REASONS:
@@ -204,10 +215,10 @@ def _logprobs(choice: Json, asked: int | None) -> tuple[TokenLogprob, ...]:
     return tuple(
         TokenLogprob(
             -1,
-            str(entry["token"]),
+            whole(str(entry["token"])),
             float(entry["logprob"]),
             tuple(
-                TopLogprob(-1, str(top["token"]), float(top["logprob"]))
+                TopLogprob(-1, whole(str(top["token"])), float(top["logprob"]))
                 for top in (entry.get("top_logprobs") or ())[:asked]
             ),
         )
@@ -216,17 +227,30 @@ def _logprobs(choice: Json, asked: int | None) -> tuple[TokenLogprob, ...]:
 
 
 def _counts(usage: Json) -> TokenCounts:
-    """Usage in OpenAI's form; DeepSeek and SGLang have names of their own for parts of it."""
+    """Usage in OpenAI's form; DeepSeek and SGLang have names of their own for parts of it.
+
+    xAI and Gemini count reasoning in the total, and not in the completion that it is part of.
+    """
     prompt = usage.get("prompt_tokens_details") or {}
     completion = usage.get("completion_tokens_details") or {}
     cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
     reasoning = completion.get("reasoning_tokens", usage.get("reasoning_tokens"))
+    prompt_tokens = _count(usage.get("prompt_tokens"))
+    completion_tokens = _count(usage.get("completion_tokens"))
+    if prompt_tokens:
+        total_tokens = _count(usage.get("total_tokens"))
+        completion_tokens = max(completion_tokens, total_tokens - prompt_tokens)
     return TokenCounts(
-        prompt_tokens=int(usage.get("prompt_tokens") or 0),
-        completion_tokens=int(usage.get("completion_tokens") or 0),
-        cached_tokens=int(cached or 0),
-        reasoning_tokens=None if reasoning is None else int(reasoning),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=min(_count(cached), prompt_tokens),
+        reasoning_tokens=None if reasoning is None else min(_count(reasoning), completion_tokens),
     )
+
+
+def _count(value: Any) -> int:
+    """A number of tokens; 0 for what is none."""
+    return int(value) if isinstance(value, int | float) and 0 < value < 2**53 else 0
 
 
 def _added(counts: TokenCounts, before: TokenCounts | None) -> TokenCounts:

@@ -12,6 +12,9 @@ from enginebay import (
     UnsupportedParameterError,
 )
 
+NONSENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading an answer that is none ends with."""
+
 TRANSIENT = frozenset({429, 502, 503, 504})
 """Statuses with which a request may be tried again."""
 
@@ -31,7 +34,7 @@ def refusal(status: int, payload: Any) -> ServingError:
         error = {"message": str(error)}
     message = str(error.get("message") or error.get("detail") or f"status {status}")
     param = error.get("param") if isinstance(error.get("param"), str) else None
-    kinds = {error.get("code"), error.get("type")}
+    kinds = {str(error.get("code")), str(error.get("type"))}
     said = f"the remote server: {message}"
     if kinds & {"context_length_exceeded", "exceed_context_size_error"}:
         return ContextLengthExceededError(message, param=param)

@@ -106,7 +106,7 @@ class Http:
                     while held:
                         yield held.pop(0)
                     return
-            except (httpx2.TransportError, _Refused) as error:
+            except (httpx2.RequestError, _Refused) as error:
                 await tries.failed(error, final=began)
 
     def url(self, path: str) -> str:
@@ -124,7 +124,7 @@ class Http:
                     self._reached = True
                     return response
                 raise _refused(response)
-            except (httpx2.TransportError, _Refused) as error:
+            except (httpx2.RequestError, _Refused) as error:
                 await tries.failed(error)
 
     def lost(self, reason: str) -> None:
@@ -138,7 +138,7 @@ class Http:
         while self.away:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY)
-            with suppress(httpx2.TransportError):
+            with suppress(httpx2.RequestError):
                 response = await self._client.get(self.url("/v1/models"))
                 if response.status_code < 500:
                     self.away = None
@@ -158,8 +158,10 @@ def _refused(response: httpx2.Response) -> _Refused:
     """A response, read whole, with another status than 200."""
     try:
         payload = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         payload = {"message": response.text[:500]}
+    if response.has_redirect_location:
+        payload = {"message": f"it has moved to {response.headers['location']}; correct `path`"}
     return _Refused(response.status_code, payload, response.headers.get("retry-after", ""))
 
 
@@ -179,7 +181,7 @@ class _Tries:
         self._http = http
         self._done = 0
 
-    async def failed(self, error: httpx2.TransportError | _Refused, *, final: bool = False) -> None:
+    async def failed(self, error: httpx2.RequestError | _Refused, *, final: bool = False) -> None:
         self._done += 1
         again = not isinstance(error, httpx2.ReadTimeout)
         if isinstance(error, _Refused):
@@ -190,11 +192,11 @@ class _Tries:
                 self._http.lost(told.message)
             raise told from error
         delay = self._http.delay * 2 ** (self._done - 1)
-        if isinstance(error, _Refused) and error.retry_after.isdigit():
+        if isinstance(error, _Refused) and error.retry_after.isdecimal():
             delay = max(delay, float(error.retry_after))
         await asyncio.sleep(min(delay, LONGEST_DELAY))
 
-    def _told(self, error: httpx2.TransportError | _Refused) -> ServingError:
+    def _told(self, error: httpx2.RequestError | _Refused) -> ServingError:
         if isinstance(error, _Refused):
             return error.error
         reason = str(error) or type(error).__name__
@@ -209,28 +211,34 @@ def _dumped(body: Any) -> bytes:
 def _json(response: httpx2.Response) -> Any:
     try:
         return response.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BackendUnavailableError(f"{response.url} does not answer in JSON") from error
 
 
 async def read_events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[dict[str, Any], None]:
-    """The JSON of `data:` lines up to `[DONE]`; a body that ends before has been cut.
+    """The JSON of events up to `[DONE]`; a body that ends before has been cut.
 
-    Lines end in a line feed and nothing else: JSON may hold U+2028, which `splitlines` breaks at.
+    An event is its `data:` lines, and ends with an empty one
+    (https://html.spec.whatwg.org/multipage/server-sent-events.html). Lines end in a line feed and
+    nothing else: JSON may hold U+2028, which `splitlines` breaks at.
     """
-    rest = b""
+    rest, data = b"", b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            data = line[5:].strip()
+            if line.startswith(b"data:"):
+                data = b"\n".join(filter(None, (data, line[5:].strip())))
             if data == b"[DONE]":
                 return
-            try:
-                event = json.loads(data)
-            except ValueError as error:
-                raise httpx2.RemoteProtocolError("an event is not JSON") from error
-            if isinstance(event, dict):
-                yield event
+            if data and not line.strip():
+                event, data = _event(data), b""
+                if isinstance(event, dict):
+                    yield event
     raise httpx2.RemoteProtocolError("the answer was cut off")
+
+
+def _event(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise httpx2.RemoteProtocolError("an event is not JSON") from error

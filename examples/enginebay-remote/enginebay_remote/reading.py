@@ -12,6 +12,7 @@ from enginebay import (
     TokenLogprob,
     TopLogprob,
 )
+from enginebay_remote.characters import Characters
 from enginebay_remote.tokens import Tokens
 
 Source = Literal["token_ids", "token_id:", "id", "text"]
@@ -56,6 +57,7 @@ class Reader:
         self._began = False
         self._cached = 0
         self._held: Delta | None = None
+        self._characters = Characters()
         self._unfinished = set(range(request.n))
 
     async def deltas(self, event: Mapping[str, Any]) -> list[Delta]:
@@ -81,11 +83,12 @@ class Reader:
             raise BackendUnavailableError(
                 f"the remote server ended without choices {sorted(self._unfinished)}"
             )
-        cached = min(self._cached, self._prompt)
+        cached = max(0, min(self._cached, self._prompt))
         return replace(self._held, prefill_tokens=self._prompt - cached, cached_tokens=cached)
 
     async def _delta(self, choice: Mapping[str, Any]) -> Delta:
-        index, text = choice.get("index", 0), choice.get("text") or ""
+        index = choice.get("index", 0)
+        text = self._characters.of(index, choice.get("text") or "")
         wants_logprobs = self._sampling.logprobs is not None
         entries: tuple[TokenLogprob, ...] = ()
         if wants_logprobs or self._source not in ("token_ids", "text"):

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from typing import Any
 
-Answer = tuple[int, Any]
-"""A status and a body: bytes, an object to send as JSON, or an iterator of bytes."""
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
+"""A status and a body: bytes, an object to send as JSON, or an iterator of bytes; and headers."""
 
 
 DONE = b"data: [DONE]\n\n"
@@ -48,13 +48,15 @@ def fake(answers: dict[str, list[Answer]], port: int = 0) -> Iterator[Fake]:
         def _answer(self, body: Any) -> None:
             server.asked.append((self.path, body))
             queue = server.answers.get(self.path, [(404, {"error": {"message": "no route"}})])
-            status, answer = queue.pop(0) if len(queue) > 1 else queue[0]
+            status, answer, *headers = queue.pop(0) if len(queue) > 1 else queue[0]
             if isinstance(answer, Iterator):
                 self._stream(status, answer)
                 return
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
+            for name, value in (headers[0] if headers else {}).items():
+                self.send_header(name, value)
             if not isinstance(answer, bytes):
                 self.send_header("Content-Type", "application/json")
             self.end_headers()

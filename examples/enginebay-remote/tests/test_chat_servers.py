@@ -12,7 +12,7 @@ import pytest
 from enginebay_remote import create
 from enginebay_remote.chat_dialects import CHAT_DIALECTS, ChatDialect
 from enginebay_remote.chat_reading import ChatReader, says_something
-from enginebay_remote.failures import NotFoundError
+from enginebay_remote.failures import NONSENSE, NotFoundError
 from enginebay_remote.http import Http, read_events
 from enginebay_remote.options import Options, Server
 from enginebay_remote.servers import server_of
@@ -67,6 +67,28 @@ def usage(**more: Any) -> dict[str, Any]:
 
 OPENING = event({"role": "assistant", "content": ""})
 STREAMS: dict[str, tuple[bytes, list[Part], str, TokenCounts | None]] = {
+    "comments, and an event of several lines": (
+        b": ping\n\ndata:\n\nevent: message\n"
+        b'data: {"choices":\ndata: [{"delta": {"content": "x"}, "finish_reason": "stop"}]}\n\n'
+        + DONE,
+        [ContentDelta("x")],
+        "stop",
+        None,
+    ),
+    "characters cut in two, and halves that stand alone": (
+        events(
+            event({"content": "\ud83d"}),
+            event({"content": "\ude00 \ude00"}),
+            event({"tool_calls": [called(0, "1", "get\ud83d", '"\ud83d')]}),
+            event({"tool_calls": [called(0, None, None, '\ude00\ud83d"')]}, "stop"),
+        ),
+        [
+            ContentDelta("\U0001f600 \ufffd"),
+            ToolCallDelta(0, "get\ufffd", '"\U0001f600\ufffd"', "1"),
+        ],
+        "stop",
+        None,
+    ),
     "vLLM": (
         events(
             OPENING,
@@ -283,7 +305,7 @@ def test_streams(
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: (
         st.lists(inner, max_size=2)
         | st.dictionaries(
@@ -317,7 +339,7 @@ def test_nonsense_is_an_error_of_the_kinds_that_are_expected(said: dict[str, Any
     try:
         says_something(said)
         list(ChatReader(request()).deltas(said))
-    except (AttributeError, KeyError, TypeError, ValueError, ServingError):
+    except (*NONSENSE, ServingError):
         pass
 
 
@@ -619,6 +641,9 @@ async def test_logprobs() -> None:
         (200, {"error": {"message": "no", "code": 400}}, InvalidRequestError),
         (200, {"choices": [{"message": {"content": "x"}}]}, BackendUnavailableError),
         (200, b"data: {\n\n", BackendUnavailableError),
+        (200, b"data: " + b"[" * 100_000 + b"\n\n", BackendUnavailableError),
+        (400, b"[" * 100_000, InvalidRequestError),
+        (400, {"error": {"message": ["no"], "code": [1], "type": {}}}, InvalidRequestError),
         (200, b"", BackendUnavailableError),
     ],
 )
@@ -628,6 +653,54 @@ async def test_errors(status: int, body: Any, expected: type[ServingError]) -> N
     with fake(answers) as running, pytest.raises(expected) as raised:
         await run(running, request(), **options)
     assert type(raised.value) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "said"),
+    [
+        ((200, b"no gzip", {"Content-Encoding": "gzip"}), BackendUnavailableError, "decompress"),
+        ((400, b"no gzip", {"Content-Encoding": "gzip"}), BackendUnavailableError, "decompress"),
+        ((301, b"", {"Location": "https://else.where/v1"}), BackendUnavailableError, "else.where"),
+        ((429, {}, {"Retry-After": "\u00b2"}), QueueFullError, "429"),
+        ((429, {}, {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}), QueueFullError, "429"),
+    ],
+)
+async def test_odd_headers(answer: Answer, expected: type[ServingError], said: str) -> None:
+    with fake({PATH: [answer]}) as running:
+        http = Http(running.url, delay=0, retries=1)
+        try:
+            with pytest.raises(expected, match=said):
+                await anext(http.events(PATH, {}, {}))
+        finally:
+            await http.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "counts"),
+    [
+        ({"prompt_tokens": -1, "completion_tokens": -7}, (0, 0, 0, None)),
+        ({"prompt_tokens": 1e999, "completion_tokens": "7"}, (0, 0, 0, None)),
+        (
+            usage(
+                prompt_tokens_details={"cached_tokens": 9},
+                completion_tokens_details={"reasoning_tokens": 9},
+            ),
+            (5, 7, 5, 7),
+        ),
+        # xAI and Gemini
+        (usage(total_tokens=20, completion_tokens_details={"reasoning_tokens": 8}), (5, 15, 0, 8)),
+    ],
+)
+async def test_counts_that_cannot_be(told: dict[str, Any], counts: tuple[Any, ...]) -> None:
+    """They are no reason to lose an answer, and what clients get adds up."""
+    [*_, last] = await read([events(event({"content": "x"}, "stop"), {"usage": told})])
+    prompt, completion, cached, reasoning = counts
+    assert last.usage == TokenCounts(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=cached,
+        reasoning_tokens=reasoning,
+    )
 
 
 async def test_an_answer_without_the_mark_of_its_end() -> None:

@@ -319,3 +319,31 @@ async def test_a_server_that_was_never_there_is_not_waited_for() -> None:
 def test_every_sampling_param_is_tried() -> None:
     known = DIALECTS["enginebay"].known - {"max_tokens"}
     assert known <= set(TRIAL)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"choices": 3},
+        {"choices": ["x"]},
+        {"usage": [1]},
+        {"choices": [{"text": 3}]},
+        {
+            "usage": {"prompt_tokens_details": {"cached_tokens": "x"}},
+            **choice("x", finish_reason="stop"),
+        },
+        choice("x", logprobs={"tokens": ["token_id:9"], "token_logprobs": []}),
+    ],
+)
+async def test_what_is_no_completion(said: dict[str, Any]) -> None:
+    """An error that says so, whatever reading it comes to."""
+    error = pytest.raises(BackendUnavailableError, match="no completion")
+    with fake(vllm(events(said))) as server, error:
+        await run(server, SamplingParams(logprobs=0))
+
+
+async def test_characters_cut_in_two() -> None:
+    cut = [choice("\ud83d", finish_reason=None), choice("\ude00", finish_reason="stop")]
+    with fake(vllm(events(*cut))) as server:
+        deltas, _ = await run(server, SamplingParams())
+    assert "".join(delta.text for delta in deltas) == "\U0001f600"
