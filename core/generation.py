@@ -141,14 +141,16 @@ class Generation:
             logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 
     async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
-        collectors = [self._new_collector() for _ in range(request.n)]
-        self._collectors += collectors
+        collectors = {index: self._new_collector() for index in range(request.n)}
+        self._collectors += collectors.values()
         tokens = [0] * request.n
         answered = aborted = False
         try:
             async with aclosing(self._plugins.generate(self.model.backend, request)) as deltas:
                 async for delta in deltas:
                     collector = collectors[delta.index]
+                    if delta.usage:
+                        self.counter.take(delta.usage)
                     if collector.finished:
                         continue
                     if self._prompt_only:
@@ -168,7 +170,7 @@ class Generation:
             if not answered:
                 raise
             aborted = True
-        for index, collector in enumerate(collectors):
+        for index, collector in collectors.items():
             if not collector.finished:  # or a backend that forgot to say so
                 end = Delta(index=index, finish_reason="stop")
                 update = _update(first, collector, end, tokens[index])

@@ -58,12 +58,12 @@ async def _whole(generation: Generation, composer: Composer) -> str:
         async with aclosing(generation.updates()) as updates:
             async for update in updates:
                 composer.add(update)
+        return composer.whole(generation.counter.usage).model_dump_json(exclude_unset=True)
     except Exception as error:
         told = _told(error, composer.head.id)
         if told is error:
             raise
         raise told from error
-    return composer.whole(generation.counter.usage).model_dump_json(exclude_unset=True)
 
 
 async def _events(
@@ -83,8 +83,9 @@ async def _events(
                 if include_usage and usage_with_finish and not unfinished:
                     finish = chunks.pop()
                 if chunks:
+                    events = b"".join(sse.event(chunk) for chunk in chunks)
                     opened = True
-                    yield b"".join(sse.event(chunk) for chunk in chunks)
+                    yield events
         if include_usage:
             usage = generation.counter.usage
             if finish is None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from core.chat.thought_tokens import ThoughtTokens
+from core.errors import ServingError
 from core.parsing import Parser, ReasoningParser, new_call_id
 from core.types import (
     ContentDelta,
@@ -59,7 +60,7 @@ class Collector:
         self._space: str | None = "" if trim else None  # held white space; None: not holding
         self._logprobs: list[TokenLogprob] = []  # of content that has not been sent yet
         self._held_logprobs: list[TokenLogprob] = []  # of text a parser holds: a tag, or content
-        self.tool_calls = 0
+        self._calls: dict[int, int] = {}  # numbers on the wire, by those that pieces have
         self.finished = False
 
     @property
@@ -68,9 +69,14 @@ class Collector:
         return self._reasoning is not None
 
     @property
+    def tool_calls(self) -> int:
+        """How many calls there are so far."""
+        return len(self._calls)
+
+    @property
     def ends_with_calls(self) -> bool:
         """Whether the answer, once it has ended by itself, has ended to have functions called."""
-        return bool(self.tool_calls) and not self._named_call
+        return bool(self._calls) and not self._named_call
 
     @property
     def reasoning_tokens(self) -> int:
@@ -78,7 +84,10 @@ class Collector:
         return self._thought_tokens.count
 
     def feed(self, delta: Delta) -> list[Part]:
-        """The parts this delta completes; all that is left once it has a `finish_reason`."""
+        """The parts this delta completes; all that is left once it has a `finish_reason`.
+
+        `ServingError` for a call without a name, which nobody could make.
+        """
         if self._passes_on(delta):
             return [ContentDelta(delta.text)]
         if self._reasoning:
@@ -140,9 +149,9 @@ class Collector:
         result: list[Part] = []
         for part in parts:
             match part:
-                case ContentDelta(text):
+                case ContentDelta():
                     self._phase = "content"
-                    result += self._content(text)
+                    result += self._content(part)
                     continue
                 case ReasoningDelta(text):
                     self._phase = "reasoning"
@@ -152,26 +161,35 @@ class Collector:
                 case RefusalDelta():
                     self._phase = "content"
                     result += self._close_tag()
-                case ToolCallDelta(index, name, arguments, id):
+                case ToolCallDelta():
                     self._phase = "tool"
-                    result += self._close_tag()
-                    if name is not None:
-                        part = ToolCallDelta(index, name, arguments, id or self._new_call_id())
-                    if not (self._one_call and index):
-                        self.tool_calls = index + 1
+                    result += [*self._close_tag(), *self._call(part)]
             self._space = "" if self._trim else None
-            if not isinstance(part, ToolCallDelta) or part.index < self.tool_calls:
+            if not isinstance(part, ToolCallDelta):
                 result.append(part)
         return result
 
-    def _content(self, text: str) -> list[Part]:
+    def _call(self, part: ToolCallDelta) -> list[Part]:
+        """A piece as clients get it: calls numbered from 0, name and id on the first one only."""
+        number = self._calls.get(part.index)
+        if number is not None:
+            return [ToolCallDelta(number, None, part.arguments)]
+        if self._one_call and self._calls:
+            return []
+        if part.name is None:
+            raise ServingError("the model calls a function without a name")
+        number = self._calls[part.index] = len(self._calls)
+        return [ToolCallDelta(number, part.name, part.arguments, part.id or self._new_call_id())]
+
+    def _content(self, part: ContentDelta) -> list[Part]:
+        text = part.text
         if self._space is not None:
             text = self._space + text
             if not text.strip():
                 self._space = text
                 return []
             self._space = None
-        return [*self._close_tag(), ContentDelta(text)]
+        return [*self._close_tag(), ContentDelta(text, part.logprobs)]
 
     def _close_tag(self) -> list[Part]:
         was_open, self._tag_is_open = self._tag_is_open, False
@@ -183,11 +201,14 @@ class Collector:
         """Logprobs for the content of this delta.
 
         They are collected from deltas whose text became content and nothing else, so not from one
-        that opened or closed a tag, and wait for the next content if theirs is held back.
+        that opened or closed a tag, and wait for the next content if theirs is held back. Those of
+        a chat are its content's.
         """
         if not (delta.logprobs or self._logprobs or self._held_logprobs):
             return ()
         entries = delta.logprobs or ()
+        if delta.parts:
+            return entries
         if not all(isinstance(part, ContentDelta) for part in parts):
             self._logprobs.clear()
             self._held_logprobs.clear()
@@ -214,7 +235,7 @@ def _attach(parts: list[Part], logprobs: tuple[TokenLogprob, ...]) -> list[Part]
     for i in range(len(parts) - 1, -1, -1):
         part = parts[i]
         if logprobs and isinstance(part, ContentDelta):
-            parts[i] = ContentDelta(part.text, logprobs)
+            parts[i] = ContentDelta(part.text, part.logprobs + logprobs)
             break
     return parts
 
@@ -227,8 +248,8 @@ def _join(parts: list[Part]) -> list[Part]:
     for part in parts:
         last = joined[-1] if joined else None
         match last, part:
-            case ContentDelta(a), ContentDelta(b):
-                joined[-1] = ContentDelta(a + b)
+            case ContentDelta(a, before), ContentDelta(b, logprobs):
+                joined[-1] = ContentDelta(a + b, before + logprobs)
             case ReasoningDelta(a), ReasoningDelta(b):
                 joined[-1] = ReasoningDelta(a + b)
             case ToolCallDelta(i, name, a, id), ToolCallDelta(j, None, b) if i == j:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from core.schemas.chat_answers import ChatLogprobs, TopLogprob
 from core.schemas.chat_answers import TokenLogprob as ChatToken
@@ -9,12 +10,12 @@ from core.schemas.completions import CompletionLogprobs
 from core.schemas.usage import PromptLogprob, PromptLogprobs
 from core.types import TokenLogprob
 
-LOWEST = -9999.0  # stands for minus infinity, which JSON cannot say
+LOWEST = -9999.0  # stands for what JSON cannot say: minus infinity, and no number at all
 
 
 def finite(logprob: float) -> float:
-    """`logprob` with minus infinity replaced by a number that JSON can say."""
-    return max(logprob, LOWEST)
+    """`logprob`, or a number that JSON can say where it is none."""
+    return logprob if LOWEST < logprob < inf else LOWEST
 
 
 @dataclass(frozen=True, slots=True)

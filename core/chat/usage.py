@@ -42,13 +42,11 @@ class UsageCounter:
         self._completion_tokens += len(delta.token_ids)
         self._grammar_init_s += delta.grammar_init_s
         self._grammar_s += delta.grammar_s
-        if delta.usage:
-            self._take(delta.usage)
         self._last_token_at = monotonic()
         if self._first_token_at is None:
             self._first_token_at = self._last_token_at
 
-    def _take(self, told: TokenCounts) -> None:
+    def take(self, told: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
         self._prompt_tokens = told.prompt_tokens
         self._cached_tokens = told.cached_tokens

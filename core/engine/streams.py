@@ -44,6 +44,8 @@ def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingErr
             held.clear()
             yield item
         elif item.logprobs is not None:
+            if before := held.pop(item.index, None):
+                yield _joined(before)
             yield item
         else:
             held[item.index].append(item)
@@ -61,6 +63,7 @@ def _joined(deltas: list[Delta]) -> Delta:
         cached_tokens=sum(delta.cached_tokens for delta in deltas),
         pieces=tuple((len(delta.text), len(delta.token_ids)) for delta in deltas),
         prompt_logprobs=deltas[0].prompt_logprobs,
+        grammar_init_s=sum(delta.grammar_init_s for delta in deltas),
         grammar_s=sum(delta.grammar_s for delta in deltas),
         parts=tuple(chain.from_iterable(delta.parts for delta in deltas)),
         usage=next((delta.usage for delta in reversed(deltas) if delta.usage), None),

@@ -46,6 +46,12 @@ async def check_usage(probe: Probe) -> None:
     if alone is None or together is None:
         expect(alone is together, 4, "usage is told for one choice or for three, not for both")
         return
+    for told in (alone, together):
+        reasoning = told.reasoning_tokens or 0
+        expect(
+            0 <= told.cached_tokens <= told.prompt_tokens, 4, f"cached tokens of no prompt: {told}"
+        )
+        expect(0 <= reasoning <= told.completion_tokens, 4, f"more reasoning than said: {told}")
     prompt = alone.prompt_tokens
     expect(prompt > 0, 4, "the prompt is said to have no tokens")
     expect(alone.completion_tokens > 0, 4, "an answer is said to have no tokens")

@@ -92,6 +92,16 @@ class CountsOneChoice(Honest):
         return replace(delta, usage=usage if delta.usage else None)
 
 
+class CountsMoreThoughtThanTokens(Honest):
+    def changed(self, delta: Delta) -> Delta:
+        return replace(delta, usage=delta.usage and replace(delta.usage, reasoning_tokens=1000))
+
+
+class CountsMoreCachedThanThereIs(Honest):
+    def changed(self, delta: Delta) -> Delta:
+        return replace(delta, usage=delta.usage and replace(delta.usage, cached_tokens=1000))
+
+
 class IgnoresMaxTokens(Honest):
     def add_request(self, request):  # type: ignore[no-untyped-def]
         sampling = replace(request.sampling, max_tokens=40)
@@ -120,6 +130,8 @@ class Rambles(ScriptedChat):
         (CountsFromOne, 2),
         (CountsNoPrompt, 4),
         (CountsOneChoice, 4),
+        (CountsMoreThoughtThanTokens, 4),
+        (CountsMoreCachedThanThereIs, 4),
         (IgnoresMaxTokens, 7),
         (ShowsStops, 2),
         (Rambles, 9),

@@ -86,6 +86,8 @@ class ChatReader:
         said = self._parts(index, choice.get("delta") or {})
         parts = tuple(part for each in said if (part := self._in_characters(index, each)))
         logprobs = _logprobs(choice, self._sampling.logprobs)
+        if any(not isinstance(part, ContentDelta) for part in parts):
+            logprobs = ()  # some are of thought or a call, and nobody says which
         if parts or logprobs:
             yield Delta(index=self._first + index, parts=parts, logprobs=logprobs or None)
         if reason := choice.get("finish_reason"):

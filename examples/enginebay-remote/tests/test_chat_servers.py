@@ -603,11 +603,16 @@ async def test_logprobs() -> None:
     """As the server writes them; there are no token ids beside them."""
     entry = {"token": "x", "logprob": -0.5, "bytes": [120]}
     logprobs = {"content": [{**entry, "top_logprobs": [entry, entry]}], "refusal": None}
-    stream = events(event({"content": "x"}, logprobs=logprobs), event({}, "stop"))
+    stream = events(
+        event({"content": "x"}, logprobs=logprobs),
+        event({"reasoning": "y", "content": "x"}, logprobs=logprobs),
+        event({}, "stop"),
+    )
     answers, options = hosted("openai", (200, stream))
     with fake(answers) as running:
         deltas, _ = await run(running, request(SamplingParams(logprobs=1)), **options)
     [found] = deltas[0].logprobs or ()
+    assert deltas[1].logprobs is None  # nobody says which are of content
     assert (found.token, found.logprob, found.token_id) == ("x", -0.5, -1)
     assert [top.token for top in found.top] == ["x"]
 
