@@ -38,16 +38,16 @@ class ServingError(Exception):
         """OpenAI's error object."""
         return {
             "error": {
-                "message": _encodable(self.message),
+                "message": encodable(self.message),
                 "type": self.type,
-                "param": self.param and _encodable(self.param),
+                "param": self.param and encodable(self.param),
                 "code": self.code,
             }
         }
 
 
-def _encodable(text: str) -> str:
-    """A client's text may hold half a surrogate pair, which has no UTF-8 form."""
+def encodable(text: str) -> str:
+    """Text of clients and plugins may hold half a surrogate pair, which has no UTF-8 form."""
     return text.encode(errors="replace").decode()
 
 

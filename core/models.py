@@ -15,7 +15,12 @@ from core.chat.templates import ModelTemplates, load_templates
 from core.chat.turn_end import TurnEnd, find_turn_end
 from core.config.check import settings_of_prompts, validated_options
 from core.config.schema import Config, ModelConfig, resolved_path
-from core.errors import BackendUnavailableError, InvalidRequestError, ModelNotFoundError
+from core.errors import (
+    BackendUnavailableError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    encodable,
+)
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.types import BackendSettings, ModelInfo
@@ -62,7 +67,8 @@ class LoadedModel:
     @property
     def error(self) -> str | None:
         """What is wrong with a model that failed, or cannot answer for now."""
-        return self.unavailable or self._error
+        error = self.unavailable or self._error
+        return error and encodable(error)
 
     @property
     def backend(self) -> Backend:
@@ -212,7 +218,7 @@ class LoadedModel:
         self.turn_end = await find_turn_end(both, info, self._backend)
         self._templates = templates
         self._info = info
-        self._state, self.stage = "ready", "ready"
+        self._state, self.stage, self.progress = "ready", "ready", 1.0
         logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
 
     def _require_isolation(self, backend: Backend) -> None:

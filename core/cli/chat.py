@@ -102,8 +102,15 @@ def _backend_for(path: Path, plugins: Plugins) -> str:
     if not path.exists():
         fail(f"there is no file or folder {path}", code=2)
     for name, entry in plugins.backends.items():
-        if entry.serves and entry.serves(path):
-            return name
+        try:
+            if entry.serves and entry.serves(path):
+                return name
+        except Exception as error:  # a plugin's own code
+            fail(
+                f"the backend {name!r} cannot tell whether {path} is for it "
+                f"({type(error).__name__}: {error}); name the backend with --backend",
+                code=2,
+            )
     installed = ", ".join(plugins.backends) or "none"
     fail(f"name the backend for {path} with --backend; installed: {installed}", code=2)
 

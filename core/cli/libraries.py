@@ -43,8 +43,9 @@ def _try(name: str) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"{name} does not import (not within {TIMEOUT} seconds)"
-    if done.returncode == 0:
-        return f"{name} {done.stdout.splitlines()[-1]}".rstrip()
+    said = done.stdout.splitlines()
+    if done.returncode == 0 and said:
+        return f"{name} {said[-1]}".rstrip()
     reason = f"its process ended with exit code {done.returncode}"
     if done.returncode == 1 and done.stderr.strip():  # an exception, the last line of its traceback
         reason = done.stderr.strip().splitlines()[-1]

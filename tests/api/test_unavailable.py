@@ -50,9 +50,13 @@ def test_a_backend_that_goes_and_comes_back() -> None:
         )
         assert health() == (503, "loading", "loading", "the server is away")
         assert server.http.get("/v1/models/scripted").json()["state"] == "loading"
+        backend.reason = "half a character: \ud83d"
+        assert ask()[0] == 503
+        assert health() == (503, "loading", "loading", "half a character: ?")
         backend.reason = None
         assert ask() == (200, "")
         assert health() == (200, "ok", "ready", None)
+        assert server.http.get("/health").json()["models"]["scripted"]["progress"] == 1
 
 
 def test_a_death_is_the_end_of_a_request_and_not_of_the_model() -> None:

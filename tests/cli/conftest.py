@@ -23,6 +23,7 @@ from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError, EngineBackend, hookimpl
 
 PIECES = ["<think>", "Hm.", "</think>", "Hello", ", ", "world"]
+SERVES = {"script": True, "other": False}
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}<think></think>"
 
 
@@ -38,7 +39,7 @@ def fail(settings):
 
 @hookimpl
 def register_backends(register):
-    register("scripted", create, serves=lambda path: path.name == "script")
+    register("scripted", create, serves=lambda path: SERVES[path.name])
     register("failing", fail)
 """
 

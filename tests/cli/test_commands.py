@@ -113,6 +113,7 @@ from enginebay import hookimpl
 def register_backends(register):
     register("ready", print, requires=["json"])
     register("bare", print, requires=["no_such_engine", "torn_library", "rude_library"])
+    register("silent", print, requires=["silent_library"])
 
 @hookimpl
 def generate(backend, request):
@@ -128,6 +129,7 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     Path("plugins/engines.py").write_text(LIBRARIES, encoding="utf-8")
     Path("torn_library.py").write_text("raise OSError('libtorn.so is missing')", encoding="utf-8")
     Path("rude_library.py").write_text("print('Hello!'); import os; os._exit(3)", encoding="utf-8")
+    Path("silent_library.py").write_text("import os; os._exit(0)", encoding="utf-8")
     monkeypatch.syspath_prepend(".")
     blocked = "plugins: {blocked: [unwanted, backends, unheard-of]}\n"  # backends: a slow import
     Path("config.yml").write_text(CONFIG + blocked, encoding="utf-8")
@@ -144,7 +146,7 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     reason = "ModuleNotFoundError: No module named 'no_such_module' (torn.py, line 1)"
     assert found["torn"].endswith(f" left out  {reason}")
     assert found["unwanted"].endswith(" left out  blocked in the config")
-    assert found["engines"].endswith(" backends ready, bare; hooks generate")
+    assert found["engines"].endswith(" backends ready, bare, silent; hooks generate")
     assert found["ready"].split() == ["ready", "json", json.__version__]
     assert "constraints" not in result.stdout
     missing, torn, rude = found["bare"].split(maxsplit=1)[1].split("; ")
@@ -153,6 +155,7 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     )
     assert torn == "torn_library does not import (OSError: libtorn.so is missing)"
     assert rude == "rude_library does not import (its process ended with exit code 3)"
+    assert found["silent"].endswith("not import (its process ended with exit code 0)")
     assert "Capabilities are told by models that the server has loaded; none runs." in lines
     assert lines[-1] == "unheard-of is blocked in the config, but there is no such plugin"
 
