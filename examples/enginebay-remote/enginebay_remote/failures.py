@@ -48,6 +48,9 @@ def refusal(status: int, payload: Any) -> ServingError:
         return QueueFullError(message)
     if status == 404:
         return NotFoundError(f"{said} (status {status})")
+    if status in (401, 403):
+        hint = "its key is the option `api_key`, or in the variable that `api_key_env` names"
+        return BackendUnavailableError(f"{said} (status {status}); {hint}")
     if status in TRANSIENT or status < 500:
         return BackendUnavailableError(f"{said} (status {status})")
     return ServingError(said)

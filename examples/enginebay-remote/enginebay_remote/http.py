@@ -14,6 +14,8 @@ from enginebay import BackendUnavailableError, ServingError
 from enginebay_remote.failures import TRANSIENT, refusal, status_of
 
 LONGEST_DELAY = 10.0
+QUICK = 30.0
+"""Seconds for an answer that nothing is generated for, such as a list of models."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -45,9 +47,11 @@ class Http:
         self.away: str | None = None
         self._reached = False
         self._watching: asyncio.Task[None] | None = None
+        self._timeout = httpx2.Timeout(timeout, connect=connect_timeout)
+        self._quick = httpx2.Timeout(min(timeout, QUICK), connect=connect_timeout)
         self._client = httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx2.Timeout(timeout, connect=connect_timeout),
+            timeout=self._timeout,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )
 
@@ -95,6 +99,8 @@ class Http:
                     self._reached = True
                     if "json" in response.headers.get("content-type", ""):
                         raise await _not_streamed(response)
+                    if "html" in response.headers.get("content-type", ""):
+                        raise _no_json(response)
                     async with aclosing(read_events(response.aiter_bytes())) as events:
                         async for event in events:
                             if event.get("error"):
@@ -119,7 +125,12 @@ class Http:
         tries = _Tries(self)
         while True:
             try:
-                response = await self._client.request(method, self.url(path), json=body)
+                response = await self._client.request(
+                    method,
+                    self.url(path),
+                    json=body,
+                    timeout=self._quick if method == "GET" else self._timeout,
+                )
                 if response.status_code == 200:
                     self._reached = True
                     return response
@@ -139,7 +150,7 @@ class Http:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY)
             with suppress(httpx2.RequestError):
-                response = await self._client.get(self.url("/v1/models"))
+                response = await self._client.get(self.url("/v1/models"), timeout=self._quick)
                 if response.status_code < 500:
                     self.away = None
 
@@ -159,7 +170,8 @@ def _refused(response: httpx2.Response) -> _Refused:
     try:
         payload = response.json()
     except (ValueError, RecursionError):
-        payload = {"message": response.text[:500]}
+        page = "html" in response.headers.get("content-type", "")
+        payload = {"message": response.reason_phrase if page else response.text[:500]}
     if response.has_redirect_location:
         payload = {"message": f"it has moved to {response.headers['location']}; correct `path`"}
     return _Refused(response.status_code, payload, response.headers.get("retry-after", ""))
@@ -200,6 +212,11 @@ class _Tries:
         if isinstance(error, _Refused):
             return error.error
         reason = str(error) or type(error).__name__
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            reason = f"it cannot be reached ({reason})"
+        if isinstance(error, httpx2.ReadTimeout):
+            seconds = error.request.extensions["timeout"]["read"]
+            reason = f"it was silent for {seconds:g} seconds"
         return BackendUnavailableError(f"the remote server {self._http.root}: {reason}")
 
 
@@ -212,7 +229,14 @@ def _json(response: httpx2.Response) -> Any:
     try:
         return response.json()
     except (ValueError, RecursionError) as error:
-        raise BackendUnavailableError(f"{response.url} does not answer in JSON") from error
+        raise _no_json(response) from error
+
+
+def _no_json(response: httpx2.Response) -> BackendUnavailableError:
+    kind = response.headers.get("content-type", "of no type").partition(";")[0]
+    return BackendUnavailableError(
+        f"{response.url} does not answer in JSON ({kind}); is it an OpenAI-compatible server?"
+    )
 
 
 async def read_events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[dict[str, Any], None]:

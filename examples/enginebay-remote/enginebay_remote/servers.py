@@ -33,7 +33,7 @@ _LENGTHS = ("context_length", "max_model_len", "max_context_length", "context_wi
 def connect(settings: BackendSettings) -> Http:
     """A client of the server at `settings.path`."""
     options: Options = settings.options or Options()
-    if not settings.path.startswith(("http://", "https://")):
+    if not _is_url(settings.path):
         raise BackendUnavailableError(
             f"`path` of a remote model is the server's URL, http://host:8000/v1 say, not "
             f"{settings.path!r}"
@@ -47,6 +47,14 @@ def connect(settings: BackendSettings) -> Http:
     )
 
 
+def _is_url(path: str) -> bool:
+    try:
+        url = urlsplit(path)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of a port that is no number, or half an IPv6 address
+        return False
+
+
 async def find_card(http: Http, wanted: str | None) -> Mapping[str, Any]:
     """The entry of `/v1/models` that is meant, the first one if nothing is `wanted`.
 
@@ -54,9 +62,12 @@ async def find_card(http: Http, wanted: str | None) -> Mapping[str, Any]:
     """
     try:
         models = await http.get("/v1/models")
-    except NotFoundError:
+    except NotFoundError as error:
         if wanted is None:
-            raise
+            raise BackendUnavailableError(
+                f"there is no {http.url('/v1/models')} ({error}); is `path` the address of the "
+                "API? For a server that lists no models, the option `model` names one"
+            ) from error
         logger.info("%s lists no models; %s is taken to be there", http.root, wanted)
         return {"id": wanted}
     try:

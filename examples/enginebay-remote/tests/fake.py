@@ -59,6 +59,8 @@ def fake(answers: dict[str, list[Answer]], port: int = 0) -> Iterator[Fake]:
                 self.send_header(name, value)
             if not isinstance(answer, bytes):
                 self.send_header("Content-Type", "application/json")
+            elif answer.startswith(b"<"):
+                self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
             self.wfile.write(data)
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from contextlib import aclosing
+from threading import Event
 from typing import Any
 
 import pytest
@@ -236,6 +237,59 @@ async def test_errors(status: int, body: Any, expected: type[ServingError]) -> N
     assert type(raised.value) is expected
     if status == 400:
         assert (raised.value.message, raised.value.param) == ("no", "top_k")
+
+
+PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (200, PAGE, "/v1/completions does not answer in JSON (text/html); is it an OpenAI"),
+        (502, PAGE, "the remote server: Bad Gateway (status 502)"),
+        (401, {"error": {"message": "no key"}}, "no key (status 401); its key is the option `api_"),
+    ],
+)
+async def test_what_is_said_of_errors(status: int, body: Any, message: str) -> None:
+    """What is wrong and what to do, and no pages."""
+    with fake({**vllm(b""), PATH: [(200, choice("x", token_ids=[9])), (status, body)]}) as server:
+        with pytest.raises(BackendUnavailableError) as raised:
+            await run(server, SamplingParams())
+        assert message in raised.value.message
+        assert "nginx" not in raised.value.message
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_what_is_said_of_addresses(api: str) -> None:
+    async def error(path: str, **options: Any) -> str:
+        values = Options.model_validate({"api": api, "retries": 0, **options})
+        with pytest.raises(BackendUnavailableError) as raised:
+            await create(BackendSettings(name="m", path=path, options=values)).start()
+        return raised.value.message
+
+    for path in ("http://", "http://host:80a/v1", "http://[::1/v1", "gpu.lan:8000", "models/m"):
+        assert "is the server's URL, http://host:8000/v1 say, not " in await error(path)
+    with fake({}) as server:
+        said = await error(server.url)
+        assert said.startswith(f"there is no {server.url}/v1/models (")
+        assert "the option `model` names one" in said
+    with fake({"/v1/models": [(200, PAGE)]}) as server:
+        assert "/v1/models does not answer in JSON (text/html)" in await error(server.url)
+    assert f"{server.url}: it cannot be reached (" in await error(server.url)
+
+
+async def test_a_server_that_never_answers() -> None:
+    """The list of models is not waited for as long as a completion."""
+    gate = Event()
+    with fake({"/v1/models": [(200, iter(gate.wait, True))]}) as server:
+        http = Http(server.url, timeout=0.05, retries=2)
+        try:
+            with pytest.raises(BackendUnavailableError, match=r"it was silent for 0\.05 seconds"):
+                await http.get("/v1/models")
+            assert len(server.asked) == 1
+        finally:
+            gate.set()
+            await http.close()
 
 
 async def _texts(server: Fake, **settings: Any) -> list[str]:
