@@ -12,12 +12,12 @@ from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.defaults import eos_token_ids
 from backends.checkpoint.tokenizer import load_tokenizer
 from backends.checkpoint.vocabulary import grammar_compiler
-from backends.exllamav2.build import building
+from backends.exllamav2.build import build_folder, building
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.info import model_info
 from backends.exllamav2.options import ExLlamaV2Options
 from backends.exllamav2.requirements import check_library
-from enginebay import BackendSettings
+from enginebay import BackendSettings, BackendUnavailableError
 
 if TYPE_CHECKING:
     from backends.exllamav2.engine import ExLlamaV2Engine
@@ -35,8 +35,14 @@ def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
     settings.report_progress("reading tokenizer", 0.0)
     tokenizer = load_tokenizer(checkpoint, local_files_only=True)
     # Only now may the library be imported: without what was checked, its import goes wrong.
-    with building(settings.report_progress):
-        from backends.exllamav2.engine import ExLlamaV2Engine
+    try:
+        with building(settings.report_progress):
+            from backends.exllamav2.engine import ExLlamaV2Engine
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"exllamav2 cannot be imported ({error}); if its extension was compiled for another "
+            f"torch, remove {build_folder()}, set build_extension: true and start again"
+        ) from error
     from backends.exllamav2.model import load_model
     from backends.exllamav2.sampling import UNSUPPORTED
 

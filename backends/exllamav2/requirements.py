@@ -5,6 +5,7 @@ without a word. So everything is looked at before; each error says one thing to 
 """
 
 import importlib.util
+import re
 import sys
 from importlib import metadata
 
@@ -22,6 +23,7 @@ def check_library(*, build_extension: bool) -> None:
     """
     _check_package()
     _check_torch()
+    _check_wheel()
     if importlib.util.find_spec("exllamav2_ext") is not None:
         return
     if (extension := built_extension()) is not None:
@@ -61,6 +63,20 @@ def _check_torch() -> None:
         raise _missing(
             f"a CUDA device, and torch {torch.__version__} sees none: check that nvidia-smi lists "
             "one and that CUDA_VISIBLE_DEVICES does not hide it, or use another backend"
+        )
+
+
+def _check_wheel() -> None:
+    """A release wheel has an extension that only the torch it names can load."""
+    import torch
+
+    found = metadata.version("exllamav2")
+    built = re.search(r"torch(\d+\.\d+)", found)  # a wheel's is 0.3.2+cu128.torch2.9.0
+    if built and not torch.__version__.startswith(f"{built[1]}."):
+        raise _missing(
+            f"an extension compiled for torch {torch.__version__}, and exllamav2 {found} has one "
+            f"for torch {built[1]}: pip install --force-reinstall --no-deps exllamav2==0.3.2, and "
+            "set build_extension: true in the model's options"
         )
 
 

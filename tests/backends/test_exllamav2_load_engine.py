@@ -1,5 +1,6 @@
 """From settings to an engine that serves, by way of the registered backend."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,17 @@ def test_progress_ends_with_ready(load_exllamav2: LoadExLlamaV2, tmp_path: Path)
 def test_a_folder_that_is_none_is_named(load_exllamav2: LoadExLlamaV2, tmp_path: Path) -> None:
     with pytest.raises(BackendUnavailableError, match=r"nowhere: there is no such folder"):
         load_exllamav2(tmp_path / "nowhere")
+
+
+def test_an_extension_that_does_not_load_is_said(
+    load_exllamav2: LoadExLlamaV2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_model(tmp_path)
+    monkeypatch.setitem(sys.modules, "backends.exllamav2.engine", None)
+    with pytest.raises(
+        BackendUnavailableError, match=r"cannot be imported \(.*torch, remove /.*_ext"
+    ):
+        load_exllamav2(tmp_path)
 
 
 def test_the_machine_is_looked_at_before_the_folder(

@@ -27,6 +27,7 @@ class Machine:
         self._patch = patch
         self.folder = folder
         patch.setattr(metadata, "version", lambda name: "0.3.2+cu130.torch2.11.0")
+        patch.setattr(torch, "__version__", "2.11.0+cu130")
         patch.setattr(torch.version, "cuda", "13.0")
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(importlib.util, "find_spec", lambda name: object())
@@ -43,6 +44,7 @@ class Machine:
             "package": (metadata, "version", absent),
             "cuda build": (torch.version, "cuda", None),
             "version": (metadata, "version", lambda name: "0.2.9+cu124.torch2.6.0"),
+            "wheel": (metadata, "version", lambda name: "0.3.2+cu128.torch2.9.0"),
             "device": (torch.cuda, "is_available", lambda: False),
             "extension": (importlib.util, "find_spec", lambda name: None),
             "toolkit": (cpp_extension, "CUDA_HOME", None),
@@ -63,6 +65,7 @@ MISSING = [
     ("version", False, r"exllamav2 0\.3\.2, and 0\.2\.9\+cu124\.torch2\.6\.0 is installed"),
     ("cuda build", False, "is built for CPUs only: install the build for your GPU"),
     ("device", False, "sees none: check that nvidia-smi lists one"),
+    ("wheel", False, r"for torch 2\.11\.0\+cu130, and .* has one for torch 2\.9: pip install --fo"),
     ("extension", False, "set build_extension: true in the model's options"),
     ("toolkit", True, r"the CUDA toolkit \(nvcc\)"),
     ("ninja", True, "ninja: pip install ninja"),
