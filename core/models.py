@@ -178,6 +178,8 @@ class LoadedModel:
             self._fail(f"{type(error).__name__}: {error}")
             logger.exception("model %s could not be loaded", self.name)
         finally:
+            if self._state == "failed":
+                await self._give_up()
             report_progress(self.name, self.state, 1.0)
 
     async def _load(
@@ -242,9 +244,19 @@ class LoadedModel:
     async def close(self) -> None:
         """Unload the model."""
         self._fail("the model was unloaded")
-        if self._backend:
-            await self._backend.close()
-            self._backend = None
+        await self._close_backend()
+
+    async def _give_up(self) -> None:
+        """Free the memory of a model that nobody can ask, as far as it was loaded."""
+        try:
+            await self._close_backend()
+        except Exception:
+            logger.exception("model %s could not be closed", self.name)
+
+    async def _close_backend(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend:
+            await backend.close()
 
 
 class Models:

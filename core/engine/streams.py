@@ -63,7 +63,6 @@ def _joined(deltas: list[Delta]) -> Delta:
         cached_tokens=sum(delta.cached_tokens for delta in deltas),
         pieces=tuple((len(delta.text), len(delta.token_ids)) for delta in deltas),
         prompt_logprobs=deltas[0].prompt_logprobs,
-        grammar_init_s=sum(delta.grammar_init_s for delta in deltas),
         grammar_s=sum(delta.grammar_s for delta in deltas),
         parts=tuple(chain.from_iterable(delta.parts for delta in deltas)),
         usage=next((delta.usage for delta in reversed(deltas) if delta.usage), None),

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 from openai import ContentFilterFinishReasonError
 
+from core.config.schema import Config
 from core.engine.streams import _merge
 from core.engine.wire import _reduced
 from core.testing import ScriptedChat
 from enginebay import (
+    BackendSettings,
     Chat,
     ContentDelta,
     Delta,
+    EngineBackend,
     Part,
     ReasoningDelta,
     RefusalDelta,
@@ -373,6 +376,33 @@ def test_settings_that_nothing_comes_of_are_an_error() -> None:
         health = server.http.get("/health").json()["models"]["scripted"]
     assert card["state"] == "failed"
     assert "chat_template, reasoning, template_vars" in health["error"]
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_model_that_fails_behind_its_start_is_unloaded(breaks: bool) -> None:
+    """And others are loaded, even if that fails as well."""
+    closed: list[str] = []
+
+    class Watched(EngineBackend):
+        def __init__(self, settings: BackendSettings) -> None:
+            super().__init__(lambda: ScriptedChat(["ok"]))
+            self.name = settings.name
+
+        async def close(self) -> None:
+            await super().close()
+            closed.append(self.name)
+            if breaks and self.name == "one":
+                raise RuntimeError("no")
+
+    models = [
+        {"name": "one", "backend": "chat", "path": ".", "reasoning": "think"},
+        {"name": "two", "backend": "chat", "path": "."},
+    ]
+    config = Config.model_validate({"models": models})
+    with serve(config, plugins_with(chat=Watched)) as server:
+        states = [card["state"] for card in server.http.get("/v1/models").json()["data"]]
+        assert states == ["failed", "ready"]
+        assert closed == ["one"]
 
 
 def test_what_is_known_of_it() -> None:

@@ -18,13 +18,6 @@ def test_deltas_with_logprobs_keep_their_place() -> None:
     assert other in merged
 
 
-def test_times_of_grammars_are_added() -> None:
-    deltas = [Delta(text="a", grammar_init_s=2.0, grammar_s=1.0), Delta(text="b", grammar_s=1.0)]
-    [joined] = _merge(deltas)
-    assert isinstance(joined, Delta)
-    assert (joined.grammar_init_s, joined.grammar_s) == (2.0, 2.0)
-
-
 @pytest.mark.parametrize("logprob", [float("-inf"), float("inf"), float("nan")])
 def test_what_json_cannot_say(logprob: float) -> None:
     assert finite(logprob) == LOWEST
