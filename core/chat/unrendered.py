@@ -45,7 +45,8 @@ def unrendered_chat(body: ChatCompletionRequest, model: LoadedModel) -> Chat:
     for values in sampling_layers(body, model).values():
         chosen |= values.keys()
     thinking = thinking_variables(body)
-    tools = () if "tools" in lacks else _tools(body, rules)
+    told_not_to_call = body.tool_choice == "none" and "tool_choice" not in lacks
+    tools = () if "tools" in lacks else _tools(body, rules, all_of_them=told_not_to_call)
     return Chat(
         messages=tuple(_messages(body.messages)),
         tools=tools,
@@ -140,13 +141,13 @@ def _structured_outputs(constraint: Constraint) -> Json:
             return {"json": schema}
 
 
-def _tools(body: ChatCompletionRequest, rules: CallRules) -> tuple[Json, ...]:
-    """The tools that may be called; with `none` all, for the calls in the history."""
+def _tools(body: ChatCompletionRequest, rules: CallRules, *, all_of_them: bool) -> tuple[Json, ...]:
+    """The tools that may be called, or all, for the calls in the history."""
     allowed = {function.name for function in rules.functions.values()}
     return tuple(
         tool.model_dump(exclude_none=True)
         for tool in body.tools or ()
-        if tool.function.name in allowed or body.tool_choice == "none"
+        if all_of_them or tool.function.name in allowed
     )
 
 

@@ -347,6 +347,13 @@ def test_a_backend_says_what_it_takes() -> None:
             assert refused.json()["error"]["param"] == param
 
 
+def test_what_cannot_be_told_not_to_call_gets_no_tools() -> None:
+    with serving(["ok"], lacks={"tool_choice"}) as (server, asked):
+        for choice, tools in ("auto", 1), ("none", 0):
+            ask(server, tools=[TOOL], tool_choice=choice)
+            assert len(asked.chats.pop().tools) == tools
+
+
 def test_refusals_and_filters() -> None:
     said = [RefusalDelta("I "), RefusalDelta("won't.")]
     with serving(said, finish_reason="content_filter") as (server, _):
