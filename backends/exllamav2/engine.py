@@ -99,6 +99,7 @@ class ExLlamaV2Engine(TextEngine):
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
+        self._scheduler.close()
         del self._scheduler
         self._model.close()
 
@@ -109,6 +110,11 @@ class ExLlamaV2Engine(TextEngine):
                 "banned_strings cannot be kept out of an answer that follows a grammar (a schema, "
                 "a pattern, tools); leave one of the two out",
                 param="banned_strings",
+            )
+        if min(params.allowed_token_ids, default=0) >= self._usable:
+            raise InvalidRequestError(
+                f"allowed_token_ids has none of the {self._usable} tokens that the tokenizer knows",
+                param="allowed_token_ids",
             )
 
     def _new_choice(self, request: GenerationRequest, index: int) -> LibraryChoice:
@@ -155,7 +161,7 @@ class ExLlamaV2Engine(TextEngine):
             return None
         if self._prefixes is None:
             self._prefixes = TokenPrefixes(self._model.tokenizer.get_id_to_piece_list())
-        mask = self._prefixes.mask(last)
+        mask = self._prefixes.mask(last, self._banned_strings(request))
         return None if mask is None else Healing(mask, request.prompt_token_ids)
 
     def _new_job(self, choice: LibraryChoice, pages: Pages) -> Job:

@@ -28,8 +28,12 @@ class TokenPrefixes:
         self._sorted = [piece for piece, _ in named]
         self._token_ids = np.array([token_id for _, token_id in named], np.intp)
 
-    def mask(self, token_id: int) -> Mask | None:
-        """The tokens that begin with this one's text; None for one without whole characters."""
+    def mask(self, token_id: int, banned_strings: Sequence[str] = ()) -> Mask | None:
+        """The tokens that begin with this one's text; None for one without whole characters.
+
+        Without those that add a banned string to it, or what may begin one: a healed token is not
+        taken back.
+        """
         piece = self._pieces[token_id] if token_id < len(self._pieces) else ""
         if not piece or "\ufffd" in piece:
             return None
@@ -40,10 +44,21 @@ class TokenPrefixes:
                 start = middle + 1
             else:
                 end = middle
-        found = self._token_ids[bisect_left(self._sorted, piece) : end]
+        start = bisect_left(self._sorted, piece)
+        found = self._token_ids[start:end]
+        if banned_strings:
+            added = [text[len(piece) :].lower() for text in self._sorted[start:end]]
+            banned = [text.lower() for text in banned_strings]
+            found = found[[not any(_may_begin(text, each) for each in banned) for text in added]]
         allowed = np.zeros((len(self._pieces) + 31) // 32 * 32, np.uint8)
         allowed[found] = 1
         return np.packbits(allowed, bitorder="little").view(np.int32)
+
+
+def _may_begin(text: str, banned: str) -> bool:
+    """Whether a text has a banned string in it, or ends with the beginning of one."""
+    ends = range(1, min(len(text), len(banned)) + 1)
+    return banned in text or any(text.endswith(banned[:length]) for length in ends)
 
 
 @dataclass(frozen=True, slots=True)

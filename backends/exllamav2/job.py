@@ -36,6 +36,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
     """
 
     banned_strings_utf32_offsets: Any
+    held_text: str
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         self._failure: ServingError | None = None
         self._banned = self.banned_strings_utf32_offsets
         self._cached_pages = 0
+        self._shared_pages = 0
 
     @property
     def pages_needed(self) -> int:
@@ -107,6 +109,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         self._pages.own(sequence.allocated_pages, self._key)
         # More may be found filled later on: by a sibling that runs the same prompt.
         self._cached_pages = self.cached_pages
+        self._shared_pages = len(sequence.page_hashes)
 
     def prefill(self, results: list[Any]) -> None:
         """Run a chunk of the prompt."""
@@ -121,8 +124,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         try:
             row = logits[0, 0, : self._vocab_size].numpy()
             checkpoint: Any = self.checkpoint
-            again = checkpoint is not None and checkpoint["offset"] == 0
-            banned = checkpoint["explored_tokens"] if again else []
+            banned = checkpoint["explored_tokens"] if self._offset == 0 else []
             self._next, self._forced = self.choice.next_token(row, self._usable, banned)
         except ServingError as error:
             self._failure = error
@@ -161,30 +163,49 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         if self.choice.cached is None:
             cached = self._cached_pages * self.generator.page_size + self.cached_tokens
             self.choice.cached = min(cached, len(self.choice.request.prompt_token_ids))
-        # What must come is not taken back.
-        self.banned_strings_utf32_offsets = None if self._forced else self._banned
-        with self._first_page_salted():
-            super().receive_sample(logits, token, None, None, None, False, results, first)
-        if self._forced:
-            self.checkpoint = None
+        # What must come is not taken back, nor what the prompt has already.
+        stays = self._forced or (self.choice.healing is not None and not self.choice.said)
+        self.banned_strings_utf32_offsets = None if stays else self._banned
+        self._forget_broken_character()
         [sequence] = self.sequences
+        tokens, offset = len(sequence.sequence_ids), self._offset
+        with self._pages.apart(sequence) if self.generator.paged else nullcontext():
+            super().receive_sample(logits, token, None, None, None, False, results, first)
+        if stays:
+            self.checkpoint = None
+        elif offset is not None and offset == self._offset and len(sequence.sequence_ids) > tokens:
+            self._count_incomplete_character()
         self.choice.hold(self._next)
         self.choice.take_back(len(sequence.sequence_ids) - self._known - self.choice.said)
         if self._banned is not None:
             self._repair_checkpoint()
+        if self.generator.paged and self.checkpoint is None:
+            while (self._shared_pages + 1) * PAGE <= sequence.kv_position:
+                self._pages.share(sequence, self._shared_pages, self._salt)
+                self._shared_pages += 1
         ends = self.choice.completion.ends_with(self._next.token_id, held=len(self.choice.held))
         if self.checkpoint is None or (self.choice.held and ends):
             for delta in self.choice.release():
                 self._emit(self.choice, delta)
 
-    def _first_page_salted(self) -> Any:
-        [sequence] = self.sequences
-        completes = self.generator.paged and sequence.kv_position + 1 == PAGE
-        if not completes or self._salt is None:
-            return nullcontext()
-        # All tokens of the page are there, as the newest one has not been run.
-        token_ids = sequence.sequence_ids.torch()[:, :PAGE]
-        return self._pages.salted(sequence.allocated_pages, token_ids, self._salt)
+    @property
+    def _offset(self) -> int | None:
+        """How many tokens are held; None where none may be taken back."""
+        checkpoint: Any = self.checkpoint
+        return None if checkpoint is None else checkpoint["offset"]
+
+    def _forget_broken_character(self) -> None:
+        """The library looks for nothing in text with a character that is never completed."""
+        pieces = self.generator.tokenizer.get_id_to_piece_list()
+        if "\ufffd" in self.held_text and not pieces[self._next.token_id].startswith("\ufffd"):
+            self.held_text = ""
+
+    def _count_incomplete_character(self) -> None:
+        """Where the library holds a token for its character, it leaves it out of the checkpoint."""
+        checkpoint: Any = self.checkpoint
+        checkpoint["offset"] += 1
+        if checkpoint["offset"] == 1:
+            checkpoint["explored_tokens"].append(self._next.token_id)
 
     def _repair_checkpoint(self) -> None:
         """Where the library loses track.

@@ -25,6 +25,17 @@ from enginebay import ReportProgress
 logger = logging.getLogger(__name__)
 
 
+class _Generator(generator.ExLlamaV2DynamicGenerator):  # type: ignore[misc]
+    """The library's, which fails where it guesses from a text that is shorter than its n-grams."""
+
+    def iterate_ngram_gen(self, results: list[Any]) -> Any:
+        """The guessed tokens `[jobs, num_draft_tokens]`; None for a pass without any."""
+        ready = [job.sequences[0] for job in self.active_jobs if job.is_prefill_done()]
+        if any(len(sequence.sequence_ids) < self.max_ngram - 1 for sequence in ready):
+            return None
+        return super().iterate_ngram_gen(results)
+
+
 @dataclass(kw_only=True)
 class LoadedModel:
     """What a generator needs, on the engine thread, which loaded it.
@@ -57,7 +68,7 @@ class LoadedModel:
 
     def new_generator(self) -> Any:
         """An `ExLlamaV2DynamicGenerator` with an empty page table, in place of any before."""
-        return generator.ExLlamaV2DynamicGenerator(
+        return _Generator(
             model=self.model,
             cache=self.cache,
             tokenizer=self.tokenizer,

@@ -63,28 +63,54 @@ class Pages:
             generator.all_pages = everything
 
     @contextmanager
-    def salted(self, pages: list[Any], token_ids: Any, salt: bytes) -> Iterator[None]:
-        """Inside, the first of a sequence's pages becomes full, with `token_ids` in it.
+    def apart(self, sequence: Any) -> Iterator[None]:
+        """Inside, a page that the next token of a sequence completes is shared with nobody.
 
-        The library takes the hash without a salt for it, and would share, or clear, the page of
-        somebody else that has this hash.
+        The library would hash it without a salt and, where another page has this hash, clear that
+        one or share it: even one that is not filled yet, or while the token that completes its own
+        may still be taken back.
         """
         generator = self._generator
-        [plain] = self.hashes(token_ids, 1, None)
-        [own] = self.hashes(token_ids, 1, salt)
+        index, place = divmod(sequence.kv_position + 1, PAGE)
+        if place:
+            yield
+            return
+        pages = sequence.allocated_pages
+        before = pages[index - 2].phash if index > 1 else None
+        theirs = self._hash(sequence, index - 1, before)
         tables = (generator.referenced_pages, generator.unreferenced_pages)
-        hidden = [(table, table.pop(plain)) for table in tables if plain in table]
+        hidden = [(table, table.pop(theirs)) for table in tables if theirs in table]
         try:
             yield
         finally:
-            if pages[0].phash == plain:
-                taken = own in generator.referenced_pages
-                if own in generator.unreferenced_pages:
-                    generator.unreferenced_pages[own].clear()
-                pages[0].update_hash(library.dynamic._randomhash() if taken else own)
-                pages[1].prev_hash = pages[0].phash
-            for table, other in hidden:
-                table[plain] = other
+            if pages[index - 1].phash == theirs:
+                pages[index - 1].update_hash(library.dynamic._randomhash())
+                pages[index].prev_hash = pages[index - 1].phash
+            for table, page in hidden:
+                table[theirs] = page
+
+    def share(self, sequence: Any, index: int, salt: bytes | None) -> None:
+        """Let others find a page that this sequence has filled and that stays as it is."""
+        generator = self._generator
+        pages = sequence.allocated_pages
+        page = pages[index]
+        own = self._hash(sequence, index, pages[index - 1].phash if index else salt)
+        if (other := generator.referenced_pages.get(own)) is None:
+            if own in generator.unreferenced_pages:
+                generator.unreferenced_pages[own].clear()
+            page.update_hash(own)
+        elif other.kv_position == PAGE:
+            other.add_ref(page.access_serial)
+            page.sub_ref()
+            pages[index] = other
+            sequence.block_index_tensor = None
+        pages[index + 1].prev_hash = pages[index].phash
+        pages[index + 1].can_revert = False
+
+    def _hash(self, sequence: Any, index: int, before: bytes | None) -> bytes:
+        token_ids = sequence.sequence_ids.torch_slice(index * PAGE, (index + 1) * PAGE)
+        hashed: bytes = library.dynamic._tensor_hash_checksum(token_ids, before)
+        return hashed
 
     def extend(self, sequence: Any, tokens: int, key: Hashable) -> bool:
         """Give a running sequence pages for so many tokens; False if there are not enough."""

@@ -116,6 +116,7 @@ class Scheduler:
         """
         choices = list(self.running)
         self.running.clear()
+        self.close()
         self._use_new_generator()
         for choice in choices:
             choice.take_back(0)
@@ -123,6 +124,11 @@ class Scheduler:
             self.add(choice)
         self._failed_together = len(choices)
         return choices
+
+    def close(self) -> None:
+        """End the threads of the generator, which would live until it is collected."""
+        for pool in (self.generator.sampling_pool, self.generator.filter_pool):
+            pool.shutdown(wait=False)
 
     def acquit(self, choice: LibraryChoice) -> None:
         """A suspect has run alone without a failure."""

@@ -31,10 +31,13 @@ class LogitChanges:
                 self._seen = _Counts(prompt_token_ids, last_n, vocabulary_size)
             if params.presence_penalty or params.frequency_penalty:
                 self._said = _Counts((), last_n, vocabulary_size)
-        self._bias_ids = np.array(list(params.logit_bias), np.intp)
-        self._bias = np.array(list(params.logit_bias.values()), np.float32)
-        self._allowed = np.array(params.allowed_token_ids, np.intp)
-        self._ends = np.array(sorted(end_token_ids), np.intp)
+        # A model may have more tokens than its tokenizer: those have no logit here.
+        bias = {i: value for i, value in params.logit_bias.items() if i < vocabulary_size}
+        self._bias_ids = np.array(list(bias), np.intp)
+        self._bias = np.array(list(bias.values()), np.float32)
+        allowed = [i for i in params.allowed_token_ids if i < vocabulary_size]
+        self._allowed = np.array(allowed, np.intp)
+        self._ends = np.array(sorted(i for i in end_token_ids if i < vocabulary_size), np.intp)
         self._ends_forbidden_for = params.min_tokens if end_token_ids else 0
 
     @property
@@ -83,6 +86,7 @@ class _Counts:
     def __init__(self, token_ids: Sequence[int], last_n: int, vocabulary_size: int) -> None:
         if last_n >= 0:
             token_ids = token_ids[max(0, len(token_ids) - last_n) :]
+        token_ids = [i for i in token_ids if i < vocabulary_size]
         self._window = deque(token_ids, last_n) if last_n >= 0 else None
         self.counts = np.bincount(np.array(token_ids, np.intp), minlength=vocabulary_size)
 

@@ -67,6 +67,14 @@ def test_other_ways_of_running_say_the_same(
     longest.abort("r")
 
 
+def test_nothing_is_guessed_from_very_short_prompts(
+    load_exllamav2: LoadExLlamaV2, plain: Any
+) -> None:
+    engine = load_exllamav2(DEMO_MODEL, prompt_lookup=3)
+    items = [request([77, 78, 79][:length], id=str(length)) for length in (1, 2, 3)]
+    assert ask(engine, *items) == ask(plain, *items)
+
+
 def test_banned_strings_go_with_no_guesses(
     load_exllamav2: LoadExLlamaV2, plain: Any, prompts: list[list[int]]
 ) -> None:
