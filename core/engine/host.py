@@ -76,7 +76,7 @@ class Host:
         self._engine = None
 
     def _serve(self, engine: Engine) -> None:
-        unfinished: dict[str, int] = {}
+        unfinished: dict[str, list[bool]] = {}  # which choices of a request go on
         while True:
             outputs: list[Output] = []
             for command in self._take_commands(wait=not unfinished):
@@ -90,7 +90,7 @@ class Host:
                         if error := _add(engine, command):
                             outputs.append((command.request_id, error))
                         else:
-                            unfinished[command.request_id] = command.n
+                            unfinished[command.request_id] = [True] * command.n
                     case Embed(number, prompts):
                         self._emit(Answer(number, _embed(engine, prompts)))
             if unfinished:
@@ -122,18 +122,22 @@ class Host:
         self._emit(Answer(call.number, result))
 
 
-def _step(engine: Engine, unfinished: dict[str, int]) -> list[Output]:
+def _step(engine: Engine, unfinished: dict[str, list[bool]]) -> list[Output]:
+    """What the engine says to requests that wait for it; behind a finish nothing is heard."""
     outputs: list[Output] = []
     for request_id, item in engine.step():
-        if request_id not in unfinished:
+        goes_on = unfinished.get(request_id)
+        if goes_on is None:
             continue
-        outputs.append((request_id, item))
         if isinstance(item, ServingError):
-            unfinished[request_id] = 0
-        elif item.finish_reason:
-            unfinished[request_id] -= 1
-        if not unfinished[request_id]:
             del unfinished[request_id]
+        elif 0 <= item.index < len(goes_on):  # else whoever reads it raises
+            if not goes_on[item.index]:
+                continue
+            goes_on[item.index] = item.finish_reason is None
+            if not any(goes_on):
+                del unfinished[request_id]
+        outputs.append((request_id, item))
     return outputs
 
 

@@ -86,6 +86,9 @@ async def check_order(probe: Probe) -> None:
             reasons = [delta.finish_reason for delta in choice.deltas if delta.finish_reason]
             expect(len(reasons) == 1, 1, f"{len(reasons)} finish reasons in a choice of n={n}")
             expect(choice.last.finish_reason is not None, 1, "a delta came after the finish")
+        if probe.watched:
+            nobody = sorted(probe.watched.spoke_to_nobody)
+            expect(not nobody, 1, f"deltas of choices that have finished or never were: {nobody}")
 
 
 async def check_text(probe: Probe) -> None:

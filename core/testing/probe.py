@@ -43,16 +43,28 @@ class WatchedEngine(Engine):
         self.info = engine.info
         self.aborted: set[str] = set()
         self.spoke_after_abort: set[str] = set()
+        self.spoke_to_nobody: set[tuple[str, int]] = set()
+        self._choices: dict[str, set[int]] = {}
 
     def add_request(self, request: GenerationRequest) -> None:
+        self._choices[request.request_id] = set(range(request.n))
         self._engine.add_request(request)
 
     def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
-        """Pass on, watching for requests that were aborted before this step."""
+        """Pass on, watching for requests that were aborted before this step, and ended choices."""
         for request_id, item in self._engine.step():
             if request_id in self.aborted:
                 self.spoke_after_abort.add(request_id)
+            elif isinstance(item, Delta):
+                self._watch(request_id, item)
             yield request_id, item
+
+    def _watch(self, request_id: str, delta: Delta) -> None:
+        choices = self._choices.get(request_id, set())
+        if delta.index not in choices:
+            self.spoke_to_nobody.add((request_id, delta.index))
+        elif delta.finish_reason:
+            choices.remove(delta.index)
 
     def abort_request(self, request_id: str) -> None:
         self._engine.abort_request(request_id)

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -337,6 +338,31 @@ async def test_a_step_can_fail_one_request_alone(isolation: Isolation) -> None:
     assert good == "01234"
     assert isinstance(poison, ServingError)
     assert poison.message == "this one"
+
+
+class Talkative(ScriptedEngine):
+    """Says everything twice, and something to nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(["a", "b"])
+
+    def step(self) -> Steps:
+        for request_id, item in super().step():
+            assert isinstance(item, Delta)
+            yield request_id, replace(item, text="")
+            yield request_id, item
+            yield "nobody", item
+
+
+@both
+async def test_nothing_comes_behind_a_finish(isolation: Isolation) -> None:
+    """Nor is one taken for that of another choice, which would wait for its own for ever."""
+    async with running(Talkative, isolation=isolation) as backend:
+        asked = request("a", n=2)
+        async with aclosing(backend.generate(asked)) as found:
+            deltas = [delta async for delta in found]
+    assert {delta.index for delta in deltas} == {0, 1}
+    assert sum(delta.finish_reason is not None for delta in deltas) == 2
 
 
 @both
