@@ -61,6 +61,8 @@ from core.parsing import ThoughtMarks as ThoughtMarks
 from core.parsing import ToolFormat as ToolFormat
 from core.registers import BackendRegister as BackendRegister
 from core.registers import Register as Register
+from core.sampling_params import ReasoningBudget as ReasoningBudget
+from core.sampling_params import SamplingParams as SamplingParams
 from core.text.budget import BudgetWatch as BudgetWatch
 from core.text.detokenizer import Detokenizer as Detokenizer
 from core.text.stop import StopStrings as StopStrings
@@ -70,11 +72,9 @@ from core.types import Delta as Delta
 from core.types import GenerationRequest as GenerationRequest
 from core.types import ModelInfo as ModelInfo
 from core.types import Part as Part
-from core.types import ReasoningBudget as ReasoningBudget
 from core.types import ReasoningDelta as ReasoningDelta
 from core.types import RefusalDelta as RefusalDelta
 from core.types import ReportProgress as ReportProgress
-from core.types import SamplingParams as SamplingParams
 from core.types import TokenCounts as TokenCounts
 from core.types import TokenLogprob as TokenLogprob
 from core.types import ToolCallDelta as ToolCallDelta

@@ -14,15 +14,8 @@ from core.chat.usage import UsageCounter
 from core.errors import InvalidRequestError, ModelUnloadedError
 from core.models import LoadedModel
 from core.plugins import Plugins
-from core.types import (
-    Delta,
-    FinishReason,
-    GenerationRequest,
-    Part,
-    SamplingParams,
-    TokenLogprob,
-    ToolCallDelta,
-)
+from core.sampling_params import SamplingParams
+from core.types import Delta, FinishReason, GenerationRequest, Part, TokenLogprob, ToolCallDelta
 
 logger = logging.getLogger(__name__)
 

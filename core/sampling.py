@@ -6,8 +6,8 @@ from typing import Any
 
 from core.errors import InvalidRequestError
 from core.models import LoadedModel
+from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
-from core.types import SamplingParams
 
 _PARAMS = frozenset(field.name for field in fields(SamplingParams))
 

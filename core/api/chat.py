@@ -37,9 +37,10 @@ from core.generation import Generation
 from core.models import LoadedModel
 from core.parsing import ReasoningParser, new_call_id
 from core.sampling import sampling_params, unsupported
+from core.sampling_params import SamplingParams
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.chat_answers import ChatCompletion
-from core.types import GenerationRequest, SamplingParams
+from core.types import GenerationRequest
 
 router = APIRouter(tags=["chat"])
 

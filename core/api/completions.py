@@ -31,9 +31,9 @@ from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.generation import Generation
 from core.models import LoadedModel
 from core.sampling import sampling_params, unsupported
+from core.sampling_params import SamplingParams
 from core.schemas.completions import Completion, CompletionRequest
 from core.schemas.prompts import TokenIds, listed
-from core.types import SamplingParams
 
 router = APIRouter(tags=["completions"])
 

@@ -20,8 +20,9 @@ from core.errors import (
     UnsupportedParameterError,
 )
 from core.models import LoadedModel
+from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
-from core.types import GenerationRequest, SamplingParams
+from core.types import GenerationRequest
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 from core.config.schema import ModelConfig
 from core.errors import InvalidRequestError
 from core.models import LoadedModel
+from core.sampling_params import ReasoningBudget, SamplingParams
 from core.schemas.chat import ChatCompletionRequest
-from core.types import ReasoningBudget, SamplingParams
 
 _OFF = "none"
 _HARDLY = "minimal"

@@ -12,7 +12,8 @@ from itertools import takewhile
 from core.backend import Backend
 from core.chat.features import TemplateFeatures
 from core.chat.trials import Message, reasoning
-from core.types import ModelInfo, SamplingParams
+from core.sampling_params import SamplingParams
+from core.types import ModelInfo
 
 _ASKED, _ANSWER, _NEXT, _THOUGHT = "useralpha", "asstbeta", "userdelta", "thoughtgamma"
 _MARKER = re.compile(r"<[|｜]?[^<>\s]{1,40}>")

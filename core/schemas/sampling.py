@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from core.errors import InvalidRequestError
+from core.sampling_params import SamplingParams
 from core.schemas.fields import (
     aliased,
     json_list,
@@ -24,7 +25,6 @@ from core.schemas.fields import (
     two_if_true,
     zero_if_minus_one,
 )
-from core.types import SamplingParams
 
 TokenList = Annotated[list[int] | None, BeforeValidator(token_list)]
 

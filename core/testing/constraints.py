@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from core.errors import InvalidRequestError
 from core.grammar.expressions import Grammar, Pattern, Text, choice, json_value
+from core.sampling_params import SamplingParams
 from core.testing.probe import GREEDY, Choice, Probe, expect
-from core.types import SamplingParams
 
 COLOURS = ("red", "green", "blue")
 THING: dict[str, object] = {

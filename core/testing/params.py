@@ -4,9 +4,9 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from core.sampling_params import ReasoningBudget, SamplingParams
 from core.testing.chats import check_max_tokens
 from core.testing.probe import GREEDY, Probe, expect
-from core.types import ReasoningBudget, SamplingParams
 
 SAMPLED = SamplingParams(temperature=1.0, seed=7)
 _DRY_LIMITS = ("dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers")

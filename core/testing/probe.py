@@ -10,13 +10,13 @@ from core.conversation import Chat
 from core.engine import Engine
 from core.errors import ServingError
 from core.grammar.expressions import Grammar
+from core.sampling_params import SamplingParams
 from core.types import (
     ContentDelta,
     Delta,
     GenerationRequest,
     ModelInfo,
     Part,
-    SamplingParams,
     TokenCounts,
     ToolCallDelta,
 )

@@ -8,6 +8,7 @@ from core.engine import Engine
 from core.errors import ContextLengthExceededError, ServingError, UnsupportedParameterError
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.expressions import Grammar
+from core.sampling_params import ReasoningBudget, SamplingParams
 from core.testing.constrained import Constrained, utf8_compiler
 from core.text.budget import BudgetWatch
 from core.text.stop import StopStrings
@@ -16,8 +17,6 @@ from core.types import (
     EngineFinishReason,
     GenerationRequest,
     ModelInfo,
-    ReasoningBudget,
-    SamplingParams,
     TokenLogprob,
     TopLogprob,
 )

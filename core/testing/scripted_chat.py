@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from core.conversation import Chat
 from core.engine import Engine
 from core.errors import ContextLengthExceededError, InvalidRequestError, ServingError
+from core.sampling_params import SamplingParams
 from core.text.stop import StopStrings
 from core.types import (
     ContentDelta,
@@ -15,7 +16,6 @@ from core.types import (
     ModelInfo,
     Part,
     ReasoningDelta,
-    SamplingParams,
     TokenCounts,
     ToolCallDelta,
 )

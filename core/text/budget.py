@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from core.types import ReasoningBudget
+from core.sampling_params import ReasoningBudget
 
 # Tokens beyond the budget that may finish a character, or the tag that ends thought anyway.
 _GRACE = 8

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidRequestError
+from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
-from core.types import SamplingParams
 from tests.conftest import ServeScripted
 
 

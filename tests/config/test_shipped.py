@@ -16,8 +16,8 @@ from core.config.load import load_config
 from core.config.schema import Config, SamplingDefaults
 from core.config.walk import schema_at
 from core.plugins import Plugins
+from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
-from core.types import SamplingParams
 from tests.config.reference import rows
 from tests.support import REPOSITORY
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.chat.thought_tokens import ThoughtTokens
+from core.sampling_params import ReasoningBudget
 from core.text.budget import BudgetWatch
-from core.types import ReasoningBudget
 
 CLOSE = (1, 2, 3)
 
