@@ -19,7 +19,8 @@ def draw(logits: Row, params: SamplingParams, uniform: float) -> int:
 
     By the inverse of the distribution function over tokens in the order of their ids.
     """
-    weights = np.exp(logits / np.float32(max(params.temperature, LOWEST_TEMPERATURE)))
+    weights = logits / np.float32(max(params.temperature, LOWEST_TEMPERATURE))
+    np.exp(weights, out=weights)
     lowest = lowest_weight(weights, params)
     if not lowest:
         return _place(weights, uniform)
@@ -47,17 +48,22 @@ def lowest_weight(weights: Row, params: SamplingParams) -> float:
         lowest = float(np.partition(weights, kth)[kth])
     if params.top_p < 1:
         kept = weights[weights >= lowest] if lowest else weights
-        lowest = max(lowest, _last_of_top_p(kept, params.top_p))
+        lowest = max(lowest, _last_of_top_p(kept, params.top_p, params.min_p))
     return max(lowest, params.min_p)
 
 
-def _last_of_top_p(weights: NDArray[np.float32], top_p: float) -> float:
-    """The lowest weight among the fewest highest ones that make up `top_p` of all."""
+def _last_of_top_p(weights: NDArray[np.float32], top_p: float, min_p: float) -> float:
+    """The lowest weight among the fewest highest ones that make up `top_p` of all.
+
+    0 if it is none above `min_p`.
+    """
     goal = top_p * weights.sum(dtype=np.float64)
     for floor in _FLOORS:
-        likely = weights[weights > floor]
-        if likely.sum(dtype=np.float64) >= goal:
+        likely = weights[weights > max(floor, min_p)]
+        if likely.size and likely.sum(dtype=np.float64) >= goal:
             break
+        if floor <= min_p:
+            return 0.0
     likely = np.sort(likely)[::-1]
     last = np.searchsorted(np.cumsum(likely, dtype=np.float64), goal)
     return float(likely[min(last, len(likely) - 1)])

@@ -89,13 +89,18 @@ class _Counts:
         token_ids = [i for i in token_ids if i < vocabulary_size]
         self._window = deque(token_ids, last_n) if last_n >= 0 else None
         self.counts = np.bincount(np.array(token_ids, np.intp), minlength=vocabulary_size)
+        self._tokens = np.flatnonzero(self.counts)
 
     def append(self, token_id: int) -> None:
         if self._window is not None:
             if len(self._window) == self._window.maxlen:
                 self.counts[self._window[0]] -= 1
             self._window.append(token_id)
+        if not self.counts[token_id]:
+            self._tokens = np.append(self._tokens, token_id)
         self.counts[token_id] += 1
 
     def tokens(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-        return np.flatnonzero(self.counts)
+        if self._window is not None:  # some have left it
+            self._tokens = self._tokens[self.counts[self._tokens] > 0]
+        return self._tokens
