@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from enginebay import GenerationRequest, InvalidRequestError, Pattern, ReasoningBudget
+from enginebay import (
+    GenerationRequest,
+    InvalidRequestError,
+    Pattern,
+    ReasoningBudget,
+    SamplingParams,
+)
 from tests.backends.exllamav2_exact import SMALL_PAGE, ExactModel, small_pages
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
@@ -33,6 +39,7 @@ SAMPLING: tuple[dict[str, Any], ...] = (
         )
     },
 )
+SHORT = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
 BANNED = ("a", "th", "o", "er")
 ENGINES: dict[str, dict[str, Any]] = {
     "paged": {},
@@ -200,6 +207,19 @@ def test_a_failed_generator_leaves_no_threads(load: Any) -> None:
     assert not run.errors
     run.finish()
     assert active_count() <= before + 4
+
+
+@pytest.mark.parametrize("paged", [True, False])
+def test_an_answer_may_end_anywhere_in_a_draft(load: Any, alone: Any, paged: bool) -> None:
+    """The draft model is the model, so all that it guesses is right; page ends are among them."""
+    engine = load(draft_model=".", draft_tokens=5, paged=paged)
+    prompt = list(range(30, 39))
+    for tokens in range(1, 16):
+        item = request(prompt, max_tokens=tokens)
+        run = Run(engine, item, replace(item, request_id="other", sampling=SHORT)).finish()
+        assert_whole(engine)
+        assert_as_alone(alone, run, item, frozenset())
+    assert_empty(engine)
 
 
 def test_a_prompt_may_end_with_what_is_banned(load: Any) -> None:
