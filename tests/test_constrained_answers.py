@@ -1,7 +1,7 @@
 """Structured answers and forced calls of models that would say anything else, over HTTP.
 
-So many seeds as `ENGINEBAY_SEEDS` says, 8 if it is not set: `ENGINEBAY_SEEDS=200` is the whole
-proof, which takes a while on a CPU.
+So many seeds as `ENGINEBAY_SEEDS` says, 8 if it is not set, and named calls in every third syntax
+then: `ENGINEBAY_SEEDS=200` is the whole proof, which takes a while on a CPU.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ from tests.constrained import (
 from tests.support import DEMO_MODEL, Server
 
 SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "8"))
+SOME = list(TOOLS)[::5]
+MANY = list(TOOLS) if SEEDS > 8 else list(TOOLS)[::3]
 
 
 ON_CUDA = [
@@ -100,8 +102,7 @@ async def test_required_calls_in_every_syntax(server: Server) -> None:
 
 
 async def test_several_calls_at_once(server: Server) -> None:
-    some = list(TOOLS)[::5]
-    for choices in (await calls(server, some, tools=tools(), tool_choice="required")).values():
+    for choices in (await calls(server, SOME, tools=tools(), tool_choice="required")).values():
         for choice in choices:
             if choice.finish_reason == "tool_calls":  # others have gone on calling to the limit
                 check_calls(choice, list(SCHEMAS))
@@ -110,14 +111,14 @@ async def test_several_calls_at_once(server: Server) -> None:
 async def test_calls_of_a_named_function(server: Server) -> None:
     named = {"type": "function", "function": {"name": "take-note_2"}}
     asked = {"tools": tools(strict=True), "tool_choice": named}
-    for choices in (await calls(server, list(TOOLS), **asked)).values():
+    for choices in (await calls(server, MANY, **asked)).values():
         for choice in finished(choices):
             check_calls(choice, ["take-note_2"])
 
 
 async def test_calls_that_the_model_makes_by_itself(server: Server) -> None:
     asked = {"tools": tools(strict=True), "tool_choice": "auto"}
-    for choices in (await calls(server, list(TOOLS)[::5], **asked)).values():
+    for choices in (await calls(server, SOME, **asked)).values():
         for choice in choices:
             if choice.finish_reason == "tool_calls":
                 check_arguments(choice, list(SCHEMAS))
