@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         return 0 if rest else sys.exit("Say what to install: python3 start.py install llamacpp")
     install("test" if command in ("test", "check") else "hf")
     if command == "test":
-        return run([PYTHON, "-m", "pytest", *rest, "--cov"])  # last: it would eat a path after it
+        return run([PYTHON, "-m", "pytest", *rest])
     if command == "check":
         checks = (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"])
         return max([run([PYTHON, "-m", *check]) for check in checks])

@@ -126,7 +126,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
 
     result = start(project, "test", "-k", "x")
     assert result.returncode == 7
-    assert said(result)[0] == ["-k", "x", "--cov"]
+    assert said(result)[0] == ["-k", "x"]
     assert "Installing Enginebay [hf, llamacpp, test]" in result.stdout
 
     assert "Installing" not in start(project).stdout  # what tests need has all
