@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from backends.checkpoint.folder import Checkpoint
+from backends.checkpoint.quantization import config_quant_method
 
 Weights = Literal["exl2", "gptq", "plain"]
 
@@ -66,5 +67,4 @@ class ExLlamaV2Checkpoint(Checkpoint):
 
     @property
     def _method(self) -> str | None:
-        method = self.quantization.get("quant_method")
-        return method.lower() if isinstance(method, str) else None
+        return config_quant_method(self.config)
