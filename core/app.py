@@ -13,15 +13,16 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
+from core.access.auth import require_key
 from core.api import chat, completions, embeddings, explain, health, models
 from core.api.limit import BodyLimit
 from core.api.respond import ClientLeft
-from core.auth import require_key
 from core.config.problems import key_text
 from core.config.schema import Config
 from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.models import Models, ReportModelProgress
 from core.plugins import Plugins
+from core.running import RunningRequests, TrackRequests
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def create_app(
     app.state.config = config
     app.state.plugins = plugins
     app.state.models = Models(config, plugins, report_progress or (lambda *_: None))
+    app.state.requests = RunningRequests()
     for prefix in ("/v1", ""):
         for router in (
             chat.router,
@@ -67,6 +69,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientLeft, _client_left)
     app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(TrackRequests, requests=app.state.requests)
     app.add_middleware(BodyLimit, max_bytes=config.server.max_request_bytes)
     if config.server.cors_origins:
         app.add_middleware(

@@ -101,7 +101,7 @@ def test_an_engine_is_gone_with_its_folder_and_no_other(name: str, tmp_path: Pat
 def test_web_framework_stays_at_the_edge(path: Path) -> None:
     relative = path.relative_to(ROOT / "core")
     if {"fastapi", "starlette"} & {top(m) for m in imports(path)}:
-        assert relative.parts[0] in ("api", "app.py", "auth.py")
+        assert relative.parts[0] in ("api", "app.py", "access")
 
 
 @pytest.mark.parametrize("path", modules("core"), ids=str)

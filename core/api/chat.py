@@ -112,7 +112,7 @@ class Asked:
 async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
     received = monotonic()
-    model = generating_model(http, body.model)
+    model = await generating_model(http, body.model)
     base = request_id(http, body)
     id = f"chatcmpl-{base}"
     ask = _ask_with_messages if model.info.chats else _ask_with_prompt

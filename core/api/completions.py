@@ -42,7 +42,7 @@ router = APIRouter(tags=["completions"])
 async def create_completion(body: CompletionRequest, http: Request) -> Response:
     """Continue one prompt or several, as text or token ids, whole or as server-sent events."""
     received = monotonic()
-    model = prompted_model(http, body.model)
+    model = await prompted_model(http, body.model)
     _check(body, model)
     asked = sampling_params(body, model, logprobs=body.logprobs)
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)

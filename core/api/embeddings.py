@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from core.api.params import check_prompt, request_id, tokenize_prompt, unsupported_header
+from core.api.params import (
+    check_prompt,
+    request_id,
+    served_model,
+    tokenize_prompt,
+    unsupported_header,
+)
 from core.api.respond import or_client_leaves
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.models import LoadedModel
@@ -22,7 +28,7 @@ _INPUTS_A_CALL = 64
 @router.post("/embeddings", response_model=EmbeddingList)
 async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
     """Embed one input or several, as text or token ids."""
-    model: LoadedModel = http.app.state.models.get(body.model)
+    model = await served_model(http, body.model)
     _check(body, model)
     headers = unsupported_header(http, sorted(body.model_extra or ()))
     answer = await or_client_leaves(http, _answer(body, model))

@@ -7,7 +7,7 @@ from dataclasses import fields
 from fastapi import APIRouter, Request
 
 from core.api.chat import ChatPlan, plan_chat
-from core.api.params import fitted, prompted_model
+from core.api.params import fitted, prompted_model, served_model
 from core.errors import ContextLengthExceededError
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
@@ -35,7 +35,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     It is answered by the functions that plan the real answer, so it says what happens there; what
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
-    model = prompted_model(http, body.model)
+    model = await prompted_model(http, body.model)
     plan = await plan_chat(body, http, model)
     prompt, sampling = plan.prompt, plan.sampling
     headers = dict(plan.headers)
@@ -72,7 +72,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
 @router.get("/models/{model_id:path}/inspect")  # ids may hold slashes
 async def inspect_model(model_id: str, http: Request) -> ModelReport:
     """What is known of a model: formats found and how, features of its chat template, defaults."""
-    model: LoadedModel = http.app.state.models.get(model_id)
+    model = await served_model(http, model_id)
     return await asyncio.to_thread(model_report, model)
 
 

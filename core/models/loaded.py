@@ -1,6 +1,5 @@
-"""The models of the config: loading them, finding them by name, what state each is in."""
+"""One model of the config: loading it, what state it is in, what is known of it."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -14,13 +13,8 @@ from core.chat.features import TemplateFeatures
 from core.chat.templates import ModelTemplates, load_templates
 from core.chat.turn_end import TurnEnd, find_turn_end
 from core.config.check import settings_of_prompts, validated_options
-from core.config.schema import Config, ModelConfig, resolved_path
-from core.errors import (
-    BackendUnavailableError,
-    InvalidRequestError,
-    ModelNotFoundError,
-    encodable,
-)
+from core.config.schema import ModelConfig, resolved_path
+from core.errors import BackendUnavailableError, InvalidRequestError, encodable
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.types import BackendSettings, ModelInfo
@@ -257,64 +251,6 @@ class LoadedModel:
         backend, self._backend = self._backend, None
         if backend:
             await backend.close()
-
-
-class Models:
-    """All models of a config, in its order; the first one is the default."""
-
-    def __init__(
-        self, config: Config, plugins: Plugins, report_progress: ReportModelProgress
-    ) -> None:
-        self._base = config.base
-        self._plugins = plugins
-        self._report_progress = report_progress
-        self._models = {model.name: LoadedModel(model) for model in config.models}
-        self._loaded = asyncio.Event()
-
-    def all(self) -> list[LoadedModel]:
-        """Every model, in the config's order."""
-        return list(self._models.values())
-
-    def get(self, name: str | None) -> LoadedModel:
-        """The model a request means, ready to answer; without a name, the first one."""
-        if not self._models:
-            raise BackendUnavailableError(
-                "no model is configured; add one under `models` in the config"
-            )
-        model = self.find(name) if name else self.all()[0]
-        model.require_ready()
-        return model
-
-    def find(self, name: str) -> LoadedModel:
-        """The model, or adapter of a model, of that name, in whatever state.
-
-        Raises `ModelNotFoundError`.
-        """
-        model = self._models.get(name)
-        if model is None:
-            for base in self.all():
-                if name in base.adapters:
-                    return base.adapted(name)
-            raise ModelNotFoundError(
-                f"the model {name!r} does not exist; available: {', '.join(self._models)}",
-                param="model",
-            )
-        return model
-
-    async def load(self) -> None:
-        """Load one model after the other."""
-        for model in self.all():
-            await model.load(self._plugins, self._base, self._report_progress)
-        self._loaded.set()
-
-    async def wait_until_loaded(self) -> None:
-        """Return when every model is ready or has failed."""
-        await self._loaded.wait()
-
-    async def close(self) -> None:
-        """Unload every model."""
-        for model in self.all():
-            await model.close()
 
 
 def _sampling_defaults(info: ModelInfo, config: ModelConfig) -> str:
