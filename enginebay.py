@@ -70,6 +70,7 @@ from core.types import BackendSettings as BackendSettings
 from core.types import ContentDelta as ContentDelta
 from core.types import Delta as Delta
 from core.types import GenerationRequest as GenerationRequest
+from core.types import Lora as Lora
 from core.types import ModelInfo as ModelInfo
 from core.types import Part as Part
 from core.types import ReasoningDelta as ReasoningDelta

@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
-from core.errors import InvalidRequestError
-from core.types import Delta, GenerationRequest, Isolation, ModelInfo
+from core.errors import InvalidRequestError, UnsupportedParameterError
+from core.types import Delta, GenerationRequest, Isolation, Lora, ModelInfo
 
 
 class Backend(ABC):
@@ -62,6 +62,21 @@ class Backend(ABC):
         `embedding_size` nobody asks. A `ServingError` fails this call alone.
         """
         raise InvalidRequestError("this model makes no embeddings", param="model")
+
+    async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        """Let requests ask for the adapter `name` from now on: the sum of these LoRAs.
+
+        An adapter of that name is replaced. `InvalidRequestError` for one that cannot be read or
+        does not fit the model, which goes on as before.
+        """
+        raise UnsupportedParameterError("this backend loads no adapters", param="loras")
+
+    async def unload_adapter(self, name: str) -> None:
+        """Let no request ask for this adapter any more; those that have it keep it to their end.
+
+        An unknown one is no error.
+        """
+        raise UnsupportedParameterError("this backend unloads no adapters", param="loras")
 
     @abstractmethod
     async def close(self) -> None:

@@ -44,6 +44,17 @@ class GenerationRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Lora:
+    """Files of a LoRA (Hu et al., 2021): the absolute path of a folder or file, and its strength.
+
+    `scaling` multiplies what the files say themselves; 0 has no effect.
+    """
+
+    path: str
+    scaling: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class TopLogprob:
     """One candidate token and its natural-log probability."""
 

@@ -10,7 +10,7 @@ from backends.batching.drafts import Drafter
 from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from backends.batching.scheduler import BatchLimits, Scheduler, Work
 from backends.batching.slots import Slots
-from backends.batching.text_engine import TextEngine, Tokenizer
+from backends.batching.text_engine import Adapters, TextEngine, Tokenizer
 from enginebay import (
     Delta,
     GenerationRequest,
@@ -49,8 +49,12 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         new_detokenizer: Callable[[], TokensToText],
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
-        """`compiler`: None for a vocabulary that nothing can be constrained in."""
+        """`compiler`: None for a vocabulary that nothing can be constrained in.
+
+        `adapters`: those of the runner, None where no more can be loaded.
+        """
         if not runner.memory.chunks:  # then a prompt has logits at its end only
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         super().__init__(
@@ -59,6 +63,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             eos_token_ids=eos_token_ids,
             compiler=compiler,
             max_choices=None if runner.memory.cuts else limits.max_batch_size,
+            adapters=adapters,
         )
         self._runner = runner
         self._new_detokenizer = new_detokenizer

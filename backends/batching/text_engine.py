@@ -6,12 +6,15 @@ from typing import Protocol
 
 from backends.batching.limits import Limits
 from enginebay import (
+    BackendUnavailableError,
     Completion,
     Constraint,
     Engine,
     GenerationRequest,
     Grammar,
     GrammarCompiler,
+    InvalidRequestError,
+    Lora,
     ModelInfo,
     TokensToText,
     UnsupportedParameterError,
@@ -30,6 +33,19 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: Sequence[int]) -> str: ...
 
 
+class Adapters(Protocol):
+    """The LoRA adapters of a model, on its engine thread.
+
+    `load` raises a `BackendUnavailableError`, and changes nothing, for one that cannot be read or
+    does not fit the model.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def load(self, name: str, loras: Sequence[Lora]) -> None: ...
+    def unload(self, name: str) -> None: ...
+
+
 class TextEngine(Engine):
     """An engine with a tokenizer, and a compiler of grammars if its vocabulary allows one."""
 
@@ -43,10 +59,15 @@ class TextEngine(Engine):
         eos_token_ids: frozenset[int],
         compiler: GrammarCompiler | None,
         max_choices: int | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
-        """`max_choices`: how many choices one request may have, None for any number."""
+        """`max_choices`: how many choices one request may have, None for any number.
+
+        `adapters`: None where no more can be loaded.
+        """
         self.info = replace(info, constraints=compiler is not None)
         self._compiler = compiler
+        self._adapters = adapters
         self._limits = Limits(
             context_length=info.context_length,
             vocab_size=info.vocab_size,
@@ -67,6 +88,25 @@ class TextEngine(Engine):
 
     def compile(self, grammar: Grammar) -> float:
         return self._require_compiler().compile(grammar)
+
+    def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        if self._adapters is None:
+            super().load_adapter(name, loras)
+            return
+        try:
+            self._adapters.load(name, loras)
+        except BackendUnavailableError as error:
+            raise InvalidRequestError(error.message, param="loras") from error
+        self._tell_adapters(self._adapters)
+
+    def unload_adapter(self, name: str) -> None:
+        if self._adapters is not None:
+            self._adapters.unload(name)
+            self._tell_adapters(self._adapters)
+
+    def _tell_adapters(self, adapters: Adapters) -> None:
+        self.info = replace(self.info, adapters=adapters.names)
+        self._limits = replace(self._limits, adapters=adapters.names)
 
     def _new_completion(
         self, request: GenerationRequest, index: int, detokenizer: TokensToText

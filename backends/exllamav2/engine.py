@@ -66,7 +66,13 @@ class ExLlamaV2Engine(TextEngine):
             context_length=min(info.context_length, model.cache_tokens - model.draft_tokens),
             unsupported=unsupported,
         )
-        super().__init__(tokenizer, info, eos_token_ids=eos_token_ids, compiler=compiler)
+        super().__init__(
+            tokenizer,
+            info,
+            eos_token_ids=eos_token_ids,
+            compiler=compiler,
+            adapters=model.adapters,
+        )
         self._model = model
         self._usable = min(info.vocab_size, model.tokenizer.get_vocab_size())
         self._filling = Lock()
@@ -96,11 +102,16 @@ class ExLlamaV2Engine(TextEngine):
         for choice in self._requests.pop(request_id, ()):
             self._scheduler.remove(choice)
 
+    def unload_adapter(self, name: str) -> None:
+        self._scheduler.leave_adapter(name)
+        super().unload_adapter(name)
+
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
         self._scheduler.close()
         del self._scheduler
+        self._adapters = None
         self._model.close()
 
     def _check(self, request: GenerationRequest) -> None:

@@ -57,7 +57,7 @@ def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
         tokenizer,
         context_length=model.context_length,
         vocab_size=model.vocab_size,
-        adapters=tuple(model.adapters),
+        adapters=model.adapters.names,
         unsupported=UNSUPPORTED,
     )
     engine = ExLlamaV2Engine(

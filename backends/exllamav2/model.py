@@ -2,16 +2,15 @@
 
 import gc
 import logging
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from backends.checkpoint.tokenizer import Tokenizer
-from backends.exllamav2.adapters import load_adapters
+from backends.exllamav2.adapters import Adapters, configured_adapters
 from backends.exllamav2.attention import choose_attention
 from backends.exllamav2.config import STEP_TOKENS, library_config
 from backends.exllamav2.draft import draft_config, draft_options
@@ -41,15 +40,16 @@ class LoadedModel:
     """What a generator needs, on the engine thread, which loaded it.
 
     The types of the library are its own: `model` is an `ExLlamaV2`, `cache` one of its caches with
-    room for `cache_tokens` (whole pages), `tokenizer` its `ExLlamaV2Tokenizer`, `adapters` are
-    `ExLlamaV2Lora` by name. `paged`: whether requests share the cache, else one runs at a time, and
-    `max_batch_size` is 1. `prefill_tokens` are those of a pass. `draft_tokens` are guessed a step,
-    0 is none, by the draft model or, without one, from the text.
+    room for `cache_tokens` (whole pages), `tokenizer` its `ExLlamaV2Tokenizer`. `paged`: whether
+    requests share the cache, else one runs at a time, and `max_batch_size` is 1. `prefill_tokens`
+    are those of a pass. `draft_tokens` are guessed a step, 0 is none, by the draft model or,
+    without one, from the text.
     """
 
     model: Any
     cache: Any
     tokenizer: Any
+    adapters: Adapters
     paged: bool
     context_length: int
     cache_tokens: int
@@ -58,7 +58,6 @@ class LoadedModel:
     draft_model: Any = None
     draft_cache: Any = None
     draft_tokens: int = 0
-    adapters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def vocab_size(self) -> int:
@@ -88,7 +87,7 @@ class LoadedModel:
             if model is not None:
                 model.unload()
         self.model = self.cache = self.tokenizer = self.draft_model = self.draft_cache = None
-        self.adapters = {}
+        del self.adapters
         free_unused()
 
 
@@ -135,6 +134,9 @@ def load_model(
             model=model,
             cache=cache,
             tokenizer=exllamav2.ExLlamaV2Tokenizer(config),
+            adapters=configured_adapters(
+                model, options.adapters, folder, tensor_parallel=options.tensor_parallel
+            ),
             paged=options.paged,
             context_length=min(config.rope.context_length, tokens - options.guessed_tokens),
             cache_tokens=tokens,
@@ -143,7 +145,6 @@ def load_model(
             draft_model=draft_model,
             draft_cache=draft_cache,
             draft_tokens=options.guessed_tokens,
-            adapters=load_adapters(model, options.adapters, folder),
         )
         failed.pop_all()
     _log(checkpoint, options, loaded, token_bytes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from typing import Any, Protocol
 
 from backends.batching.scheduler import BatchLimits
+from backends.exllamav2.adapters import Adapters
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.job import Job
 from backends.exllamav2.pages import Pages
@@ -27,7 +28,7 @@ class Model(Protocol):
     model: Any
     cache: Any
     tokenizer: Any
-    adapters: Mapping[str, Any]
+    adapters: Adapters
 
     @property
     def paged(self) -> bool: ...
@@ -130,6 +131,11 @@ class Scheduler:
         for pool in (self.generator.sampling_pool, self.generator.filter_pool):
             pool.shutdown(wait=False)
 
+    def leave_adapter(self, name: str) -> None:
+        """Apply an adapter no longer; nothing that has it is waiting or running."""
+        if self._adapter == name:
+            self._apply_adapter(None)
+
     def acquit(self, choice: LibraryChoice) -> None:
         """A suspect has run alone without a failure."""
         choice.suspect = False
@@ -195,6 +201,6 @@ class Scheduler:
 
     def _apply_adapter(self, name: str | None) -> None:
         # Not by `set_loras`, which sets an empty list for none, and no job can run with that.
-        self.generator.current_loras = None if name is None else [self._model.adapters[name]]
+        self.generator.current_loras = None if name is None else self._model.adapters[name]
         self._adapter = name
         self._turn = 0

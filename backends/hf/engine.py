@@ -9,6 +9,7 @@ from backends.batching.drafts import Drafter
 from backends.batching.engine import BatchingEngine
 from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.tokenizer import Tokenizer
+from backends.hf.lora import Adapters
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling_runner import SamplingRunner
 from enginebay import Detokenizer, GrammarCompiler, ModelInfo
@@ -27,6 +28,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
         eos_token_ids: frozenset[int],
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         super().__init__(
             runner,
@@ -37,11 +39,13 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
             new_detokenizer=lambda: Detokenizer(tokenizer.decode),
             drafter=drafter,
             compiler=compiler,
+            adapters=adapters,
         )
 
     def close(self) -> None:
         super().close()
         del self._runner, self._scheduler
+        self._adapters = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -33,7 +33,7 @@ from backends.hf.packed.prepack import prepack
 from backends.hf.placement import check_memory, choose_device, choose_dtype
 from backends.hf.progress import weights_progress
 from backends.hf.sampling_runner import Vocabulary
-from enginebay import BackendSettings, ReportProgress
+from enginebay import BackendSettings, Lora, ReportProgress
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +91,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         eos_token_ids=ends,
         drafter=_drafter(options, runner.memory),
         compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
+        adapters=adapters,
     )
     settings.report_progress("ready", 1.0)
     return engine
@@ -191,13 +192,11 @@ def _prepack(model: PreTrainedModel) -> None:
         logger.info("%d layers are prepacked for this processor", layers)
 
 
-def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> Adapters | None:
+def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> Adapters:
     """The adapters of the options, whose relative paths start at `folder`."""
-    if not options.adapters:
-        return None
     adapters = Adapters(model)
     for name, path in options.adapters.items():
-        adapters.load(name, folder / Path(path).expanduser())
+        adapters.load(name, [Lora(str(folder / Path(path).expanduser()))])
     return adapters
 
 

@@ -19,8 +19,12 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from backends.checkpoint.adapter import AdapterFolder
+from enginebay import Lora
 
 _PREFIX = "base_model.model."
+
+_Pair = tuple[Tensor, Tensor]
+"""The matrices of a layer, `[in, r]` and `[r, out]`, scaled."""
 
 
 class _Plan:
@@ -37,7 +41,7 @@ class LoraLinear(nn.Module):
     def __init__(self, base: nn.Module, plan: _Plan) -> None:
         super().__init__()
         self.base = base
-        self.pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        self.pairs: dict[str, _Pair] = {}
         self._plan = plan
 
     @property
@@ -78,22 +82,27 @@ class Adapters:
         """The adapters that are loaded, oldest first."""
         return tuple(self._names)
 
-    def load(self, name: str, folder: Path) -> None:
-        """Add the adapter in `folder` as `name`, in place of an older one of that name.
+    def load(self, name: str, loras: Sequence[Lora]) -> None:
+        """Add the sum of these LoRAs as `name`, in place of an older adapter of that name.
 
-        `BackendUnavailableError`, and no change, if it cannot be read or does not fit the model.
+        `BackendUnavailableError`, and no change, if one cannot be read or does not fit the model.
         """
-        pairs = _Folder(name, folder).pairs(self._model)
+        pairs: dict[str, list[_Pair]] = {}
+        for lora in loras:
+            for path, (down, up) in _Folder(name, Path(lora.path)).pairs(self._model).items():
+                pairs.setdefault(path, []).append((down, up * lora.scaling))
         self.unload(name)
-        for path, pair in pairs.items():
-            self._layer(path).pairs[name] = pair
+        for path, parts in pairs.items():
+            self._layer(path).pairs[name] = _sum(parts)
         self._names.append(name)
 
     def unload(self, name: str) -> None:
         """Forget an adapter; an unknown one is no error."""
-        for module in self._model.modules():
+        for path, module in list(self._model.named_modules()):
             if isinstance(module, LoraLinear):
                 module.pairs.pop(name, None)
+                if not module.pairs:
+                    self._replace(path, module.base)
         self._names = [other for other in self._names if other != name]
 
     @contextmanager
@@ -127,10 +136,13 @@ class Adapters:
         layer = self._model.get_submodule(path)
         if isinstance(layer, LoraLinear):
             return layer
-        parent, _, leaf = path.rpartition(".")
         wrapped = LoraLinear(layer, self._plan)
-        setattr(self._model.get_submodule(parent), leaf, wrapped)
+        self._replace(path, wrapped)
         return wrapped
+
+    def _replace(self, path: str, layer: nn.Module) -> None:
+        parent, _, leaf = path.rpartition(".")
+        setattr(self._model.get_submodule(parent), leaf, layer)
 
 
 class _Folder:
@@ -140,11 +152,11 @@ class _Folder:
         self._folder = AdapterFolder(name, folder)
         self._error = self._folder.error
 
-    def pairs(self, model: PreTrainedModel) -> dict[str, tuple[Tensor, Tensor]]:
-        """For each adapted layer, by its path, the matrices `[in, r]` and `[r, out]`, scaled."""
+    def pairs(self, model: PreTrainedModel) -> dict[str, _Pair]:
+        """For each adapted layer, by its path, its matrices."""
         config = self._folder.config()
         tensors = self._tensors()
-        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        pairs: dict[str, _Pair] = {}
         for key in sorted(tensors):
             stem, dot, kind = key.removeprefix(_PREFIX).rpartition(".lora_")
             if not dot or kind not in ("A.weight", "B.weight"):
@@ -190,6 +202,12 @@ class _Folder:
         if ".experts." in path:
             raise self._error(f"it adapts {path}, a single expert, which is not supported")
         return layer
+
+
+def _sum(pairs: Sequence[_Pair]) -> _Pair:
+    """One pair with the product that these have together: its rank is the sum of theirs."""
+    downs, ups = zip(*pairs, strict=True)
+    return torch.cat(downs, dim=1), torch.cat(ups)
 
 
 def _sizes(layer: Any) -> tuple[int | None, int | None]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backends.llamacpp.adapters import Adapter
+from backends.llamacpp.adapters import LoadedLora
 from backends.llamacpp.batch import Batch
 from backends.llamacpp.cpu import physical_cores
 from backends.llamacpp.files import unavailable
@@ -138,14 +138,12 @@ class Context:
         start, end = (0, tokens) if tokens is not None else (-1, -1)
         memory_seq_cp(self._memory, source, target, start, end)
 
-    def set_adapter(self, adapter: Adapter | None) -> None:
-        """Add the weights of a LoRA adapter, or of none, to the model's from now on."""
-        if adapter is None:
-            code = llama.llama_set_adapters_lora(self._pointer, None, 0, None)
-        else:
-            adapters = (llama.llama_adapter_lora_p_ctypes * 1)(adapter.pointer)
-            scales = (ctypes.c_float * 1)(adapter.scale)
-            code = llama.llama_set_adapters_lora(self._pointer, adapters, 1, scales)
+    def set_loras(self, loras: Sequence[LoadedLora]) -> None:
+        """Add the weights of these, or of none, to the model's from now on."""
+        count = len(loras)
+        pointers = (llama.llama_adapter_lora_p_ctypes * count)(*(lora.pointer for lora in loras))
+        scales = (ctypes.c_float * count)(*(lora.scale for lora in loras))
+        code = llama.llama_set_adapters_lora(self._pointer, pointers, count, scales)
         if code:
             raise RuntimeError(f"llama_set_adapters_lora returned {code}")
 

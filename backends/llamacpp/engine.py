@@ -3,6 +3,7 @@
 from backends.batching.drafts import Drafter
 from backends.batching.engine import BatchingEngine
 from backends.batching.scheduler import BatchLimits
+from backends.llamacpp.adapters import Adapters
 from backends.llamacpp.runner import LlamaLogits, LlamaRunner, LlamaSampler
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import GrammarCompiler, ModelInfo
@@ -19,6 +20,7 @@ class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
         limits: BatchLimits,
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         super().__init__(
             runner,
@@ -29,4 +31,5 @@ class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
             new_detokenizer=tokenizer.detokenizer,
             drafter=drafter,
             compiler=compiler,
+            adapters=adapters,
         )

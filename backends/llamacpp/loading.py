@@ -6,7 +6,7 @@ from time import perf_counter
 
 from backends.batching.drafts import Drafter, PromptLookup
 from backends.batching.scheduler import BatchLimits
-from backends.llamacpp.adapters import load_adapters
+from backends.llamacpp.adapters import configured_adapters
 from backends.llamacpp.context import Context
 from backends.llamacpp.draft import load_drafter
 from backends.llamacpp.embedding import EmbeddingContext
@@ -102,7 +102,7 @@ def _text_engine(
     gpu: bool,
 ) -> LlamaCppEngine:
     model.check_generates_text()
-    adapters = load_adapters(model, options.adapters, Path(settings.base))
+    adapters = configured_adapters(model, options.adapters, Path(settings.base))
     size = cache_size(model, options, gpu=gpu)
     context = Context(model, options, size, gpu=gpu)
     if not context.has_memory:
@@ -115,7 +115,7 @@ def _text_engine(
     return LlamaCppEngine(
         runner,
         tokenizer,
-        model_info(model, tokenizer, length, tuple(adapters)),
+        model_info(model, tokenizer, length, adapters.names),
         BatchLimits(
             max_batch_size=options.max_batch_size,
             max_waiting=options.max_waiting,
@@ -125,6 +125,7 @@ def _text_engine(
         ),
         _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),
         _grammar_compiler(settings.name, tokenizer),
+        adapters,
     )
 
 

@@ -1,12 +1,12 @@
 """A GGUF model behind the interface of the shared scheduler."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from backends.batching.runner import Chunk, Mask, Memory, MemoryFullError, Runner, Sampled
-from backends.llamacpp.adapters import Adapter
+from backends.llamacpp.adapters import Adapters
 from backends.llamacpp.context import Context, NoRoomError, Rows
 from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
@@ -42,7 +42,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         context: Context,
         tokenizer: Tokenizer,
         size: CacheSize,
-        adapters: Mapping[str, Adapter],
+        adapters: Adapters,
         *,
         keeps_all: bool,
     ) -> None:
@@ -52,7 +52,6 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
         self._tokenizer = tokenizer
         self._unified = size.unified
         self._adapters = adapters
-        self._adapter: str | None = None
         cuts = keeps_all and context.can_cut()
         self._held = [0] * size.slots
         self.memory = Memory(
@@ -60,7 +59,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
             tokens=context.tokens,
             cuts=cuts,
             shares=size.unified,
-            one_adapter=bool(adapters),
+            one_adapter=True,
             neighbours=not size.unified,
         )
 
@@ -175,10 +174,7 @@ class LlamaRunner(Runner[LlamaLogits, LlamaSampler]):
     def _set_adapter(self, names: set[str | None]) -> None:
         if len(names) > 1:
             raise ValueError("llama.cpp runs one adapter at a time")
-        name = names.pop()
-        if name != self._adapter:
-            self._context.set_adapter(self._adapters[name] if name else None)
-            self._adapter = name
+        self._adapters.apply(names.pop(), self._context)
 
 
 def _greedy(

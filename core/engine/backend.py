@@ -6,9 +6,11 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from core.backend import Backend
+from core.engine.adapters import Adapters
 from core.engine.backoff import Backoff
 from core.engine.contract import Engine
 from core.engine.home import Home
@@ -22,10 +24,12 @@ from core.engine.messages import (
     Embed,
     Event,
     Gone,
+    LoadAdapter,
     NotStarted,
     Output,
     Started,
     Tokenize,
+    UnloadAdapter,
 )
 from core.engine.process import ProcessHome
 from core.engine.streams import DeltaStream
@@ -38,7 +42,7 @@ from core.errors import (
     ServingError,
 )
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, Isolation, ModelInfo
+from core.types import Delta, GenerationRequest, Isolation, Lora, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ class EngineBackend(Backend):
         self._in_use: set[str] = set()
         self._aborted: deque[str] = deque(maxlen=1000)  # nothing of older ones is on its way
         self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._adapters = Adapters()
         self._numbers = itertools.count()
         self._unavailable: ServingError | None = EngineDeadError("the model is not loaded")
         self._restarting: str | None = None
@@ -108,12 +113,13 @@ class EngineBackend(Backend):
         id = request.request_id
         if id in self._aborted:
             id = f"{id}/{next(self._numbers)}"
+        adapter = self._adapters.enter(request.adapter)
         self._in_use.add(request.request_id)
         unfinished = 0
         try:
             compiled = await self._compile(request.sampling.constraint)
             stream = self._streams[id] = DeltaStream()
-            self._home.send(replace(request, request_id=id))
+            self._home.send(replace(request, request_id=id, adapter=adapter))
             unfinished = request.n
             while unfinished:
                 for item in await stream.take():
@@ -131,6 +137,7 @@ class EngineBackend(Backend):
             if unfinished:
                 self._aborted.append(request.request_id)
                 self._home.send(Abort(id))
+            self._free_adapter(self._adapters.leave(adapter))
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         tokens: list[int] = await self._call(
@@ -147,6 +154,19 @@ class EngineBackend(Backend):
             Embed(next(self._numbers), tuple(map(tuple, prompts)))
         )
         return embeddings
+
+    async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        in_engine = self._adapters.new_name(name)
+        load = LoadAdapter(next(self._numbers), in_engine, tuple(loras))
+        try:
+            await self._call(load)
+        except asyncio.CancelledError:
+            self._free_adapter(in_engine)
+            raise
+        self._free_adapter(self._adapters.add(name, in_engine, loras))
+
+    async def unload_adapter(self, name: str) -> None:
+        self._free_adapter(self._adapters.remove(name))
 
     async def close(self) -> None:
         self._closed = True
@@ -187,7 +207,10 @@ class EngineBackend(Backend):
                 if not self._closed:
                     self._unavailable = self._restarting = None
                 if self._info:
+                    self._restore_adapters(info.adapters)
                     logger.info("the engine runs again")
+                else:
+                    self._adapters.configure(info.adapters)
                 self._info = info
                 _resolve(self._started, info)
             case NotStarted(error):
@@ -200,6 +223,27 @@ class EngineBackend(Backend):
                     _resolve(self._started, BackendUnavailableError(reason))
                     self._die(reason)
                 self._restart_later()
+
+    def _free_adapter(self, in_engine: str | None) -> None:
+        if in_engine is not None:
+            self._home.send(UnloadAdapter(in_engine))
+
+    def _restore_adapters(self, loaded: Sequence[str]) -> None:
+        """Let an engine that was built anew have what the one before it had."""
+        for name in self._adapters.surplus(loaded):
+            self._free_adapter(name)
+        for name, loras in self._adapters.missing(loaded).items():
+            load = LoadAdapter(next(self._numbers), name, loras)
+            answer = self._calls[load.number] = self._loop.create_future()
+            answer.add_done_callback(partial(self._restored, load))
+            self._home.send(load)
+
+    def _restored(self, load: LoadAdapter, answer: asyncio.Future[None]) -> None:
+        del self._calls[load.number]
+        error = answer.exception()
+        if error is not None and not isinstance(error, EngineDeadError | BackendUnavailableError):
+            logger.error("an adapter could not be loaded again: %s", error)
+            self._adapters.forget(load.name)
 
     def _deliver(self, outputs: list[Output]) -> None:
         for request_id, item in outputs:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from core.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, ModelInfo
+from core.types import Delta, GenerationRequest, Lora, ModelInfo
 
 
 class Engine(ABC):
@@ -57,6 +57,16 @@ class Engine(ABC):
         Every exception fails this call alone.
         """
         raise InvalidRequestError("this model makes no embeddings", param="model")
+
+    def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        """As `Backend.load_adapter`, of a name that was never loaded before; between steps.
+
+        Every exception fails this call alone.
+        """
+        raise UnsupportedParameterError("this engine loads no adapters", param="loras")
+
+    def unload_adapter(self, name: str) -> None:  # noqa: B027  (for engines that load some)
+        """Free an adapter that no request uses or will use; an unknown one is no error."""
 
     def close(self) -> None:  # noqa: B027  (most engines have nothing to free)
         """Free everything; called once, last, on the engine thread."""

@@ -17,20 +17,22 @@ from core.engine.messages import (
     Died,
     Embed,
     Event,
+    LoadAdapter,
     NotStarted,
     Output,
     Started,
     Tokenize,
     TokenizerCall,
+    UnloadAdapter,
 )
 from core.errors import ServingError
-from core.types import GenerationRequest
+from core.types import GenerationRequest, Lora
 
 logger = logging.getLogger(__name__)
 
 TOKENIZER_THREADS = 4
 
-EngineCommand = GenerationRequest | Abort | Embed | Close
+EngineCommand = GenerationRequest | Abort | Embed | LoadAdapter | UnloadAdapter | Close
 
 
 class Host:
@@ -93,6 +95,10 @@ class Host:
                             unfinished[command.request_id] = [True] * command.n
                     case Embed(number, prompts):
                         self._emit(Answer(number, _embed(engine, prompts)))
+                    case LoadAdapter(number, name, loras):
+                        self._emit(Answer(number, _load_adapter(engine, name, loras)))
+                    case UnloadAdapter(name):
+                        _unload_adapter(engine, name)
             if unfinished:
                 outputs += _step(engine, unfinished)
             if outputs:
@@ -163,3 +169,21 @@ def _embed(
     except Exception as error:
         logger.exception("%d prompts could not be embedded", len(prompts))
         return ServingError(f"the engine failed to embed: {type(error).__name__}: {error}")
+
+
+def _load_adapter(engine: Engine, name: str, loras: tuple[Lora, ...]) -> ServingError | None:
+    try:
+        engine.load_adapter(name, loras)
+    except ServingError as error:
+        return error
+    except Exception as error:
+        logger.exception("the adapter %s could not be loaded", name)
+        return ServingError(f"the engine failed to load it: {type(error).__name__}: {error}")
+    return None
+
+
+def _unload_adapter(engine: Engine, name: str) -> None:
+    try:
+        engine.unload_adapter(name)
+    except Exception:
+        logger.exception("the adapter %s could not be unloaded", name)

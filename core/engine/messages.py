@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from core.errors import ServingError
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, ModelInfo
+from core.types import Delta, GenerationRequest, Lora, ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,29 @@ class Embed:
     prompts: tuple[tuple[int, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Call `Engine.load_adapter`; the `Answer` has the same number."""
+
+    number: int
+    name: str
+    loras: tuple[Lora, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAdapter:
+    """Call `Engine.unload_adapter`."""
+
+    name: str
+
+
 class Close:
     """Close the engine; nothing is sent after it."""
 
 
 TokenizerCall = Tokenize | Detokenize | Compile
-Call = TokenizerCall | Embed
-Command = GenerationRequest | Abort | Call | Close
+Call = TokenizerCall | Embed | LoadAdapter
+Command = GenerationRequest | Abort | Call | UnloadAdapter | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,7 @@ class Answer:
     """What a `Call` gave, or raised."""
 
     number: int
-    result: list[int] | str | float | list[list[float]] | BaseException
+    result: list[int] | str | float | list[list[float]] | BaseException | None
 
 
 @dataclass(frozen=True, slots=True)

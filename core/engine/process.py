@@ -23,6 +23,7 @@ from core.engine.messages import (
     Embed,
     Event,
     Gone,
+    LoadAdapter,
     NotStarted,
     Started,
     Tokenize,
@@ -198,6 +199,7 @@ class _Child:
                 | Detokenize(number=number)
                 | Compile(number=number)
                 | Embed(number=number)
+                | LoadAdapter(number=number)
             ):
                 self._emit(Answer(number, failure))
 

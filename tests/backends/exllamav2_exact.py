@@ -35,7 +35,8 @@ class ExactModel:
     """
 
     def __init__(self, engine: Any) -> None:
-        self._adapters = [None, *engine._model.adapters.values()]
+        adapters = engine._model.adapters
+        self._adapters = [None, *(adapters[name][0] for name in adapters.names)]
         for model in (engine._model.model, engine._model.draft_model):
             if model is not None:
                 model.forward_chunk = self

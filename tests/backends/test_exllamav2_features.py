@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from transformers import AutoTokenizer
 
 from core.errors import InvalidRequestError
 from core.grammar.expressions import Pattern
-from enginebay import ServingError
+from enginebay import Lora, ServingError
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.test_exllamav2_engine import TEXTS, assert_empty
@@ -140,6 +141,54 @@ def test_adapters_take_turns_and_share_nothing(
         assert run.token_ids(item.request_id) == token_ids, item.request_id
     other = Run(engine, replace(request([99, *prompt]), adapter="one")).finish()
     assert other.deltas["r", 0][0].cached_tokens == 0
+
+
+def test_adapters_come_and_go_while_it_runs(
+    load_exllamav2: LoadExLlamaV2,
+    adapters: dict[str, str],
+    prompts: list[list[int]],
+    tmp_path: Path,
+) -> None:
+    engine = load_exllamav2(DEMO_MODEL, adapters={})
+    item = request(prompts[0], id="r", max_tokens=20)
+    early = Run(engine, replace(item, request_id="early")).steps(3)
+    engine.load_adapter("one", [Lora(adapters["one"])])
+    engine.load_adapter("halves", [Lora(adapters["one"], 0.5), Lora(adapters["one"], 0.5)])
+    engine.load_adapter("sum", [Lora(adapters["one"]), Lora(adapters["two"])])
+    assert engine.info.adapters == ("one", "halves", "sum")
+    plain = early.finish().token_ids("early")
+    said = {
+        name: ask(engine, replace(item, request_id=name, adapter=name))[0]
+        for name in engine.info.adapters
+    }
+    assert said["one"] == said["halves"]
+    assert len({tuple(tokens) for tokens in (plain, said["one"], said["sum"])}) == 3
+    for name in ("sum", "one", "unknown"):
+        engine.unload_adapter(name)
+    assert engine.info.adapters == ("halves",)
+    assert ask(engine, item) == [plain]
+    assert ask(engine, replace(item, adapter="halves")) == [said["one"]]
+    with pytest.raises(InvalidRequestError, match="no adapter 'one'"):
+        engine.add_request(replace(item, adapter="one"))
+    layer = "base_model.model.model.layers.{}.self_attn.q_proj.lora_{}.weight".format
+    good = {layer(0, "A"): torch.ones(4, 256), layer(0, "B"): torch.ones(256, 4)}
+    file = tmp_path / "adapter_model.safetensors"
+    (tmp_path / "adapter_config.json").write_text(
+        Path(adapters["one"], "adapter_config.json").read_text()
+    )
+    for tensors, message in (
+        (good | {layer(0, "B"): torch.ones(256, 8)}, "has no lora_B of its rank, 4"),
+        (good | {layer(1, "B"): torch.ones(256, 4)}, "has no lora_A"),
+        (good | {layer(9, "A"): torch.ones(4, 256)}, "made for another"),
+        (good | {layer(1, "A"): torch.ones(4, 255)}, "incompatible tensor shape"),
+    ):
+        save_file({key: tensor.half() for key, tensor in tensors.items()}, file)
+        with pytest.raises(InvalidRequestError, match=message):
+            engine.load_adapter("bad", [Lora(adapters["two"]), Lora(str(tmp_path))])
+        linear = engine._model.model.modules_dict["model.layers.0.self_attn.q_proj"]
+        assert len(linear.lora_a_tensors) == len(linear.lora_b_tensors) == 2  # of "halves"
+    assert ask(engine, item) == [plain]
+    engine.close()
 
 
 # Banned strings.

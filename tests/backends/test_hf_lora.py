@@ -18,7 +18,7 @@ from backends.hf.packed.prepack import prepack
 from backends.hf.packed.probe import TOKENS, probe
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import Vocabulary
-from enginebay import BackendUnavailableError
+from enginebay import BackendUnavailableError, InvalidRequestError, Lora
 from tests.backends.tiny import Run, greedy_reference, load, make_model, request
 
 NEW_TOKENS = 10
@@ -140,14 +140,14 @@ def test_each_token_has_its_own_adapter(
         prepack(model)
     adapters = Adapters(model)
     runner = runner_of(model, adapters)
-    adapters.load("one", one)
+    adapters.load("one", [Lora(str(one))])
     assert greedy(runner, ["one", None]) == [tokens["one"], tokens[None]]
-    adapters.load("two", two)
+    adapters.load("two", [Lora(str(two))])
     assert adapters.names == ("one", "two")
     names = ["two", None, "one", "two"]
     assert greedy(runner, names) == [tokens[name] for name in names]
     assert greedy(runner, ["two", "two"]) == [tokens["two"]] * 2
-    adapters.load("one", two)
+    adapters.load("one", [Lora(str(two))])
     assert greedy(runner, ["one", None]) == [tokens["two"], tokens[None]]
     adapters.unload("one")
     assert adapters.names == ("two",)
@@ -175,7 +175,7 @@ def test_patterns_give_layers_their_own_rank_and_scale(
     expected = merged(llama, folder, {"layers.1.mlp.down_proj": 16 / 4, "q_proj": 3 / 2, "": 6 / 4})
     tokens = greedy_reference(expected, PROMPT, NEW_TOKENS)
     adapters = Adapters(llama)
-    adapters.load("a", folder)
+    adapters.load("a", [Lora(str(folder))])
     assert greedy(runner_of(llama, adapters), ["a"]) == [tokens]
 
 
@@ -185,7 +185,7 @@ def test_rows_of_a_batch_have_adapters_too(llama: PreTrainedModel, tmp_path: Pat
     plain = llama(ids).logits
     expected = merged(llama, folder, {"": 6 / 4})(ids).logits
     adapters = Adapters(llama)
-    adapters.load("a", folder)
+    adapters.load("a", [Lora(str(folder))])
     with torch.inference_mode():
         with adapters.applied(["a"]):
             close(llama(ids).logits, expected)
@@ -259,7 +259,7 @@ def refusal(model: PreTrainedModel, folder: Path) -> str:
     adapters = Adapters(model)
     layers = {name: type(module) for name, module in model.named_modules()}
     with pytest.raises(BackendUnavailableError) as caught:
-        adapters.load("mine", folder)
+        adapters.load("mine", [Lora(str(folder))])
     assert "'mine'" in caught.value.message
     assert str(folder) in caught.value.message
     assert adapters.names == ()
@@ -287,3 +287,56 @@ def test_requests_choose_adapters(tmp_path: Path, batching: str) -> None:
     for name, path in adapters.items():
         reference = merged(model, path, {"": 6 / 4})
         assert run.token_ids(name) == greedy_reference(reference, PROMPT, 12)
+
+
+@pytest.mark.parametrize("batching", ["packed", "padded"])
+def test_an_engine_loads_and_unloads_them_while_it_runs(tmp_path: Path, batching: str) -> None:
+    folder = make_model(tmp_path / "llama")
+    model = load_model(folder)
+    one, two = (
+        Lora(str(save_adapter(tmp_path / name, model, TARGETS["llama"], seed=seed)), 0.5)
+        for seed, name in enumerate(("one", "two"))
+    )
+    weaker = merged(model, Path(one.path), {"": 3 / 4})
+    expected = {
+        "None": greedy_reference(model, PROMPT, 12),
+        "one": greedy_reference(weaker, PROMPT, 12),
+        "both": greedy_reference(merged(weaker, Path(two.path), {"": 3 / 4}), PROMPT, 12),
+    }
+    engine = load(folder, batching=batching)
+    run = Run(engine, request(PROMPT, id="early")).steps(3)
+    engine.load_adapter("one", [one])
+    engine.load_adapter("both", [one, two])
+    assert engine.info.adapters == ("one", "both")
+    for name in (None, "one", "both"):
+        run.add(request(PROMPT, id=str(name), adapter=name))
+    run.finish()
+    assert run.token_ids("early") == expected["None"]
+    assert {name: run.token_ids(name) for name in expected} == expected
+    Path(two.path, "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    with pytest.raises(
+        InvalidRequestError, match=r"'bad' \(.*two\): its peft_type is 'IA3'"
+    ) as bad:
+        engine.load_adapter("bad", [one, two])
+    assert bad.value.param == "loras"
+    engine.unload_adapter("one")
+    engine.unload_adapter("one")
+    assert engine.info.adapters == ("both",)
+    engine.unload_adapter("both")
+    late = Run(engine, request(PROMPT, id="None")).finish()
+    assert late.token_ids("None") == expected["None"]
+    with pytest.raises(InvalidRequestError, match="no adapter 'both'"):
+        engine.add_request(request(PROMPT, adapter="both"))
+    engine.close()
+
+
+def test_the_last_one_leaves_the_model_as_it_was(llama: PreTrainedModel, tmp_path: Path) -> None:
+    layers = {name: type(module) for name, module in llama.named_modules()}
+    adapters = Adapters(llama)
+    for name in ("one", "two"):
+        folder = save_adapter(tmp_path / name, llama, TARGETS["llama"], seed=1)
+        adapters.load(name, [Lora(str(folder))])
+    adapters.unload("one")
+    assert {name: type(module) for name, module in llama.named_modules()} != layers
+    adapters.unload("two")
+    assert {name: type(module) for name, module in llama.named_modules()} == layers

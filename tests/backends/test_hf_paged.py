@@ -19,6 +19,7 @@ from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.probe import TOKENS, Verdict
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import Vocabulary
+from enginebay import Lora
 from tests.backends.paged import Captured, nothing, varlen_attn
 from tests.backends.test_hf_lora import save_adapter
 from tests.backends.test_hf_packed import (
@@ -260,7 +261,7 @@ def test_adapters_are_applied_though_decoding_is_captured(tmp_path: Path) -> Non
     plain, adapted = (build(tmp_path / name, "llama", GQA) for name in ("plain", "adapted"))
     folder = save_adapter(tmp_path / "one", adapted, ["q_proj", "down_proj"], seed=1)
     adapters = Adapters(adapted)
-    adapters.load("one", folder)
+    adapters.load("one", [Lora(str(folder))])
     captured = Captured()
     runner = runner_of(adapted, captured=captured, adapters=adapters)
     reference = PackedRunner(plain, layer_shapes_of(plain), Vocabulary(str), slots=5, capacity=64)

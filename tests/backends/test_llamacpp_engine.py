@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from backends.llamacpp.engine import LlamaCppEngine
 from core.testing import check_backend
 from demo.to_gguf import convert
+from enginebay import InvalidRequestError, Lora
 from tests.backends.gguf_models import write_adapter, write_llama, write_recurrent
 from tests.backends.llamacpp import load, request
 from tests.run import Run
@@ -203,6 +204,52 @@ def test_adapters_serve_side_by_side(tmp_path: Path) -> None:
     run.finish()
     assert run.token_ids("None") == run.token_ids("off") == expected
     assert run.token_ids("strong") != expected
+    engine.close()
+
+
+def test_adapters_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    path = write_llama(tmp_path / "model.gguf")
+    whole = Lora(str(write_adapter(tmp_path / "lora.gguf")))
+    half = Lora(whole.path, 0.5)
+    prompt = list(range(40, 60))
+    engine = load(path)
+    run = Run(engine, request(prompt, id="early")).steps(2)
+    engine.load_adapter("whole", [whole])
+    engine.load_adapter("halves", [half, half])
+    engine.load_adapter("half", [half])
+    for name in (None, "whole", "halves", "half"):
+        run.add(request(prompt, id=str(name), adapter=name))
+    run.finish()
+    assert run.token_ids("early") == run.token_ids("None")
+    assert run.token_ids("whole") == run.token_ids("halves")
+    assert len({tuple(run.token_ids(name)) for name in ("None", "whole", "half")}) == 3
+    engine.unload_adapter("half")  # the one that was applied last
+    engine.unload_adapter("whole")
+    assert engine.info.adapters == ("halves",)
+    for number in range(3):
+        engine.load_adapter(f"again {number}", [whole])
+        again = Run(engine, request(prompt, id="a", adapter=f"again {number}")).finish()
+        assert again.token_ids("a") == run.token_ids("whole")
+        engine.unload_adapter(f"again {number}")
+        late = Run(engine, request(prompt, id="late")).finish()
+        assert late.token_ids("late") == run.token_ids("None")
+    engine.close()
+
+
+def test_an_adapter_that_does_not_fit_is_refused_while_it_runs(tmp_path: Path) -> None:
+    engine = load(write_llama(tmp_path / "model.gguf"))
+    good = Lora(str(write_adapter(tmp_path / "good.gguf")))
+    wide = Lora(str(write_adapter(tmp_path / "wide.gguf", width=32)))
+    run = Run(engine, request([5, 60, 7])).steps(2)
+    for loras, message in (
+        ([good, wide], r"wide\.gguf: llama\.cpp cannot use it .* must be made for this model"),
+        ([Lora(str(tmp_path / "missing.gguf"))], "there is no such file"),
+        ([Lora(str(tmp_path / "model.gguf"))], "cannot use it as LoRA adapter"),
+    ):
+        with pytest.raises(InvalidRequestError, match=message):
+            engine.load_adapter("bad", loras)
+    assert engine.info.adapters == ()
+    assert run.finish().errors == {}
     engine.close()
 
 

@@ -1,0 +1,88 @@
+"""The adapters of an engine by the names that clients send, and who still uses which."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from core.errors import InvalidRequestError
+from core.types import Lora
+
+
+class Adapters:
+    """What an engine has loaded, and what of it requests may still ask for.
+
+    An engine remembers prefixes by the adapter they were computed with, and requests that run keep
+    theirs. So one that is loaded in the place of another has a name of its own in the engine.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}  # in the engine, by the names that clients send
+        self._loras: dict[str, tuple[Lora, ...]] = {}  # of those that were loaded later
+        self._taken: set[str] = set()
+        self._users: Counter[str] = Counter()
+        self._retired: set[str] = set()
+
+    def configure(self, names: Iterable[str]) -> None:
+        """Note what an engine has from its start."""
+        self._names = {name: name for name in names}
+        self._taken.update(self._names)
+
+    def missing(self, loaded: Iterable[str]) -> dict[str, tuple[Lora, ...]]:
+        """What an engine that was built anew, and has these, lacks: by its names there."""
+        wanted = set(self._names.values()).difference(loaded)
+        return {name: loras for name, loras in self._loras.items() if name in wanted}
+
+    def surplus(self, loaded: Iterable[str]) -> set[str]:
+        """What an engine that was built anew, and has these, has too much."""
+        return set(loaded).difference(self._names.values())
+
+    def new_name(self, name: str) -> str:
+        """What to call it in the engine, where it has never been before."""
+        others = (f"{name} ({number})" for number in count(2))
+        while name in self._taken:
+            name = next(others)
+        self._taken.add(name)
+        return name
+
+    def add(self, name: str, in_engine: str, loras: Sequence[Lora]) -> str | None:
+        """Let requests ask for it; the engine's name of an older one that can be freed at once."""
+        replaced = self.remove(name)
+        self._names[name] = in_engine
+        self._loras[in_engine] = tuple(loras)
+        return replaced
+
+    def remove(self, name: str) -> str | None:
+        """Let no request ask for it; its name in the engine if it can be freed at once."""
+        in_engine = self._names.pop(name, None)
+        if in_engine is None:
+            return None
+        self._loras.pop(in_engine, None)
+        if not self._users[in_engine]:
+            return in_engine
+        self._retired.add(in_engine)
+        return None
+
+    def forget(self, in_engine: str) -> None:
+        """Note that an engine that was built anew could not load it again."""
+        self._names = {name: other for name, other in self._names.items() if other != in_engine}
+        self._loras.pop(in_engine, None)
+
+    def enter(self, name: str | None) -> str | None:
+        """A request uses it: its name in the engine. `InvalidRequestError` if there is none."""
+        if name is None:
+            return None
+        in_engine = self._names.get(name)
+        if in_engine is None:
+            raise InvalidRequestError(f"this model has no adapter {name!r}", param="model")
+        self._users[in_engine] += 1
+        return in_engine
+
+    def leave(self, in_engine: str | None) -> str | None:
+        """A request that used it has ended; its name again if it can be freed now."""
+        if in_engine is None:
+            return None
+        self._users[in_engine] -= 1
+        if self._users[in_engine] or in_engine not in self._retired:
+            return None
+        self._retired.remove(in_engine)
+        return in_engine
