@@ -55,6 +55,20 @@ class Backend(ABC):
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """Text of `token_ids`, special tokens written out. Nobody asks a model that chats."""
 
+    async def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As `tokenize`, but what looks like a special token in `text` is plain text.
+
+        Optional: `UnsupportedParameterError` from a backend whose tokenizer cannot do that.
+        """
+        raise UnsupportedParameterError("this backend recognises special tokens in every text")
+
+    async def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        """As `detokenize`, special tokens left out.
+
+        Optional: `UnsupportedParameterError` from a backend that cannot tell which they are.
+        """
+        raise UnsupportedParameterError("this backend writes special tokens out")
+
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """An embedding of each prompt, in their order, `ModelInfo.embedding_size` numbers each.
 

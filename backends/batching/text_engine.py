@@ -30,6 +30,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
     def decode(self, token_ids: Sequence[int]) -> str: ...
 
 
@@ -85,6 +86,12 @@ class TextEngine(Engine):
     def detokenize(self, token_ids: Sequence[int]) -> str:
         self._limits.check_tokens(token_ids, "tokens")
         return self._tokenizer.decode(token_ids)
+
+    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode_plain(text, add_special_tokens=add_special_tokens)
+
+    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        return self.detokenize([i for i in token_ids if i not in self._special_token_ids])
 
     def compile(self, grammar: Grammar) -> float:
         return self._require_compiler().compile(grammar)

@@ -1,6 +1,7 @@
 """Text to tokens and back, from any thread."""
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any, Protocol, cast
@@ -9,7 +10,7 @@ from transformers import AutoTokenizer
 
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.longest_token import UNBOUNDED, longest_token
-from enginebay import InvalidRequestError
+from enginebay import InvalidRequestError, UnsupportedParameterError
 
 
 class TransformersTokenizer(Protocol):
@@ -20,7 +21,14 @@ class TransformersTokenizer(Protocol):
     all_special_ids: list[int]
     added_tokens_decoder: dict[int, Any]
 
-    def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]: ...
+    def encode(
+        self,
+        text: str,
+        *,
+        add_special_tokens: bool,
+        verbose: bool,
+        split_special_tokens: bool = False,
+    ) -> list[int]: ...
     def decode(
         self,
         token_ids: Sequence[int],
@@ -54,6 +62,46 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
+
+    def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The same, but what looks like a special token is plain text.
+
+        `UnsupportedParameterError` from tokenizers that cannot do that.
+        """
+        if not self._special_text.search(text):
+            return self.encode(text, add_special_tokens=add_special_tokens)
+        if self._splitting is not None:
+            ids: list[int] = self._splitting.encode(text, add_special_tokens=add_special_tokens).ids
+            return ids
+        try:
+            return self._tokenizer.encode(
+                text,
+                add_special_tokens=add_special_tokens,
+                verbose=False,
+                split_special_tokens=True,
+            )
+        except ValueError as error:
+            raise UnsupportedParameterError(f"not with this model's tokenizer: {error}") from error
+
+    @cached_property
+    def _splitting(self) -> Any:
+        """A tokenizer of its own that splits special tokens: the switch is not for one text."""
+        if self._backend is None:
+            return None
+        splitting = type(self._backend).from_str(self._backend.to_str())
+        splitting.encode_special_tokens = True
+        return splitting
+
+    @cached_property
+    def _special_text(self) -> re.Pattern[str]:
+        """What `encode` would take for a special token, or may, as far as a search can tell."""
+        special = [
+            token for token in self._tokenizer.added_tokens_decoder.values() if token.special
+        ]
+        if any(token.normalized for token in special):  # and so would other texts
+            return re.compile("")
+        texts = sorted((re.escape(token.content) for token in special), key=len, reverse=True)
+        return re.compile("|".join(texts) or "(?!)")
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of `token_ids`; ids that the tokenizer does not know have none."""

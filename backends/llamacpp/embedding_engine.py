@@ -52,6 +52,13 @@ class EmbeddingEngine(Engine):
         self._limits.check_tokens(token_ids, "tokens")
         return self._tokenizer.decode(token_ids)
 
+    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode_plain(text, add_special_tokens=add_special_tokens)
+
+    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        special = self._tokenizer.special_token_ids
+        return self.detokenize([i for i in token_ids if i not in special])
+
     def close(self) -> None:
         self._context.close()
 

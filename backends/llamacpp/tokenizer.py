@@ -56,11 +56,19 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
+        return self._encode(text, add_special_tokens, parse_special=True)
+
+    def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The same, but what looks like a special token is plain text."""
+        return self._encode(text, add_special_tokens, parse_special=False)
+
+    def _encode(self, text: str, add_special: bool, *, parse_special: bool) -> list[int]:
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
             raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
-        return _token_ids(llama.llama_tokenize, self._model.vocab, data, add_special_tokens, True)
+        vocab = self._model.vocab
+        return _token_ids(llama.llama_tokenize, vocab, data, add_special, parse_special)
 
     def encode_part(self, text: str) -> list[int]:
         """Token ids of `text` somewhere in a longer one, where special tokens are plain text.

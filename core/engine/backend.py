@@ -149,6 +149,16 @@ class EngineBackend(Backend):
         text: str = await self._call(Detokenize(next(self._numbers), tuple(token_ids)))
         return text
 
+    async def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        tokens: list[int] = await self._call(
+            Tokenize(next(self._numbers), text, add_special_tokens, plain=True)
+        )
+        return tokens
+
+    async def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        text: str = await self._call(Detokenize(next(self._numbers), tuple(token_ids), plain=True))
+        return text
+
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         embeddings: list[list[float]] = await self._call(
             Embed(next(self._numbers), tuple(map(tuple, prompts)))

@@ -11,8 +11,8 @@ from core.types import Delta, GenerationRequest, Lora, ModelInfo
 class Engine(ABC):
     """A blocking engine: built, stepped and closed on one thread.
 
-    Only `tokenize`, `detokenize` and `compile` are called from other threads, while a step may be
-    running.
+    Only `tokenize`, `detokenize`, their plain forms and `compile` are called from other threads,
+    while a step may be running.
     """
 
     info: ModelInfo
@@ -41,6 +41,14 @@ class Engine(ABC):
     @abstractmethod
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """As `Backend.detokenize`; from any thread."""
+
+    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As `Backend.tokenize_plain`; from any thread."""
+        raise UnsupportedParameterError("this engine recognises special tokens in every text")
+
+    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        """As `Backend.detokenize_plain`; from any thread."""
+        raise UnsupportedParameterError("this engine writes special tokens out")
 
     def compile(self, grammar: Grammar) -> float:
         """Have a constraint ready before requests with it are added; how many seconds it took.

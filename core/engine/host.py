@@ -117,10 +117,13 @@ class Host:
         result: list[int] | str | float | BaseException
         try:
             match call:
-                case Tokenize(_, text, add):
-                    result = self._engine.tokenize(text, add_special_tokens=add)
-                case Detokenize(_, token_ids):
-                    result = self._engine.detokenize(token_ids)
+                case Tokenize(_, text, add, plain):
+                    tokenize = self._engine.tokenize_plain if plain else self._engine.tokenize
+                    result = tokenize(text, add_special_tokens=add)
+                case Detokenize(_, token_ids, plain):
+                    engine = self._engine
+                    detokenize = engine.detokenize_plain if plain else engine.detokenize
+                    result = detokenize(token_ids)
                 case Compile(_, grammar):
                     result = self._engine.compile(grammar)
         except BaseException as error:

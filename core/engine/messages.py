@@ -16,19 +16,21 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """Call `Engine.tokenize`; the `Answer` has the same number."""
+    """Call `Engine.tokenize`, or `tokenize_plain`; the `Answer` has the same number."""
 
     number: int
     text: str
     add_special_tokens: bool
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Detokenize:
-    """Call `Engine.detokenize`; the `Answer` has the same number."""
+    """Call `Engine.detokenize`, or `detokenize_plain`; the `Answer` has the same number."""
 
     number: int
     token_ids: tuple[int, ...]
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

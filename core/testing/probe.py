@@ -76,6 +76,12 @@ class WatchedEngine(Engine):
     def detokenize(self, token_ids: Sequence[int]) -> str:
         return self._engine.detokenize(token_ids)
 
+    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return self._engine.tokenize_plain(text, add_special_tokens=add_special_tokens)
+
+    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        return self._engine.detokenize_plain(token_ids)
+
     def compile(self, grammar: Grammar) -> float:
         return self._engine.compile(grammar)
 

@@ -155,6 +155,14 @@ class ScriptedEngine(Engine):
         """One character an id."""
         return "".join(map(chr, token_ids))
 
+    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The same: no token is special."""
+        return self.tokenize(text, add_special_tokens=add_special_tokens)
+
+    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        """The same: no token is special."""
+        return self.detokenize(token_ids)
+
     def compile(self, grammar: Grammar) -> float:
         """By the characters of UTF-8; from any thread."""
         if not self._compiler:

@@ -42,6 +42,22 @@ def test_special_tokens_are_text_or_not(engine: BatchingEngine, skip: bool) -> N
     engine.close()
 
 
+def test_texts_that_look_like_special_tokens(engine: BatchingEngine) -> None:
+    special, _ = special_and_plain(engine)
+    text = f"a{engine.detokenize([special])}b"
+    recognised = engine.tokenize(text, add_special_tokens=True)
+    plain = engine.tokenize_plain(text, add_special_tokens=True)
+    assert special in recognised
+    assert special not in plain
+    assert engine.detokenize_plain(plain) == text
+    without = engine.tokenize_plain("a", add_special_tokens=False)
+    assert without == engine.tokenize("a", add_special_tokens=False)
+    both = [special, *without]
+    assert engine.detokenize_plain(both) == engine.detokenize(without)
+    assert engine.tokenize(text, add_special_tokens=True) == recognised
+    engine.close()
+
+
 def test_bans(engine: BatchingEngine) -> None:
     item = request([5, 6, 7], max_tokens=6)
     said = Run(engine, item).finish().token_ids()

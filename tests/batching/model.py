@@ -205,6 +205,8 @@ class Numbers:
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [int(word) for word in text.split()]
 
+    encode_plain = encode
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return decode(token_ids)
 
