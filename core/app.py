@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from core.access.auth import require_key
-from core.api import chat, completions, embeddings, explain, health, models
+from core.api import chat, completions, embeddings, explain, health, loras, models
 from core.api.limit import BodyLimit
 from core.api.respond import ClientLeft
 from core.config.problems import key_text
@@ -55,6 +55,7 @@ def create_app(
             completions.router,
             embeddings.router,
             models.router,
+            loras.router,
         ):
             app.include_router(
                 router,

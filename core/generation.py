@@ -139,6 +139,8 @@ class Generation:
         tokens = [0] * request.n
         answered = aborted = False
         try:
+            # Only now: while a request waits, other LoRAs may have been loaded.
+            request = replace(request, adapter=self.model.applied_adapter)
             async with aclosing(self._plugins.generate(self.model.backend, request)) as deltas:
                 async for delta in deltas:
                     collector = collectors[delta.index]

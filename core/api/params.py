@@ -57,7 +57,7 @@ def request_id(http: Request, body: GenerationBody | None = None) -> str:
 def fingerprint(http: Request, model: LoadedModel) -> str:
     """`system_fingerprint`: the same as long as the same software answers from the same model."""
     config = model.config
-    known = (http.app.version, config.backend, config.path, config.options, model.adapter)
+    known = (http.app.version, config.backend, config.path, config.options, model.applied_adapter)
     return f"fp_{hashlib.sha256(repr(known).encode()).hexdigest()[:12]}"
 
 

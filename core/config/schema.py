@@ -75,6 +75,10 @@ class ServerConfig(Section):
     allow_request_template: bool = Field(
         False, description="Let requests bring chat templates: Jinja that this server then runs."
     )
+    lora_dir: Text = Field(
+        "loras",
+        description="Folder of LoRAs to load by name; relative paths start at this config file.",
+    )
 
 
 class ModelConfig(Section):

@@ -15,6 +15,7 @@ from core.chat.turn_end import TurnEnd, find_turn_end
 from core.config.check import settings_of_prompts, validated_options
 from core.config.schema import ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
+from core.models.loras import Loras
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.types import BackendSettings, ModelInfo
@@ -44,6 +45,7 @@ class LoadedModel:
         self.detected_reasoning: Detected[ReasoningFormat] = Detected(None, None, "not loaded")
         self.detected_tools: Detected[ToolFormat] = Detected(None, None, "not loaded")
         self.turn_end = TurnEnd()
+        self.loras = Loras()
         self._backend: Backend | None = None
         self._info: ModelInfo | None = None
         self._templates: ModelTemplates | None = None
@@ -134,7 +136,12 @@ class LoadedModel:
     @property
     def adapters(self) -> tuple[str, ...]:
         """LoRA adapters, which clients may send as `model`; none until the model is loaded."""
-        return self._info.adapters if self._info else ()
+        return (*self._info.adapters, *self.loras.adapters) if self._info else ()
+
+    @property
+    def applied_adapter(self) -> str | None:
+        """The adapter that a request for this model gets: what it asks for, else its LoRAs."""
+        return self.adapter or self.loras.applied
 
     def adapted(self, adapter: str) -> "LoadedModel":
         """The same model as one of its adapters makes it, as it is now."""
@@ -249,6 +256,7 @@ class LoadedModel:
 
     async def _close_backend(self) -> None:
         backend, self._backend = self._backend, None
+        self.loras = Loras()
         if backend:
             await backend.close()
 
