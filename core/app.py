@@ -14,7 +14,16 @@ from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from core.access.auth import require_key
-from core.api import chat, completions, embeddings, explain, health, loras, models
+from core.api import (
+    chat,
+    completions,
+    embeddings,
+    explain,
+    health,
+    loras,
+    models,
+    tokens,
+)
 from core.api.limit import BodyLimit
 from core.api.respond import ClientLeft
 from core.config.problems import key_text
@@ -56,6 +65,7 @@ def create_app(
             embeddings.router,
             models.router,
             loras.router,
+            tokens.router,
         ):
             app.include_router(
                 router,

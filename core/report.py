@@ -14,7 +14,7 @@ def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -
     """
     info = model.info
     template = template or model.templates.choose(with_tools=True)
-    reasoning, tools = model.detected_reasoning, model.detected_tools
+    reasoning, tools = model.formats.reasoning, model.formats.tools
     return ModelReport(
         id=model.name,
         backend=model.config.backend,

@@ -76,6 +76,7 @@ class ChatPlan:
 
 async def plan_chat(body: ChatCompletionRequest, http: Request, model: LoadedModel) -> ChatPlan:
     """Everything that is decided before tokens are counted; refuses what cannot be done."""
+    model = model.snapshot()
     sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
     ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
     if sampling.skip_special_tokens and (model.reasoning or (model.tools and body.offered_tools)):
@@ -88,7 +89,8 @@ async def plan_chat(body: ChatCompletionRequest, http: Request, model: LoadedMod
         constraint = await checked(http, chat_constraint, body, model, prompt.text)
     ignored += [*prompt.ignored, *ignored_budget(body, model), *constraint.ignored]
     headers = unsupported_header(http, ignored)
-    sampling = await with_budget(model.turn_end.added_to(sampling), body, model, prompt.text)
+    sampling = model.formats.turn_end.added_to(sampling)
+    sampling = await with_budget(sampling, body, model, prompt.text)
     sampling = replace(sampling, constraint=constraint.grammar)
     return ChatPlan(body, model, sampling, prompt, constraint, headers, tuple(ignored))
 

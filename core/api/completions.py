@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from core.api.infill import infill_prompt
 from core.api.params import (
     PromptTokens,
+    begins_with_bos,
     checked,
     fingerprint,
     fitted,
@@ -133,8 +134,7 @@ def _sampling(body: CompletionRequest, asked: SamplingParams) -> SamplingParams:
 async def _prompt_tokens(
     prompt: str | TokenIds, body: CompletionRequest, model: LoadedModel, sampling: SamplingParams
 ) -> PromptTokens:
-    bos = model.info.special_tokens.get("bos_token")
-    written = isinstance(prompt, str) and bool(bos) and prompt.startswith(bos or "")
+    written = isinstance(prompt, str) and begins_with_bos(model, prompt)
     add_bos = body.add_bos_token and not written
     if body.suffix:
         prompt = await infill_prompt(prompt, body.suffix, model, add_special_tokens=add_bos)

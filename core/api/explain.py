@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 
 from core.api.chat import ChatPlan, plan_chat
 from core.api.params import fitted, prompted_model, served_model
+from core.api.tokens import token_texts
 from core.errors import ContextLengthExceededError
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
@@ -77,8 +78,8 @@ async def inspect_model(model_id: str, http: Request) -> ModelReport:
 
 
 async def _tokens(model: LoadedModel, token_ids: Sequence[int]) -> list[Token]:
-    texts = {id: await model.backend.detokenize([id]) for id in set(token_ids)}
-    return [Token(id=id, text=texts[id]) for id in token_ids]
+    texts = await token_texts(model, token_ids)
+    return [Token(id=id, text=text) for id, text in zip(token_ids, texts, strict=True)]
 
 
 async def _bos(plan: ChatPlan, token_ids: Sequence[int]) -> BosReport:
@@ -96,8 +97,8 @@ def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, Sampling
     layers = sampling_layers(body, plan.model)
     sources: tuple[Source, ...] = ("request", "config", "model")
     of_template = {
-        "stop": plan.model.turn_end.strings,
-        "stop_token_ids": plan.model.turn_end.token_ids,
+        "stop": plan.model.formats.turn_end.strings,
+        "stop_token_ids": plan.model.formats.turn_end.token_ids,
     }
     shown = {}
     for field in fields(plan.sampling):

@@ -99,13 +99,24 @@ async def generating_model(http: Request, name: str | None) -> LoadedModel:
 async def prompted_model(http: Request, name: str | None) -> LoadedModel:
     """The same; an error if it takes the messages of chats only."""
     model = await generating_model(http, name)
+    _require_tokens(model)
+    return model
+
+
+async def tokenized_model(http: Request, name: str | None) -> LoadedModel:
+    """The model a request means, be it for embeddings; an error if its tokens are not known."""
+    model = await served_model(http, name)
+    _require_tokens(model)
+    return model
+
+
+def _require_tokens(model: LoadedModel) -> None:
     if model.info.chats:
         raise UnsupportedParameterError(
             f"model {model.name!r} takes the messages of chats, and its prompts are rendered "
             "elsewhere: only /v1/chat/completions can be asked for it",
             param="model",
         )
-    return model
 
 
 def generation_requests(
@@ -249,9 +260,18 @@ async def tokenize_prompt(
 
 
 async def tokenize_text(
-    model: LoadedModel, text: str, *, add_special_tokens: bool, param: str, contexts: int = 1
+    model: LoadedModel,
+    text: str,
+    *,
+    add_special_tokens: bool,
+    param: str,
+    contexts: int = 1,
+    plain: bool = False,
 ) -> list[int]:
-    """Token ids of a text, unless they are certain to be more than so many contexts have."""
+    """Token ids of a text, unless they are certain to be more than so many contexts have.
+
+    `plain`: none of what it says is a special token (`Backend.tokenize_plain`).
+    """
     length = model.info.context_length
     if len(text) > contexts * length * model.info.longest_token:
         at_least = -(-len(text) // model.info.longest_token)
@@ -260,7 +280,14 @@ async def tokenize_text(
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
-    return await model.backend.tokenize(text, add_special_tokens=add_special_tokens)
+    tokenize = model.backend.tokenize_plain if plain else model.backend.tokenize
+    return await tokenize(text, add_special_tokens=add_special_tokens)
+
+
+def begins_with_bos(model: LoadedModel, text: str) -> bool:
+    """Whether a BOS is written at the beginning of a text, so that the tokenizer is to add none."""
+    bos = model.info.special_tokens.get("bos_token")
+    return bool(bos) and text.startswith(bos or "")
 
 
 def check_prompt(
@@ -271,7 +298,12 @@ def check_prompt(
         raise InvalidRequestError("the prompt is empty", param=param)
     if len(token_ids) + room > model.info.context_length:
         raise too_long(model.info.context_length, str(len(token_ids)), param)
-    worst = max(token_ids)
+    check_vocabulary(model, token_ids, param)
+
+
+def check_vocabulary(model: LoadedModel, token_ids: Sequence[int], param: str) -> None:
+    """Raise unless the model has these tokens."""
+    worst = max(token_ids, default=0)
     if worst >= model.info.vocab_size:
         raise InvalidRequestError(
             f"token id {worst} is not in the vocabulary (0 to {model.info.vocab_size - 1})",

@@ -152,7 +152,12 @@ def _words(error: Exception) -> str:
 
 def template_path(name: str, base: Path) -> Path | None:
     """The file a config's `chat_template` means: a path, or the name of one in `templates/`."""
-    for path in (base / name, TEMPLATES_FOLDER / name, TEMPLATES_FOLDER / f"{name}.jinja"):
-        if path.is_file():
-            return path
-    return None
+    if (base / name).is_file():
+        return base / name
+    return template_files(base).get(name.removesuffix(".jinja"))
+
+
+def template_files(base: Path) -> dict[str, Path]:
+    """The templates in `templates/` beside the config file, and those that are shipped, by name."""
+    folders = (TEMPLATES_FOLDER, base / "templates")
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.jinja"))}

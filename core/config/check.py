@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from core.chat.template import TEMPLATES_FOLDER, template_path
+from core.chat.template import template_files, template_path
 from core.chat.templates import USUAL_NAMES
 from core.config.messages import explain
 from core.config.problems import KeyPath, Problem, in_order, key_text
@@ -92,9 +92,9 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
         yield ("path",), f"there is no file or folder {path}{hint}"
     template = model.chat_template
     if template and template not in USUAL_NAMES and template_path(template, base) is None:
-        shipped = sorted(path.stem for path in TEMPLATES_FOLDER.glob("*.jinja"))
+        there = sorted(template_files(base))
         message = f"there is no file {base / template}, nor one so named in templates/"
-        yield ("chat_template",), message + nearest(template, shipped)
+        yield ("chat_template",), message + nearest(template, there)
     for key, name, known in (
         ("reasoning", model.reasoning, plugins.reasoning),
         ("tools", model.tools, plugins.tools),

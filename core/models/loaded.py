@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from core.backend import Backend
-from core.chat.detect import Detected, choose_reasoning, choose_tools
 from core.chat.features import TemplateFeatures
-from core.chat.templates import ModelTemplates, load_templates
-from core.chat.turn_end import TurnEnd, find_turn_end
+from core.chat.formats import ChatFormats, FormatChoice
+from core.chat.templates import ModelTemplates
 from core.config.check import settings_of_prompts, validated_options
 from core.config.schema import ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
@@ -42,13 +41,11 @@ class LoadedModel:
         self.stage = "waiting"
         self.progress = 0.0
         self._error: str | None = None
-        self.detected_reasoning: Detected[ReasoningFormat] = Detected(None, None, "not loaded")
-        self.detected_tools: Detected[ToolFormat] = Detected(None, None, "not loaded")
-        self.turn_end = TurnEnd()
         self.loras = Loras()
         self._backend: Backend | None = None
         self._info: ModelInfo | None = None
-        self._templates: ModelTemplates | None = None
+        self._formats: ChatFormats | None = None
+        self.template = config.chat_template
 
     @property
     def unavailable(self) -> str | None:
@@ -86,11 +83,16 @@ class LoadedModel:
         return (self._info.context_length or None) if self._info else None
 
     @property
+    def formats(self) -> ChatFormats:
+        """How its chats are written and read."""
+        self.require_ready()
+        assert self._formats is not None
+        return self._formats
+
+    @property
     def templates(self) -> ModelTemplates:
         """The chat templates: the config's, else the model's own; there may be none."""
-        self.require_ready()
-        assert self._templates is not None
-        return self._templates
+        return self.formats.templates
 
     def chat_template(
         self, *, with_tools: bool = False, asked: str | None = None, allow_source: bool = False
@@ -116,22 +118,22 @@ class LoadedModel:
     @property
     def reasoning(self) -> ReasoningFormat | None:
         """The format of its reasoning."""
-        return self.detected_reasoning.format
+        return self.formats.reasoning.format
 
     @property
     def reasoning_name(self) -> str | None:
         """The name of that format."""
-        return self.detected_reasoning.name
+        return self.formats.reasoning.name
 
     @property
     def tools(self) -> ToolFormat | None:
         """The format of its tool calls."""
-        return self.detected_tools.format
+        return self.formats.tools.format
 
     @property
     def tools_name(self) -> str | None:
         """The name of that format."""
-        return self.detected_tools.name
+        return self.formats.tools.name
 
     @property
     def adapters(self) -> tuple[str, ...]:
@@ -148,6 +150,20 @@ class LoadedModel:
         model = copy(self)
         model.name = model.adapter = adapter
         return model
+
+    def snapshot(self) -> "LoadedModel":
+        """The same model with the chat template it has now, whatever is switched meanwhile."""
+        return copy(self)
+
+    async def use_template(self, name: str | None, plugins: Plugins, base: Path) -> None:
+        """Write and read later chats by this template; None: as the config says.
+
+        Until the model is unloaded. `TemplateError` for one that does not compile.
+        """
+        template = name or self.config.chat_template
+        choice = format_choice(self.config, plugins, base)
+        self._formats = await choice.find(self.info, self.backend, template)
+        self.template = template
 
     def require_ready(self) -> None:
         """Raise `BackendUnavailableError` unless the model can answer."""
@@ -210,16 +226,9 @@ class LoadedModel:
         info = await self._backend.start()
         if info.chats:
             self._require_no_prompts(info)
-        templates = load_templates(info, self.config.chat_template, base)
-        usual = templates.choose(with_tools=False)
-        with_tools = templates.choose(with_tools=True)
-        self.detected_reasoning = choose_reasoning(
-            self.config.reasoning, plugins.reasoning, usual or with_tools
-        )
-        self.detected_tools = choose_tools(self.config.tools, plugins.tools, with_tools)
-        both = [each for each in dict.fromkeys([usual, with_tools]) if each]
-        self.turn_end = await find_turn_end(both, info, self._backend)
-        self._templates = templates
+        self.template = self.config.chat_template
+        choice = format_choice(self.config, plugins, base)
+        self._formats = await choice.find(info, self._backend, self.template)
         self._info = info
         self._state, self.stage, self.progress = "ready", "ready", 1.0
         logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
@@ -259,6 +268,17 @@ class LoadedModel:
         self.loras = Loras()
         if backend:
             await backend.close()
+
+
+def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatChoice:
+    """What there is to choose from for the chats of a model, and what the config says of it."""
+    return FormatChoice(
+        reasoning=config.reasoning,
+        tools=config.tools,
+        reasoning_formats=plugins.reasoning,
+        tool_formats=plugins.tools,
+        base=base,
+    )
 
 
 def _sampling_defaults(info: ModelInfo, config: ModelConfig) -> str:
