@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from core.access.auth import require_key
 from core.api import (
+    about,
     chat,
     completions,
     embeddings,
@@ -22,6 +23,7 @@ from core.api import (
     health,
     loras,
     models,
+    templates,
     tokens,
 )
 from core.api.limit import BodyLimit
@@ -66,6 +68,8 @@ def create_app(
             models.router,
             loras.router,
             tokens.router,
+            templates.router,
+            about.router,
         ):
             app.include_router(
                 router,
@@ -74,6 +78,7 @@ def create_app(
                 include_in_schema=prefix == "/v1",
             )
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
+    app.include_router(about.public)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)

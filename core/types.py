@@ -182,6 +182,7 @@ class ModelInfo:
     `constraints`: whether `SamplingParams.constraint` is kept. Where it is not, nobody sends one.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
     `embedding_size`: numbers of an embedding, None for a model that makes none.
+    `max_batch_size`: how many choices are decoded at once; None if that is not known.
     `generates`: False for a model that makes embeddings only.
     `chats`: it takes `GenerationRequest.chat`, and no prompts: somebody else renders the template
     and tells reasoning and tool calls from content. It is asked through chat completions only.
@@ -198,6 +199,7 @@ class ModelInfo:
     constraints: bool = False
     adapters: tuple[str, ...] = ()
     embedding_size: int | None = None
+    max_batch_size: int | None = None
     generates: bool = True
     chats: bool = False
 

@@ -59,7 +59,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         super().__init__(
             tokenizer,
-            info,
+            replace(info, max_batch_size=limits.max_batch_size),
             eos_token_ids=eos_token_ids,
             compiler=compiler,
             max_choices=None if runner.memory.cuts else limits.max_batch_size,

@@ -65,6 +65,7 @@ class ExLlamaV2Engine(TextEngine):
             # A draft goes beyond the last token, and must have its place in the cache, too.
             context_length=min(info.context_length, model.cache_tokens - model.draft_tokens),
             unsupported=unsupported,
+            max_batch_size=limits.max_batch_size,
         )
         super().__init__(
             tokenizer,

@@ -85,6 +85,17 @@ async def served_model(http: Request, name: str | None) -> LoadedModel:
     return model
 
 
+async def configured_model(http: Request, name: str | None) -> LoadedModel:
+    """The model of the config that a request means, loaded; of an adapter the one it is for.
+
+    It is not loaded for the request, but kept until the response has ended.
+    """
+    models: Models = http.app.state.models
+    models.get(name)
+    served = await served_model(http, name)
+    return models.find(served.config.name)
+
+
 async def generating_model(http: Request, name: str | None) -> LoadedModel:
     """The same; an error if it generates no text."""
     model = await served_model(http, name)

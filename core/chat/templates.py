@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from core.chat.features import TemplateFeatures
-from core.chat.template import ChatTemplate, template_path
+from core.chat.template import ChatTemplate, template_files, template_path
 from core.errors import BackendUnavailableError, InvalidRequestError, UnsupportedParameterError
 from core.types import ModelInfo
 
@@ -62,6 +62,12 @@ class ModelTemplates:
 
     def _compile(self, source: str) -> TemplateFeatures:
         return TemplateFeatures(ChatTemplate(source, self._special_tokens, name="the request's"))
+
+
+def template_names(info: ModelInfo, base: Path) -> list[str]:
+    """Names that `load_templates` knows: the model's own, then files in folders for templates."""
+    own = [DEFAULT] if info.chat_template is not None else []
+    return list(dict.fromkeys([*own, *info.chat_templates, *sorted(template_files(base))]))
 
 
 def load_templates(info: ModelInfo, configured: str | None, base: Path) -> ModelTemplates:

@@ -10,7 +10,7 @@ from typing import Literal
 from core.backend import Backend
 from core.chat.features import TemplateFeatures
 from core.chat.formats import ChatFormats, FormatChoice
-from core.chat.templates import ModelTemplates
+from core.chat.templates import DEFAULT, ModelTemplates
 from core.config.check import settings_of_prompts, validated_options
 from core.config.schema import ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
@@ -93,6 +93,12 @@ class LoadedModel:
     def templates(self) -> ModelTemplates:
         """The chat templates: the config's, else the model's own; there may be none."""
         return self.formats.templates
+
+    @property
+    def template_name(self) -> str | None:
+        """The name of the usual template, as `load_templates` reads it; None without one."""
+        usual = self.templates.choose(with_tools=False)
+        return (Path(self.template).stem if self.template else DEFAULT) if usual else None
 
     def chat_template(
         self, *, with_tools: bool = False, asked: str | None = None, allow_source: bool = False

@@ -1,0 +1,70 @@
+"""Bodies of the routes that tell about the server."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class Version(BaseModel):
+    """vLLM's answer."""
+
+    version: str
+
+
+class Permission(BaseModel):
+    """What the key of the request is for, as TabbyAPI says it."""
+
+    permission: Literal["admin", "api"]
+
+
+class GenerationSettings(BaseModel):
+    """`n_ctx`: the length of the context."""
+
+    n_ctx: int
+
+
+class Modalities(BaseModel):
+    """What a model takes beside text."""
+
+    vision: bool = False
+
+
+class Props(BaseModel):
+    """What llama.cpp and TabbyAPI tell of a model.
+
+    `chat_template` is its source, which SillyTavern hashes to find out what model it is for.
+    `total_slots`: how many choices are decoded at once.
+    """
+
+    chat_template: str | None = None
+    default_generation_settings: GenerationSettings
+    total_slots: int | None = None
+    model_alias: str
+    modalities: Modalities = Modalities()
+
+
+class Software(BaseModel):
+    """A server."""
+
+    name: str
+    version: str
+    repository: str
+    homepage: str
+
+
+class Api(BaseModel):
+    """An API and where it is served; TabbyAPI calls that `relative_url`."""
+
+    name: str
+    version: str
+    rel_url: str
+    relative_url: str
+    documentation: str
+
+
+class ServiceInfo(BaseModel):
+    """What Kobold's servers answer, too: https://github.com/Haidra-Org/AI-Horde/wiki/serviceinfo."""
+
+    version: Literal["0.2"] = "0.2"
+    software: Software
+    api: dict[str, Api]
