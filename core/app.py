@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from core.access.auth import require_key
@@ -23,10 +23,12 @@ from core.api import (
     health,
     loras,
     models,
+    stats,
     templates,
     tokens,
 )
 from core.api.limit import BodyLimit
+from core.api.page import add_page
 from core.api.respond import ClientLeft
 from core.config.problems import key_text
 from core.config.schema import Config
@@ -53,6 +55,8 @@ def create_app(
         description="An OpenAI-compatible server for language models you host yourself.",
         version=plugins.version,
         lifespan=_lifespan,
+        docs_url=None,  # `add_page` has one that needs nothing from the network
+        redoc_url=None,
         strict_content_type=False,
     )
     app.state.config = config
@@ -70,6 +74,7 @@ def create_app(
             tokens.router,
             templates.router,
             about.router,
+            stats.router,
         ):
             app.include_router(
                 router,
@@ -79,7 +84,7 @@ def create_app(
             )
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
     app.include_router(about.public)
-    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    add_page(app)
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _http_error)

@@ -84,11 +84,12 @@ class Generation:
             first += request.n
         outcome = "aborted"
         try:
-            async with aclosing(merge(streams)) as updates:
-                async for update in updates:
-                    if self._said is not None:
-                        self._said[update.index] += map(_text, update.parts)
-                    yield update
+            with self.model.traffic.counting(self.counter):
+                async with aclosing(merge(streams)) as updates:
+                    async for update in updates:
+                        if self._said is not None:
+                            self._said[update.index] += map(_text, update.parts)
+                        yield update
             outcome = "finished"
         except Exception as error:
             outcome = f"failed: {error}"

@@ -14,17 +14,18 @@ class UsageCounter:
     """Counts one answer: every prompt once, whatever `n` is, and every token that was sampled.
 
     `received` is when its request came, by `time.monotonic`; now, if that is not known.
+    `first_token_at` is when the engine first said something, by the same clock; None before.
     """
 
     def __init__(self, received: float | None = None) -> None:
-        self._received = monotonic() if received is None else received
+        self.received = monotonic() if received is None else received
         self._prompts: list[int] = []  # tokens of each choice's prompt
         self._prompt_tokens = 0
         self._cached_tokens = 0
         self._completion_tokens = 0
         self._reasoning_tokens: dict[int, int] = {}
-        self._first_token_at: float | None = None
-        self._last_token_at = self._received
+        self.first_token_at: float | None = None
+        self._last_token_at = self.received
         self._constrained = False
         self._grammar_init_s = 0.0
         self._grammar_s = 0.0
@@ -43,8 +44,8 @@ class UsageCounter:
         self._grammar_init_s += delta.grammar_init_s
         self._grammar_s += delta.grammar_s
         self._last_token_at = monotonic()
-        if self._first_token_at is None:
-            self._first_token_at = self._last_token_at
+        if self.first_token_at is None:
+            self.first_token_at = self._last_token_at
 
     def take(self, told: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
@@ -84,11 +85,11 @@ class UsageCounter:
 
     def _timings(self) -> Timings:
         """WebLLM's formulas, over the tokens that were computed: cached ones took no time."""
-        first = self._last_token_at if self._first_token_at is None else self._first_token_at
-        prefill = first - self._received
+        first = self._last_token_at if self.first_token_at is None else self.first_token_at
+        prefill = first - self.received
         decode = self._last_token_at - first
         timings = Timings(
-            e2e_latency_s=monotonic() - self._received,
+            e2e_latency_s=monotonic() - self.received,
             prefill_tokens_per_s=_ratio(self._prompt_tokens - self._cached_tokens, prefill),
             decode_tokens_per_s=_ratio(self._completion_tokens, decode),
             time_to_first_token_s=prefill,

@@ -15,6 +15,7 @@ from core.config.check import settings_of_prompts, validated_options
 from core.config.schema import ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
 from core.models.loras import Loras
+from core.models.traffic import Traffic
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.types import BackendSettings, ModelInfo
@@ -42,6 +43,7 @@ class LoadedModel:
         self.progress = 0.0
         self._error: str | None = None
         self.loras = Loras()
+        self.traffic = Traffic()
         self._backend: Backend | None = None
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+State = Literal["loading", "ready", "failed"]
+
 
 class ModelCard(BaseModel):
     """One served model, or adapter of the model `parent`.
@@ -16,7 +18,7 @@ class ModelCard(BaseModel):
     created: int
     owned_by: str = "enginebay"
     backend: str
-    state: Literal["loading", "ready", "failed"]
+    state: State
     context_length: int | None = None
     parent: str | None = None
 
@@ -31,7 +33,7 @@ class ModelList(BaseModel):
 class ModelHealth(BaseModel):
     """How one model is."""
 
-    state: Literal["loading", "ready", "failed"]
+    state: State
     progress: float
     error: str | None
 

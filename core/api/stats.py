@@ -1,0 +1,37 @@
+"""`GET /v1/stats`: what the page plots."""
+
+import time
+
+from fastapi import APIRouter, Request
+
+from core.models import LoadedModel, Models
+from core.schemas.stats import FirstToken, ModelStats, Stats
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/stats")
+async def stats(http: Request) -> Stats:
+    """How the models are and what they do, in numbers; made to be asked for every second."""
+    models: Models = http.app.state.models
+    return Stats(time=time.time(), models=[_stats(model) for model in models.all()])
+
+
+def _stats(model: LoadedModel) -> ModelStats:
+    traffic = model.traffic
+    return ModelStats(
+        id=model.name,
+        backend=model.config.backend,
+        state=model.state,
+        stage=model.stage,
+        progress=model.progress,
+        error=model.error,
+        context_length=model.context_length,
+        running=traffic.running,
+        waiting=0,
+        prompt_tokens=traffic.prompt_tokens,
+        completion_tokens=traffic.completion_tokens,
+        first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in traffic.first_tokens],
+        kv_used=None,
+        memory=None,
+    )

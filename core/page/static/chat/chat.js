@@ -1,0 +1,123 @@
+// The chat: the conversation on the screen, and the box one writes in.
+
+import { byId, h } from "../dom.js";
+import { load, save } from "../store.js";
+import { Conversation } from "./conversation.js";
+import { MessageView } from "./message.js";
+import { Params } from "./params.js";
+
+const NEAR = 80; // pixels from the end that still count as reading along
+
+/** The chat of the page; `askForKey(reason)` is called when the server wants a key. */
+export class Chat {
+  constructor(askForKey) {
+    this.params = new Params(byId("params"));
+    this.views = new Map();
+    this.frame = null;
+    this.askForKey = askForKey;
+    this.picker = byId("model");
+    this.conversation = new Conversation({
+      fields: () => (this.picker.value ? { model: this.picker.value, ...this.params.fields() } : this.params.fields()),
+      system: () => this.params.system,
+      changed: (what, detail) => this.#changed(what, detail),
+    });
+    this.#wire();
+    this.#showList();
+  }
+
+  /** Offer these models, and keep the one that is chosen. */
+  offer(names) {
+    const shown = [...this.picker.options].map((option) => option.value);
+    if (shown.join("\n") === names.join("\n")) return;
+    const chosen = this.picker.value || load("model", "");
+    this.picker.replaceChildren(...names.map((value) => h("option", { value }, value)));
+    if (names.includes(chosen)) this.picker.value = chosen;
+  }
+
+  #wire() {
+    const { conversation } = this;
+    const prompt = byId("prompt");
+    byId("composer").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (!prompt.value.trim() || conversation.busy) return;
+      conversation.send(prompt.value);
+      prompt.value = "";
+    });
+    prompt.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      byId("composer").requestSubmit();
+    });
+    byId("chat").addEventListener("keydown", (event) => {
+      if (event.key === "Escape") conversation.stop();
+    });
+    byId("stop").addEventListener("click", () => conversation.stop());
+    byId("new-chat").addEventListener("click", () => {
+      conversation.clear();
+      prompt.focus();
+    });
+    this.picker.addEventListener("change", () => save("model", this.picker.value));
+  }
+
+  #changed(what, detail) {
+    if (what === "list") this.#showList();
+    else if (what === "refused") this.askForKey(detail.message);
+    else this.frame ??= requestAnimationFrame(() => this.#showAnswer(detail));
+  }
+
+  #showAnswer(answer) {
+    this.frame = null;
+    this.#readingAlong(() => this.views.get(answer)?.update());
+    this.#showState();
+  }
+
+  #showList() {
+    const { messages } = this.conversation;
+    const views = new Map();
+    messages.forEach((message, index) => {
+      const actions = this.#actions(message);
+      views.set(message, this.views.get(message) ?? new MessageView(message, actions));
+    });
+    this.views = views;
+    const transcript = byId("transcript");
+    const elements = [...views.values()].map((view) => view.element);
+    for (const shown of [...transcript.children]) if (!elements.includes(shown)) shown.remove();
+    elements.forEach((element, at) => {
+      if (transcript.children[at] !== element) {
+        transcript.insertBefore(element, transcript.children[at] ?? null);
+      }
+    });
+    this.#toEnd();
+    this.#showState();
+  }
+
+  #actions(message) {
+    const { conversation } = this;
+    const index = () => conversation.messages.indexOf(message);
+    return {
+      edit: (text) => conversation.edit(index(), text),
+      remove: () => conversation.remove(index()),
+      retry: () => conversation.retry(index()),
+      answerCalls: (results) => conversation.answerCalls(index(), results),
+    };
+  }
+
+  #showState() {
+    const { busy } = this.conversation;
+    const hadFocus = [byId("send"), byId("stop")].includes(document.activeElement);
+    byId("send").hidden = busy;
+    byId("stop").hidden = !busy;
+    if (hadFocus) byId(busy ? "stop" : "prompt").focus();
+  }
+
+  /** Do what makes the conversation longer, and stay at its end if that is where the user is. */
+  #readingAlong(change) {
+    const { scrollTop, scrollHeight, clientHeight } = byId("scroller");
+    change();
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this.#toEnd();
+  }
+
+  #toEnd() {
+    byId("scroller").scrollTop = byId("scroller").scrollHeight;
+  }
+}

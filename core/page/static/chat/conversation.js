@@ -1,0 +1,131 @@
+// The conversation: its messages, and the one answer that may be under way.
+
+import { ApiError, events } from "../api.js";
+import { load, save } from "../store.js";
+import { addChunk, newAnswer, toWire } from "./answer.js";
+
+/**
+ * `fields()` gives what requests have beside messages, `system()` the system prompt; `changed` is
+ * called with `list` when messages came or went, `answer` when one grew, `refused` for a 401.
+ */
+export class Conversation {
+  constructor({ fields, system, changed }) {
+    this.fields = fields;
+    this.system = system;
+    this.changed = changed;
+    this.messages = load("messages", []);
+    this.aborting = null;
+  }
+
+  get busy() {
+    return this.aborting !== null;
+  }
+
+  /** Say something and have it answered. */
+  async send(content) {
+    if (this.busy) return;
+    this.messages.push({ role: "user", content });
+    await this.#answer();
+  }
+
+  /** Answer anew what stands before the message at `index`. */
+  async retry(index) {
+    if (this.busy) return;
+    this.messages.length = index;
+    await this.#answer();
+  }
+
+  /** Change a message; what a user changes is sent again, and what followed it is gone. */
+  async edit(index, content) {
+    if (this.busy) return;
+    this.messages[index] = { ...this.messages[index], content };
+    if (this.messages[index].role === "user") await this.retry(index + 1);
+    else this.#listChanged();
+  }
+
+  remove(index) {
+    if (this.busy) return;
+    const calls = this.messages[index].toolCalls?.length ?? 0; // a result needs its call
+    let after = index + 1;
+    while (calls && this.messages[after]?.role === "tool") after += 1;
+    this.messages.splice(index, after - index);
+    this.#listChanged();
+  }
+
+  /** Tell the model what its tools said, and have it go on. */
+  async answerCalls(index, results) {
+    if (this.busy) return;
+    const message = this.messages[index];
+    message.answered = true;
+    const said = results.map((content, at) => ({
+      role: "tool",
+      content,
+      toolCallId: message.toolCalls[at].id,
+    }));
+    this.messages.splice(index + 1, this.messages.length, ...said);
+    await this.#answer();
+  }
+
+  clear() {
+    this.stop();
+    this.messages = [];
+    this.#listChanged();
+  }
+
+  /** Close the connection: the server then aborts the request. */
+  stop() {
+    this.aborting?.abort();
+  }
+
+  async #answer() {
+    const answer = newAnswer();
+    const aborting = (this.aborting = new AbortController());
+    const history = this.messages.filter((each) => !isEmpty(each)).map(toWire);
+    this.messages.push(answer);
+    this.#listChanged();
+    try {
+      const system = this.system();
+      const messages = system ? [{ role: "system", content: system }, ...history] : history;
+      const stream = { stream: true, stream_options: { include_usage: true } };
+      const body = { ...this.fields(), messages, ...stream };
+      for await (const chunk of events("v1/chat/completions", body, aborting.signal)) {
+        addChunk(answer, chunk);
+        this.changed("answer", answer);
+      }
+      answer.state = "done";
+    } catch (error) {
+      answer.state = error.name === "AbortError" ? "stopped" : "failed";
+      if (answer.state === "failed") answer.error = wordsFor(error);
+      if (error.status === 401) this.changed("refused", error);
+    } finally {
+      this.aborting = null;
+      this.#save();
+      this.changed("answer", answer);
+    }
+  }
+
+  #listChanged() {
+    this.#save();
+    this.changed("list");
+  }
+
+  #save() {
+    save("messages", this.messages.filter((each) => !isEmpty(each)));
+  }
+}
+
+/** An answer that failed before it said anything, or has not begun. */
+const isEmpty = ({ role, content, reasoning, toolCalls }) =>
+  role === "assistant" && !content && !reasoning && !toolCalls.length;
+
+function wordsFor(error) {
+  if (!(error instanceof ApiError)) return error.message;
+  const wait = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
+  const intro = {
+    401: "The server wants a key. ",
+    403: "This key may not do that. ",
+    429: "The server has too much to do. ",
+    503: "The model cannot answer now. ",
+  }[error.status];
+  return `${intro ?? ""}${error.message}${wait}`;
+}

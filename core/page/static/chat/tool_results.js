@@ -1,0 +1,20 @@
+// What the tools that a model called have to say: nobody runs them here, so the user does.
+
+import { h } from "../dom.js";
+
+/** A form with a box for each call; `send` gets the results, in the order of the calls. */
+export function resultForm(calls, send) {
+  const boxes = calls.map((call) => h("textarea", { rows: 1, required: true, "data-call": call.id }));
+  const form = h(
+    "form",
+    { class: "results" },
+    calls.map((call, at) => h("label", {}, `Result of ${call.name} `, boxes[at])),
+    h("button", { type: "submit" }, calls.length > 1 ? "Send results" : "Send result"),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    form.remove();
+    send(boxes.map((box) => box.value));
+  });
+  return form;
+}

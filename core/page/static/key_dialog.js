@@ -1,0 +1,31 @@
+// The dialog for the API key.
+
+import { byId, setText } from "./dom.js";
+import { apiKey } from "./store.js";
+
+/** Wire the dialog; `changed` is called when another key is to be used. Returns how to open it. */
+export function keyDialog(changed) {
+  const dialog = byId("key-dialog");
+  const box = byId("key");
+
+  function open(reason = "") {
+    if (dialog.open) return;
+    setText(byId("key-reason"), reason);
+    box.value = "";
+    box.placeholder = apiKey.value ? "a key is in use" : "";
+    byId("key-remember").checked = apiKey.remembered;
+    dialog.returnValue = "";
+    dialog.showModal();
+  }
+
+  dialog.addEventListener("close", () => {
+    const key = box.value.trim();
+    box.value = "";
+    if (dialog.returnValue === "save" && key) apiKey.set(key, byId("key-remember").checked);
+    else if (dialog.returnValue === "forget") apiKey.forget();
+    else return;
+    changed();
+  });
+  byId("key-button").addEventListener("click", () => open());
+  return open;
+}
