@@ -23,10 +23,12 @@ from core.api import (
     health,
     loras,
     models,
+    requests,
     stats,
     templates,
     tokens,
 )
+from core.api.error_response import error_response
 from core.api.limit import BodyLimit
 from core.api.page import add_page
 from core.api.respond import ClientLeft
@@ -75,6 +77,7 @@ def create_app(
             templates.router,
             about.router,
             stats.router,
+            requests.router,
         ):
             app.include_router(
                 router,
@@ -118,15 +121,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 async def _serving_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, ServingError)
-    headers = {"Retry-After": "2"} if error.status in (429, 503) else {}
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error.body(), error.status, headers=headers)
+    return error_response(error)
 
 
 async def _invalid_body(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return await _serving_error(http, _first_problem(error))
+    return error_response(_first_problem(error))
 
 
 def _first_problem(error: RequestValidationError) -> InvalidRequestError:

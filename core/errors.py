@@ -6,9 +6,12 @@
     │   └── UnsupportedParameterError
     ├── AuthenticationError 401
     ├── ModelNotFoundError 404
+    ├── RequestNotFoundError 404
     ├── RequestTooLargeError 413
     ├── QueueFullError 429
     ├── BackendUnavailableError 503
+    ├── RequestCancelledError 499
+    │   └── ServerStoppingError 503
     └── EngineDeadError 503
         └── ModelUnloadedError
 
@@ -20,19 +23,25 @@ from typing import Any, ClassVar
 
 
 class ServingError(Exception):
-    """A request failed; `message` is written for the person who sent it."""
+    """A request failed; `message` is written for the person who sent it.
+
+    `retry_after`: seconds after which it may succeed, where that is known.
+    """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     code: ClassVar[str | None] = "internal_error"
 
-    def __init__(self, message: str, *, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, retry_after: int | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.param))
+        return (_rebuild, (type(self), self.message, self.param, self.retry_after))
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """OpenAI's error object."""
@@ -51,8 +60,10 @@ def encodable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _rebuild(cls: type[ServingError], message: str, param: str | None) -> ServingError:
-    return cls(message, param=param)
+def _rebuild(
+    cls: type[ServingError], message: str, param: str | None, retry_after: int | None
+) -> ServingError:
+    return cls(message, param=param, retry_after=retry_after)
 
 
 class InvalidRequestError(ServingError):
@@ -100,6 +111,14 @@ class ModelNotFoundError(ServingError):
     code = "model_not_found"
 
 
+class RequestNotFoundError(ServingError):
+    """No such request is being answered."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "request_not_found"
+
+
 class RequestTooLargeError(ServingError):
     """The body is larger than the config allows."""
 
@@ -114,6 +133,26 @@ class QueueFullError(ServingError):
     status = 429
     type = "rate_limit_error"
     code = "queue_full"
+
+
+class RequestCancelledError(ServingError):
+    """Somebody ended the request through `POST /v1/requests/{id}/cancel`.
+
+    The status is nginx's for requests that are closed from the client's side; OpenAI's clients do
+    not send such a request again.
+    """
+
+    status = 499
+    type = "request_cancelled"
+    code = "request_cancelled"
+
+
+class ServerStoppingError(RequestCancelledError):
+    """The server is being stopped, and takes no further requests."""
+
+    status = 503
+    type = "server_error"
+    code = "server_stopping"
 
 
 class BackendUnavailableError(ServingError):

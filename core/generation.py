@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields, replace
 
 from core.chat.collector import Collector
 from core.chat.usage import UsageCounter
-from core.errors import InvalidRequestError, ModelUnloadedError
+from core.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
 from core.models import LoadedModel
 from core.plugins import Plugins
+from core.running import RunningRequest
 from core.sampling_params import SamplingParams
 from core.types import Delta, FinishReason, GenerationRequest, Part, TokenLogprob, ToolCallDelta
 
@@ -40,10 +41,10 @@ class Update:
 class Generation:
     """One answer: `n` choices for each of its requests, numbered through.
 
-    `received` is when it was asked for, by `time.monotonic`. With `prompt_only` nothing is
-    generated: engines make one token at least, which nobody gets to see. `log_text`: the log gets
-    what is said, not only how much. `constrained_by`: the field of the body that a constraint comes
-    from, for errors that only the engine finds in it.
+    `running` is the HTTP request that it answers, which is told how far it is. With `prompt_only`
+    nothing is generated: engines make one token at least, which nobody gets to see. `log_text`: the
+    log gets what is said, not only how much. `constrained_by`: the field of the body that a
+    constraint comes from, for errors that only the engine finds in it.
     """
 
     def __init__(
@@ -52,15 +53,18 @@ class Generation:
         model: LoadedModel,
         requests: Sequence[GenerationRequest],
         new_collector: Callable[[], Collector],
+        running: RunningRequest,
         *,
-        received: float | None = None,
         prompt_only: bool = False,
         log_text: bool = False,
         constrained_by: str | None = None,
     ) -> None:
         self.model = model
         self.requests = requests
-        self.counter = UsageCounter(received)
+        self.counter = UsageCounter(running.received)
+        self._running = running
+        running.counter, running.choices = self.counter, self.choices
+        self._answered = False
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
         self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
@@ -74,7 +78,11 @@ class Generation:
         return sum(request.n for request in self.requests)
 
     async def updates(self) -> AsyncGenerator[Update, None]:
-        """Updates of all choices as they arrive. Closing the generator aborts what is running."""
+        """Updates of all choices as they arrive. Closing the generator aborts what is running.
+
+        Each request waits for its turn. When the answer is cancelled, or its model is unloaded,
+        after that, its choices end as they are, with the `finish_reason` "abort".
+        """
         self._log_request()
         first = 0
         streams: list[AsyncGenerator[Update, None]] = []
@@ -90,7 +98,7 @@ class Generation:
                         if self._said is not None:
                             self._said[update.index] += map(_text, update.parts)
                         yield update
-            outcome = "finished"
+            outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
             outcome = f"failed: {error}"
             raise
@@ -135,15 +143,21 @@ class Generation:
             logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 
     async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
+        interruptible = self._running.interruptible()
         collectors = {index: self._new_collector() for index in range(request.n)}
         self._collectors += collectors.values()
         tokens = [0] * request.n
-        answered = aborted = False
+        aborted = False
         try:
-            # Only now: while a request waits, other LoRAs may have been loaded.
-            request = replace(request, adapter=self.model.applied_adapter)
-            async with aclosing(self._plugins.generate(self.model.backend, request)) as deltas:
-                async for delta in deltas:
+            async with (
+                self._running.turn(self.model.gate, request.n, priority=request.priority),
+                aclosing(self._generate(request)) as deltas,
+            ):
+                while True:
+                    with interruptible:
+                        delta = await anext(deltas, None)
+                    if delta is None:
+                        break
                     collector = collectors[delta.index]
                     if delta.usage:
                         self.counter.take(delta.usage)
@@ -156,14 +170,18 @@ class Generation:
                     update = _update(first, collector, delta, tokens[delta.index])
                     if collector.reasons:
                         self.counter.set_reasoning(update.index, collector.reasoning_tokens)
-                    answered = answered or bool(update.tokens or update.parts)
+                    self._answered = self._answered or bool(update.tokens or update.parts)
                     yield update
         except InvalidRequestError as error:
             if error.param == "constraint":
                 error.param = self._constrained_by
             raise
+        except RequestCancelledError:
+            if self._running.state != "running":
+                raise
+            aborted = True
         except ModelUnloadedError:
-            if not answered:
+            if not self._answered:
                 raise
             aborted = True
         for index, collector in collectors.items():
@@ -171,6 +189,11 @@ class Generation:
                 end = Delta(index=index, finish_reason="stop")
                 update = _update(first, collector, end, tokens[index])
                 yield replace(update, finish_reason="abort") if aborted else update
+
+    def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        # Only now: while a request waits, other LoRAs may have been loaded.
+        request = replace(request, adapter=self.model.applied_adapter)
+        return self._plugins.generate(self.model.backend, request)
 
 
 def _update(first: int, collector: Collector, delta: Delta, tokens: int) -> Update:

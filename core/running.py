@@ -1,12 +1,21 @@
 """The HTTP requests that are being answered, and what is held for each until it has been."""
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from copy import copy
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
+from core.chat.usage import UsageCounter
+from core.errors import RequestCancelledError
+from core.queueing import Gate, Place
+
 T = TypeVar("T")
+
+RequestState = Literal["received", "loading", "queued", "running"]
 
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -17,15 +26,30 @@ _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 class RunningRequest:
     """One request, until its response has been sent or its client has left.
 
-    `id`: a UUID until the route knows the client's. `model`: the name of the model that answers,
-    once that is known. `received`: by `time.monotonic`.
+    `id`: a UUID until the route knows the client's; `answer_id`: that of what it is answered with.
+    `route`: method and path. `key_name`: whose API key it came with. `asks`: whether it asks a
+    model; `model`: which one, by the name it was asked for, then by its own. `loading`: it waits
+    until that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer,
+    `counter` has its tokens.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, route: str = "") -> None:
         self.id = uuid4().hex
+        self.answer_id: str | None = None
+        self.route = route
+        self.asks = False
         self.model: str | None = None
+        self.key_name: str | None = None
         self.received = time.monotonic()
+        self.stream = False
+        self.choices = 0
+        self.counter: UsageCounter | None = None
+        self.loading = False
         self._held = AsyncExitStack()
+        self._places: list[Place] = []
+        self._started = False
+        self._cancelled: RequestCancelledError | None = None
+        self._interruptible: set[asyncio.Task[Any]] = set()
 
     async def hold(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter `context` now, and leave it when the response has ended."""
@@ -34,6 +58,92 @@ class RunningRequest:
     async def release(self) -> None:
         """Leave what is held, the last one first."""
         await self._held.aclose()
+
+    @property
+    def state(self) -> RequestState:
+        """`running` since an engine began with it, or with the first of its prompts."""
+        if self._started:
+            return "running"
+        if self._places:
+            return "queued"
+        return "loading" if self.loading else "received"
+
+    @property
+    def position(self) -> int | None:
+        """How many requests get their turn before it, if it is queued."""
+        return self._places[0].position if self.state == "queued" else None
+
+    @asynccontextmanager
+    async def turn(self, gate: Gate, choices: int, *, priority: int = 0) -> AsyncIterator[None]:
+        """Wait until the engine behind `gate` may begin; it does its work in the block."""
+        goes_on = self._started or bool(self._places)
+        place = gate.join(choices, key=self.key_name, priority=priority, goes_on=goes_on)
+        self._places.append(place)
+        try:
+            with self.interruptible():
+                await place.admitted
+            self._started = True
+            yield
+        finally:
+            place.leave()
+            self._places.remove(place)
+
+    def interruptible(self) -> "Interruptible":
+        """A block, to be entered as often as wanted, that `cancel` ends where it waits."""
+        return Interruptible(self)
+
+    @property
+    def cancelled(self) -> RequestCancelledError | None:
+        """Why it was cancelled; None if it was not."""
+        return self._cancelled
+
+    def cancel(self, error: RequestCancelledError | None = None) -> None:
+        """End it: what waits gets `error`, an answer that has begun ends as it is.
+
+        Once more is no error, and changes nothing.
+        """
+        if self._cancelled:
+            return
+        self._cancelled = error or RequestCancelledError("the request was cancelled")
+        for task in self._interruptible:
+            task.cancel()
+
+
+class Interruptible:
+    """`with` it, a task awaits something; when its request is cancelled, that raises
+    `RequestCancelledError` there, and so does entering the block afterwards.
+
+    It is a class, not a generator, as it is entered once a token.
+    """
+
+    __slots__ = ("_request", "_task")
+
+    def __init__(self, request: RunningRequest) -> None:
+        self._request = request
+        self._task: asyncio.Task[Any] | None = None
+
+    def __enter__(self) -> None:
+        if self._request._cancelled:
+            raise copy(self._request._cancelled)
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._request._interruptible.add(self._task)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._request._interruptible.remove(self._task)
+        cancelled = self._request._cancelled
+        if cancelled is None:
+            return
+        # Somebody else may have cancelled the task as well, and then has to get that.
+        wanted = self._task.uncancel() > 0
+        if kind is asyncio.CancelledError and not wanted:
+            raise copy(cancelled) from None
 
 
 class RunningRequests:
@@ -52,6 +162,12 @@ class RunningRequests:
         """It has arrived."""
         self._requests[id(request)] = request
 
+    def cancel(self, error: RequestCancelledError, *, waiting_only: bool = False) -> None:
+        """Cancel all of them, or those that no engine has begun with."""
+        for request in self:
+            if not (waiting_only and request.state == "running"):
+                request.cancel(error)
+
     def remove(self, request: RunningRequest) -> None:
         """It has been answered."""
         del self._requests[id(request)]
@@ -69,7 +185,7 @@ class TrackRequests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = RunningRequest()
+        request = RunningRequest(f"{scope['method']} {scope['path']}")
         scope.setdefault("state", {})["running"] = request
         self._requests.add(request)
         try:

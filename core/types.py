@@ -182,7 +182,8 @@ class ModelInfo:
     `constraints`: whether `SamplingParams.constraint` is kept. Where it is not, nobody sends one.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
     `embedding_size`: numbers of an embedding, None for a model that makes none.
-    `max_batch_size`: how many choices are decoded at once; None if that is not known.
+    `max_batch_size`: how many choices are decoded, or texts embedded, at once; not many more are
+    given to the engine at a time. None if that is not known; then all are.
     `generates`: False for a model that makes embeddings only.
     `chats`: it takes `GenerationRequest.chat`, and no prompts: somebody else renders the template
     and tells reasoning and tool calls from content. It is asked through chat completions only.

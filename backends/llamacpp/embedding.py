@@ -51,11 +51,11 @@ class EmbeddingContext:
         if options.context_length is None:
             longest = min(longest, _LONGEST)
         self._together = batch_tokens(options, gpu=gpu)
-        self._texts = options.max_batch_size
+        self.max_texts = options.max_batch_size
         tokens = self._together if model.causal else max(self._together, longest)
         # llama.cpp tries the largest pass with as many tokens for each text, and ends the process
         # when it has to round.
-        self._pass = -(-tokens // self._texts) * self._texts
+        self._pass = -(-tokens // self.max_texts) * self.max_texts
         pointer = self._pointer = new_context(model, self._params(options, pooling, longest))
         self._model = model
         self._free = weakref.finalize(self, llama.llama_free, pointer)
@@ -80,7 +80,7 @@ class EmbeddingContext:
         params.embeddings = True
         params.pooling_type = _POOLING[pooling]
         params.kv_unified = True
-        params.n_seq_max = self._texts
+        params.n_seq_max = self.max_texts
         params.n_ctx = padded(max(longest, self._pass))
         params.n_batch = params.n_ubatch = self._pass
         plain = params.n_ctx * self._pass <= _PLAIN_SCORES
@@ -93,7 +93,7 @@ class EmbeddingContext:
         group: list[Prompt] = []
         tokens = 0
         for prompt in prompts:
-            if group and (tokens + len(prompt) > self._together or len(group) == self._texts):
+            if group and (tokens + len(prompt) > self._together or len(group) == self.max_texts):
                 yield group
                 group, tokens = [], 0
             group.append(prompt)

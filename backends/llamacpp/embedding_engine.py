@@ -23,7 +23,11 @@ class EmbeddingEngine(Engine):
 
     def __init__(self, context: EmbeddingContext, tokenizer: Tokenizer, info: ModelInfo) -> None:
         self.info = replace(
-            info, embedding_size=context.embedding_size, generates=False, chat_template=None
+            info,
+            embedding_size=context.embedding_size,
+            max_batch_size=context.max_texts,
+            generates=False,
+            chat_template=None,
         )
         self._context = context
         self._tokenizer = tokenizer

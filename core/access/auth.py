@@ -30,11 +30,11 @@ async def require_key(http: Request) -> None:
     )
 
 
+def is_admin(http: Request) -> bool:
+    """Whether a request that `require_key` has let in may do what only admins may."""
+    return True
+
+
 async def require_admin(http: Request) -> None:
     """Raise unless the request may do what only admins may."""
     await require_key(http)
-
-
-def is_admin(http: Request) -> bool:
-    """Whether the request, which has been let in, may do what only admins may."""
-    return True

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from time import monotonic
 
 from fastapi import APIRouter, Request, Response
 
@@ -19,6 +18,7 @@ from core.api.params import (
     prompt_tokens,
     request_id,
     tokens_as_ids,
+    tracked,
     unsupported_header,
 )
 from core.api.respond import respond
@@ -113,10 +113,10 @@ class Asked:
 @router.post("/chat/completions", response_model=ChatCompletion)
 async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
     """Answer a conversation, whole or as server-sent events."""
-    received = monotonic()
-    model = await generating_model(http, body.model)
     base = request_id(http, body)
     id = f"chatcmpl-{base}"
+    running = tracked(http, body, id)
+    model = await generating_model(http, body.model)
     ask = _ask_with_messages if model.info.chats else _ask_with_prompt
     asked = await ask(body, http, model, id)
     generation = Generation(
@@ -124,7 +124,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         model,
         asked.requests,
         asked.new_collector,
-        received=received,
+        running,
         log_text=log_prompts(http, id, [asked.shown]),
         constrained_by=asked.constrained_by,
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import monotonic
 
 from fastapi import APIRouter, Request, Response
 
@@ -20,6 +19,7 @@ from core.api.params import (
     prompted_model,
     request_id,
     tokens_as_ids,
+    tracked,
     unsupported_header,
 )
 from core.api.respond import respond
@@ -42,7 +42,9 @@ router = APIRouter(tags=["completions"])
 @router.post("/completions", response_model=Completion)
 async def create_completion(body: CompletionRequest, http: Request) -> Response:
     """Continue one prompt or several, as text or token ids, whole or as server-sent events."""
-    received = monotonic()
+    base = request_id(http, body)
+    id = f"cmpl-{base}"
+    running = tracked(http, body, id)
     model = await prompted_model(http, body.model)
     _check(body, model)
     asked = sampling_params(body, model, logprobs=body.logprobs)
@@ -59,16 +61,14 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     if body.echo:
         for text, tokens in zip(texts, prompts, strict=True):
             echoes.append(await _echo(text, tokens, model))
-    base = request_id(http, body)
     headers = {"X-Request-Id": base, **headers, **fitted(http, body, prompts, model)}
-    id = f"cmpl-{base}"
     each = body.best_of or body.n
     generation = Generation(
         http.app.state.plugins,
         model,
         generation_requests([p.token_ids for p in prompts], body, model, sampling, id, n=each),
         Collector,
-        received=received,
+        running,
         prompt_only=body.max_tokens == 0,
         log_text=log_prompts(http, id, texts),
         constrained_by=asked_constraint[0] if asked_constraint else None,

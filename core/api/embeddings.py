@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from core.api.params import (
     check_prompt,
     request_id,
+    running_request,
     served_model,
     tokenize_prompt,
     unsupported_header,
@@ -16,26 +17,29 @@ from core.api.params import (
 from core.api.respond import or_client_leaves
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.models import LoadedModel
+from core.running import RunningRequest
 from core.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
 from core.schemas.prompts import TokenIds, listed
 
 router = APIRouter(tags=["embeddings"])
 
 _INPUTS_A_CALL = 64
-"""Between two calls the engine serves others, and a client that leaves is noticed."""
+"""Between two calls the engine serves others, and a client that leaves costs no more."""
 
 
 @router.post("/embeddings", response_model=EmbeddingList)
 async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
     """Embed one input or several, as text or token ids."""
+    running = running_request(http)
+    running.id = request_id(http)
     model = await served_model(http, body.model)
     _check(body, model)
     headers = unsupported_header(http, sorted(body.model_extra or ()))
-    answer = await or_client_leaves(http, _answer(body, model))
+    answer = await or_client_leaves(http, _answer(body, model, running))
     return Response(
         answer.model_dump_json(),
         media_type="application/json",
-        headers={"X-Request-Id": request_id(http), **headers},
+        headers={"X-Request-Id": running.id, **headers},
     )
 
 
@@ -53,16 +57,22 @@ def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
         )
 
 
-async def _answer(body: EmbeddingRequest, model: LoadedModel) -> EmbeddingList:
+async def _answer(
+    body: EmbeddingRequest, model: LoadedModel, running: RunningRequest
+) -> EmbeddingList:
     inputs: Sequence[str | TokenIds] = listed(body.input, "input")
     several = inputs is body.input
     prompts = [
         await _token_ids(model, item, f"input[{index}]" if several else "input")
         for index, item in enumerate(inputs)
     ]
+    running.choices = len(prompts)
     embeddings: list[list[float]] = []
     for start in range(0, len(prompts), _INPUTS_A_CALL):
-        embeddings += await model.backend.embed(prompts[start : start + _INPUTS_A_CALL])
+        inputs_now = prompts[start : start + _INPUTS_A_CALL]
+        async with running.turn(model.gate, len(inputs_now)):
+            with running.interruptible():
+                embeddings += await model.backend.embed(inputs_now)
     tokens = sum(map(len, prompts))
     return EmbeddingList(
         data=[

@@ -5,11 +5,10 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
-from uuid import uuid4
 
 from fastapi import Request
 
@@ -37,12 +36,13 @@ _CONTEXTS_TRUNCATED = 8
 
 _Asked = ParamSpec("_Asked")
 _Checked = TypeVar("_Checked")
+_Result = TypeVar("_Result")
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 def request_id(http: Request, body: GenerationBody | None = None) -> str:
-    """The client's `X-Request-Id` if it is a plain short one, else a new UUID.
+    """The client's `X-Request-Id` if it is a plain short one, else a UUID.
 
     Where the config says so, the body's `request_id` or `user` come first.
     """
@@ -51,7 +51,21 @@ def request_id(http: Request, body: GenerationBody | None = None) -> str:
     for sent in (in_body, http.headers.get("x-request-id")):
         if sent and _REQUEST_ID.fullmatch(sent):
             return str(sent)
-    return uuid4().hex
+    return running_request(http).id
+
+
+def running_request(http: Request) -> RunningRequest:
+    """This very request among those that are being answered."""
+    running: RunningRequest = http.state.running
+    return running
+
+
+def tracked(http: Request, body: GenerationBody, answer_id: str) -> RunningRequest:
+    """This very request, with what others may know it by while it runs."""
+    running = running_request(http)
+    running.id, running.answer_id = request_id(http, body), answer_id
+    running.stream = bool(body.stream)
+    return running
 
 
 def fingerprint(http: Request, model: LoadedModel) -> str:
@@ -79,10 +93,17 @@ def log_prompts(http: Request, id: str, prompts: Sequence[object]) -> bool:
 async def served_model(http: Request, name: str | None) -> LoadedModel:
     """The model a request means, ready to answer, and kept so until the response has ended."""
     models: Models = http.app.state.models
-    running: RunningRequest = http.state.running
-    model = await or_client_leaves(http, running.hold(models.lease(name)))
-    running.model = model.name
+    running = running_request(http)
+    running.asks, running.model, running.loading = True, name, True
+    model = await or_client_leaves(http, _interruptibly(running, running.hold(models.lease(name))))
+    running.model, running.loading = model.name, False
     return model
+
+
+async def _interruptibly(running: RunningRequest, work: Awaitable[_Result]) -> _Result:
+    """The result of `work`, unless the request is cancelled meanwhile."""
+    with running.interruptible():
+        return await work
 
 
 async def configured_model(http: Request, name: str | None) -> LoadedModel:

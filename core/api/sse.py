@@ -1,6 +1,6 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from time import monotonic
 
@@ -9,6 +9,9 @@ from fastapi.sse import KEEPALIVE_COMMENT
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Send
+
+from core.errors import RequestCancelledError
+from core.running import RunningRequest
 
 DONE = b"data: [DONE]\n\n"
 
@@ -21,6 +24,22 @@ def event(body: BaseModel) -> bytes:
 def data(json: bytes) -> bytes:
     """One `data:` event of JSON without line breaks."""
     return b"data: " + json + b"\n\n"
+
+
+async def until_cancelled(
+    running: RunningRequest, events: AsyncIterator[bytes]
+) -> AsyncGenerator[bytes, None]:
+    """Events that are no answer of a model, until the request is cancelled or the server stops."""
+    interruptible = running.interruptible()
+    try:
+        while True:
+            with interruptible:
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
+    except RequestCancelledError:
+        return
 
 
 class EventStreamResponse(StreamingResponse):

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from types import FrameType
 from typing import Any
 
@@ -14,10 +15,14 @@ import uvicorn
 from rich.console import Console
 from rich.logging import RichHandler
 
+from core.errors import ServerStoppingError
+from core.models import Models
+from core.running import RunningRequests
+
 logger = logging.getLogger(__name__)
 
-GRACE = 5
-"""Seconds that running requests get to finish when the server is stopped."""
+_ENDING = 2
+"""Seconds in which streams are told that they end, before their connections are closed."""
 
 WhenStarted = Callable[[], Awaitable[None]]
 
@@ -57,22 +62,25 @@ def url_of(host: str, port: int) -> str:
 class Server(uvicorn.Server):
     """uvicorn, which runs `when_started` beside the requests once it takes them.
 
-    Ctrl-C gives what runs `GRACE` seconds, a second one none, a third one leaves at once.
+    Ctrl-C and SIGTERM give answers under way `server.shutdown_timeout` seconds of the config, a
+    second one none, a third one leaves at once. What waits meanwhile gets a 503.
     """
 
     def __init__(self, app: Any, level: str, when_started: WhenStarted) -> None:
+        self._timeout: float = app.state.config.server.shutdown_timeout
         super().__init__(
             uvicorn.Config(
                 app,
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
                 access_log=level in ("debug", "info"),
-                timeout_graceful_shutdown=GRACE + 2,
+                timeout_graceful_shutdown=ceil(self._timeout) + _ENDING,
                 lifespan="on",
             )
         )
         logging.getLogger("uvicorn.access").setLevel(logging.INFO)
-        self._models = app.state.models
+        self._models: Models = app.state.models
+        self._requests: RunningRequests = app.state.requests
         self._when_started = when_started
         self._started: asyncio.Future[None] | None = None
         self._hurry = False
@@ -83,15 +91,25 @@ class Server(uvicorn.Server):
             self._started = asyncio.ensure_future(self._when_started())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit and not self._hurry:
+        # uvicorn's own would raise the signal again in the end: the exit code would not be 0.
+        if not self.should_exit:
+            self.should_exit = True
+        elif not self._hurry:
             self._hurry = True
         else:
-            super().handle_exit(sig, frame)
+            self.force_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logger.info("stopping; what runs gets %d seconds, none after another Ctrl-C", GRACE)
+        logger.info(
+            "stopping; %d answers under way get %g seconds, none after another Ctrl-C",
+            sum(request.state == "running" for request in self._requests),
+            self._timeout,
+        )
         if self._started:
             self._started.cancel()
+        for model in self._models.all():
+            model.gate.close(_stopping())
+        self._requests.cancel(_stopping(), waiting_only=True)
         ending = asyncio.ensure_future(self._end_requests())
         try:
             await super().shutdown(sockets)
@@ -101,14 +119,15 @@ class Server(uvicorn.Server):
                 logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
     async def _end_requests(self) -> None:
-        """End what still runs after its time with an error that says so.
+        """End what still runs after its time, and say so: with "abort" and what there is so far.
 
         Left to uvicorn, it would be cancelled: a stream cut off, a whole answer a bare 500.
         """
         loop = asyncio.get_running_loop()
-        over = loop.time() + GRACE
+        over = loop.time() + self._timeout
         while loop.time() < over and not self._hurry:  # noqa: ASYNC110  (set by a signal's handler)
             await asyncio.sleep(0.1)
+        self._requests.cancel(_stopping())
         await self._models.close()
 
     @contextmanager
@@ -121,6 +140,10 @@ class Server(uvicorn.Server):
         finally:
             self.should_exit = True
             thread.join()
+
+
+def _stopping() -> ServerStoppingError:
+    return ServerStoppingError("the server is being stopped; try again when it is up again")
 
 
 def set_up_logging(level: str, console: Console) -> None:

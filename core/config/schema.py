@@ -72,6 +72,9 @@ class ServerConfig(Section):
         False,
         description="Answer 400 to parameters a backend cannot honour, else a header names them.",
     )
+    shutdown_timeout: float = Field(
+        5, ge=0, description="Seconds that answers under way get to finish when the server stops."
+    )
     allow_request_template: bool = Field(
         False, description="Let requests bring chat templates: Jinja that this server then runs."
     )
@@ -135,6 +138,16 @@ class ModelConfig(Section):
     sampling: SamplingDefaults = Field(
         default_factory=SamplingDefaults,
         description="Used when a request does not say; not set, the model's own defaults count.",
+    )
+    max_running: int | None = Field(
+        None,
+        gt=0,
+        description="Choices let into the engine at once; not set, what it computes together.",
+    )
+    max_queue: int = Field(
+        256,
+        ge=0,
+        description="Requests that may wait for their turn; when one more comes, one gets 429.",
     )
     options: dict[str, Any] = Field(
         default={}, description="Settings of the backend; each backend has its own."

@@ -18,6 +18,7 @@ from core.models.loras import Loras
 from core.models.traffic import Traffic
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
+from core.queueing import Gate, with_headroom
 from core.types import BackendSettings, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class LoadedModel:
     """One entry of `models` in the config and what became of it.
 
     `info`, `backend` and `templates` raise `BackendUnavailableError` until the model is ready.
+    `gate` is where requests wait for their turn at the engine; adapters have the model's.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -48,6 +50,7 @@ class LoadedModel:
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
+        self.gate = Gate(max_queue=config.max_queue)
 
     @property
     def unavailable(self) -> str | None:
@@ -238,6 +241,7 @@ class LoadedModel:
         choice = format_choice(self.config, plugins, base)
         self._formats = await choice.find(info, self._backend, self.template)
         self._info = info
+        self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
         self._state, self.stage, self.progress = "ready", "ready", 1.0
         logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
 
@@ -262,6 +266,7 @@ class LoadedModel:
     async def close(self) -> None:
         """Unload the model."""
         self._fail("the model was unloaded")
+        self.gate.close(BackendUnavailableError(f"model {self.name!r} was unloaded"))
         await self._close_backend()
 
     async def _give_up(self) -> None:

@@ -1,48 +1,166 @@
 """A server that is stopped tells the clients it still has."""
 
-import itertools
+import asyncio
 import json
+import os
+import signal
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from fastapi import Request
 
+from core.api import sse
 from core.app import create_app
 from core.cli import server
-from tests.support import plugins_with, scripted, scripted_config
+from tests.cli.conftest import StartServing
+from tests.cli.test_serve import until_nobody_listens
+from tests.held import Held
+from tests.support import plugins_with, scripted_config
+
+TEXT = "/v1/completions"
+ENDLESS = """
+import itertools
+
+from core.testing import ScriptedEngine
+from enginebay import EngineBackend, hookimpl
+
+
+@hookimpl
+def register_backends(register):
+    endless = lambda prompt, index: itertools.repeat("a")
+    engine = lambda: ScriptedEngine(endless, context_length=10**9)
+    register("endless", lambda settings: EngineBackend(engine))
+"""
+CONFIG = """\
+server:
+  port: 0
+  shutdown_timeout: TIMEOUT
+models:
+  - name: endless
+    backend: endless
+    path: .
+"""
+posix = pytest.mark.skipif(os.name == "nt", reason="Windows cannot send signals to one process")
+
+
+class Stopping:
+    """A server in this process that is about to be stopped."""
+
+    def __init__(self, app: Any, running: server.Server, http: httpx2.Client) -> None:
+        self.app = app
+        self.server = running
+        self.http = http
+        self.threads = ThreadPoolExecutor()
+
+    def ask(self, prompt: str, *, stream: bool = False) -> Any:
+        return self.threads.submit(
+            httpx2.post,
+            f"{self.http.base_url}{TEXT}",
+            json={"prompt": prompt, "stream": stream},
+            timeout=60,
+        )
+
+    def until_states(self, *states: str) -> None:
+        while sorted(r.state for r in self.app.state.requests if r.asks) != sorted(states):
+            pass
+
+
+@contextmanager
+def stopping(held: Held, timeout: float) -> Iterator[Stopping]:
+    config = scripted_config(server={"shutdown_timeout": timeout}, max_running=2)
+    app = create_app(config, plugins_with(scripted=lambda _: held))
+    running = server.Server(app, "error", nothing)
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        yield b": progress\n\n"
+        await asyncio.Event().wait()
+
+    @app.get("/progress")
+    async def progress(http: Request) -> sse.EventStreamResponse:
+        events = sse.until_cancelled(http.state.running, endless())
+        return sse.EventStreamResponse(events, ping_interval=60, headers={})
+
+    with (
+        server.listen("127.0.0.1", 0) as listening,
+        httpx2.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}") as http,
+        running.in_thread(listening),
+    ):
+        while http.get("/health").status_code != 200:
+            pass
+        at = Stopping(app, running, http)
+        with at.threads:
+            yield at
 
 
 async def nothing() -> None:
     """When started, do nothing."""
 
 
-def test_running_requests_end_as_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "GRACE", 1.0)
-    endless = scripted(lambda prompt, index: itertools.repeat("a"), context_length=10**9)
-    app = create_app(scripted_config(), plugins_with(scripted=endless))
+@pytest.mark.parametrize("hurried", [False, True])
+def test_what_waits_ends_at_once_and_what_runs_after_its_time(hurried: bool) -> None:
+    # WEB-10 WEB-11
+    with stopping(Held(), timeout=600 if hurried else 1) as at:
+        whole, stream = at.ask("whole"), at.ask("stream", stream=True)
+        at.until_states("running", "running")
+        waiting = [at.ask("waits"), at.ask("waits", stream=True)]
+        at.until_states("queued", "queued", "running", "running")
+        at.server.handle_exit(signal.SIGTERM, None)
+        for answer in waiting:
+            response = answer.result()
+            assert response.status_code == 503
+            assert response.headers["retry-after"]
+            assert response.json()["error"]["code"] == "server_stopping"
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.post(f"{at.http.base_url}{TEXT}", json={"prompt": "late"})
+        if hurried:
+            at.server.handle_exit(signal.SIGINT, None)
+        [choice] = whole.result().json()["choices"]
+        assert (choice["text"], choice["finish_reason"]) == ("a", "abort")
+        events = [line for line in stream.result().text.splitlines() if line]
+        assert events[-1] == "data: [DONE]"
+        assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "abort"
+
+
+def test_what_ends_in_time_is_whole() -> None:
+    held = Held()
+    with stopping(held, timeout=600) as at:
+        answer = at.ask("x")
+        at.until_states("running")
+        at.server.handle_exit(signal.SIGTERM, None)
+        until_nobody_listens(str(at.http.base_url).rstrip("/"))
+        held.loop.call_soon_threadsafe(held.let_go, "x")
+        [choice] = answer.result().json()["choices"]
+        assert (choice["text"], choice["finish_reason"]) == ("ab", "stop")
+
+
+def test_streams_without_an_end_of_their_own_end() -> None:
+    """Progress, say: nothing that has to be finished, so it does not use up the time."""
+    with stopping(Held(), timeout=600) as at, at.http.stream("GET", "/progress") as response:
+        pieces = response.iter_bytes()
+        assert next(pieces) == b": progress\n\n"
+        at.server.handle_exit(signal.SIGTERM, None)
+        assert list(pieces) == []
+
+
+@posix
+def test_sigterm_ends_with_exit_code_0(start_serving: StartServing) -> None:
+    Path("plugins").mkdir()
+    Path("plugins/endless.py").write_text(ENDLESS, encoding="utf-8")
+    Path("config.yml").write_text(CONFIG.replace("TIMEOUT", "0"), encoding="utf-8")
+    serving = start_serving()
+    url = serving.lines_until("OpenAI URL")[-1].split()[-1]
     body = {"prompt": "x", "stream": True}
-    with (
-        server.listen("127.0.0.1", 0) as listening,
-        ThreadPoolExecutor() as threads,
-        httpx2.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}") as http,
-    ):
-        running = server.Server(app, "error", nothing)
-        with running.in_thread(listening):
-            while http.get("/health").status_code != 200:
-                pass
-            with http.stream("POST", "/v1/completions", json=body, timeout=60) as response:
-                lines = response.iter_lines()
-                next(lines)
-                whole = threads.submit(
-                    httpx2.post, f"{http.base_url}/v1/completions", json={"prompt": "x"}, timeout=60
-                )
-                while len(app.state.models.all()[0].backend._streams) < 2:
-                    pass
-                running.should_exit = True
-                events = [line[6:] for line in lines if line.startswith("data: ")]
+    with httpx2.stream("POST", f"{url}/completions", json=body, timeout=60) as response:
+        lines = response.iter_lines()
+        next(lines)
+        serving.process.send_signal(signal.SIGTERM)
+        events = [line[6:] for line in lines if line.startswith("data: ")]
     assert events[-1] == "[DONE]"
-    assert json.loads(events[-2])["choices"][0]["finish_reason"] == "abort"  # WEB-10, WEB-11
-    assert whole.result().status_code == 200
-    [choice] = whole.result().json()["choices"]
-    assert choice["finish_reason"] == "abort"
-    assert set(choice["text"]) == {"a"}
+    assert json.loads(events[-2])["choices"][0]["finish_reason"] == "abort"
+    assert serving.process.wait(60) == 0
+    assert "Traceback" not in serving.log

@@ -41,6 +41,7 @@ def load_engine(path: str, options: "Options", report_progress: ReportProgress) 
         defaults=folder.defaults,
         unsupported=UNSUPPORTED,
         constraints=compiler is not None,
+        max_batch_size=options.max_batch_size,
     )
     return OnnxEngine(info, folder, model, compiler, options.max_batch_size)
 

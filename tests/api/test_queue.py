@@ -1,0 +1,173 @@
+"""Requests wait for their turn at the engine, as many as the config allows."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx2
+import openai
+import pytest
+from fastapi import Request
+
+from core.access.auth import require_key
+from core.errors import BackendUnavailableError
+from tests.held import Holding, holding
+
+Answer = Future[httpx2.Response]
+Ask = Callable[..., Answer]
+
+
+@contextmanager
+def asking(at: Holding) -> Iterator[Ask]:
+    """`ask(prompt, key="none", path=..., **body)` sends a request from a thread of its own."""
+    with ThreadPoolExecutor(20) as threads:
+
+        def ask(
+            prompt: object, key: str = "none", path: str = "completions", **body: object
+        ) -> Answer:
+            body["input" if path == "embeddings" else "prompt"] = prompt
+            return threads.submit(
+                httpx2.post,
+                f"{at.server.url}/v1/{path}",
+                json={"model": "scripted", **body},
+                headers={"x-api-key": key},
+                timeout=60,
+            )
+
+        yield ask
+
+
+def text_of(answer: Answer) -> str:
+    return "".join(choice["text"] for choice in answer.result().json()["choices"])
+
+
+def error_of(answer: Answer) -> tuple[int, str]:
+    response = answer.result()
+    return response.status_code, response.json()["error"]["code"]
+
+
+def name_keys(at: Holding) -> None:
+    """Whatever key a request sends is a key of that name."""
+
+    async def named(http: Request) -> None:
+        http.state.running.key_name = http.headers.get("x-api-key")
+
+    at.server.app.dependency_overrides[require_key] = named
+
+
+def test_an_engine_gets_a_quarter_more_than_it_computes_together() -> None:
+    with holding(together=4) as at, asking(at) as ask:
+        assert at.gate.max_queue == 256
+        answers = [ask(f"{number}") for number in range(8)]
+        at.queued(3)
+        assert (len(at.held.running), at.gate.running) == (5, 5)
+        at.let_go(*map(str, range(8)))
+        assert [text_of(answer) for answer in answers] == ["ab"] * 8
+        at.nothing_is_left()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_priority_and_a_full_queue(stream: bool) -> None:
+    # VLLM-35 VLLM-36 VLLM-83
+    with holding(together=8, max_running=1, max_queue=2) as at, asking(at) as ask:
+        first = ask("first", stream=stream)
+        at.begun("first")
+        low = ask("low", priority=3, stream=stream)
+        at.queued(1)
+        high = ask("high", priority=-3, stream=stream)
+        at.queued(2)
+        with pytest.raises(openai.RateLimitError, match="no more than 2") as caught:
+            at.server.openai.completions.create(
+                model="scripted", prompt="last", stream=stream, extra_body={"priority": 9}
+            )
+        assert caught.value.code == "queue_full"
+        assert int(caught.value.response.headers["retry-after"]) == 2
+        at.let_go("first", "low", "high")
+        assert [answer.result().status_code for answer in (first, low, high)] == [200] * 3
+        assert at.held.begun == ["first", "high", "low"]
+        at.nothing_is_left()
+
+
+def test_keys_take_turns() -> None:
+    with holding(max_running=1, max_queue=6) as at, asking(at) as ask:
+        name_keys(at)
+        answers = [ask("ann 0", key="ann")]
+        at.begun("ann 0")
+        for waiting, prompt in enumerate(("ann 1", "ann 2", "ann 3", "bob 1", "bob 2", "ann 4")):
+            answers.append(ask(prompt, key=prompt[:3]))
+            at.queued(waiting + 1)
+        assert [request.position for request in at.requests] == [None, 1, 3, 4, 0, 2, 5]
+        late = ask("bob 3", key="bob")
+        assert error_of(answers[-1]) == (429, "queue_full")  # ann's queue is the longer one
+        at.queued(6)
+        at.let_go(*(f"{name} {number}" for name in ("ann", "bob") for number in range(5)))
+        assert {text_of(answer) for answer in (*answers[:-1], late)} == {"ab"}
+        expected = ["ann 0", "ann 1", "bob 1", "ann 2", "bob 2", "ann 3", "bob 3"]
+        assert at.held.begun == expected
+        at.nothing_is_left()
+
+
+def test_choices_and_prompts_count() -> None:
+    with holding(max_running=4, max_queue=1) as at, asking(at) as ask:
+        choices = ask("n", n=3)
+        at.until(lambda: at.gate.running == 3)
+        prompts = ask(["1", "2", "3"])
+        at.until(lambda: at.gate.running == 4)
+        assert at.held.running == ["n", "1"]
+        assert at.gate.waiting == 0  # that request has begun
+        waiting = ask("waits")
+        at.queued(1)
+        at.let_go("n")
+        assert text_of(choices) == "ababab"
+        at.until(lambda: at.held.running == ["1", "2", "3", "waits"])
+        at.let_go("1", "2", "3", "waits")
+        assert (text_of(prompts), text_of(waiting)) == ("ababab", "ab")
+        at.nothing_is_left()
+
+
+def test_embeddings_take_turns_with_the_rest() -> None:
+    with holding(max_running=1) as at, asking(at) as ask:
+        first = ask("first")
+        at.begun("first")
+        many = ask(["e"] * 65, path="embeddings")
+        at.queued(1)
+        last = ask("last")
+        at.queued(2)
+        at.let_go("first", "last", "e")
+        assert [answer.result().status_code for answer in (first, many, last)] == [200] * 3
+        assert at.held.begun == ["first", "e", "last", "e"]
+        at.nothing_is_left()
+
+
+def test_a_client_that_leaves_waits_no_longer() -> None:
+    with holding(max_running=1) as at, asking(at) as ask:
+        first = ask("first")
+        at.begun("first")
+        client = httpx2.Client(timeout=0.2)
+        with pytest.raises(httpx2.ReadTimeout), client:
+            client.post(f"{at.server.url}/v1/completions", json={"prompt": "gone"})
+        at.queued(0)
+        at.let_go("first")
+        assert text_of(first) == "ab"
+        assert at.held.begun == ["first"]
+        at.nothing_is_left()
+
+
+def test_a_model_that_closes_its_gate_answers_what_has_begun() -> None:
+    with holding(max_running=1) as at, asking(at) as ask:
+        first = ask(["first", "second"])
+        at.begun("first")
+        waiting = ask("waiting")
+        at.queued(1)
+
+        async def close() -> None:
+            at.gate.close(BackendUnavailableError("the model is being unloaded", retry_after=7))
+
+        at.server.run(close())
+        assert error_of(waiting) == (503, "backend_unavailable")
+        late = ask("late")
+        assert error_of(late) == (503, "backend_unavailable")
+        assert late.result().headers["retry-after"] == "7"
+        at.let_go("first", "second")
+        assert text_of(first) == "abab"
+        at.nothing_is_left()

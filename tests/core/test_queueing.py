@@ -1,0 +1,259 @@
+"""The gate of a model: who is let in next, who waits, who is refused."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import BackendUnavailableError, QueueFullError
+from core.queueing import Gate, Place, with_headroom
+
+KEYS = st.sampled_from(["ann", "bob", None])
+
+
+class Clock:
+    """Time that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def joined(gate: Gate, *keys: str | None, choices: int = 1, priority: int = 0) -> list[Place]:
+    return [gate.join(choices, key=key, priority=priority) for key in keys]
+
+
+def let_in(places: Iterable[Place]) -> list[int]:
+    """Which of them are let in, as the first ones leave one after the other."""
+    order = []
+    waiting = list(places)
+    while waiting:
+        admitted = [place for place in waiting if not place.waits]
+        assert admitted
+        for place in admitted:
+            order.append(place.number)
+            waiting.remove(place)
+        admitted[0].leave()
+    return order
+
+
+async def test_who_need_not_wait_does_not() -> None:
+    gate = Gate(max_running=2)
+    first, second, third = joined(gate, None, None, None)
+    assert [place.waits for place in (first, second, third)] == [False, False, True]
+    assert (gate.running, gate.waiting, third.position, first.position) == (2, 1, 0, None)
+    second.leave()
+    assert not third.waits
+    for place in (first, second, third):
+        place.leave()
+        place.leave()
+    assert (gate.running, gate.waiting) == (0, 0)
+
+
+async def test_without_a_limit_nobody_waits() -> None:
+    gate = Gate()
+    assert not any(place.waits for place in joined(gate, *[None] * 1000))
+
+
+async def test_choices_count_and_large_requests_are_not_overtaken() -> None:
+    gate = Gate(max_running=4)
+    [three] = joined(gate, None, choices=3)
+    [ten] = joined(gate, None, choices=10)
+    [one] = joined(gate, None)
+    assert (gate.running, ten.waits, one.waits) == (13, False, True)
+    three.leave()
+    assert one.waits
+    ten.leave()
+    assert not one.waits
+
+
+async def test_lower_priority_numbers_go_first() -> None:
+    gate = Gate(max_running=1)
+    [running] = joined(gate, None)
+    [low] = joined(gate, "ann", priority=5)
+    [usual] = joined(gate, "ann")
+    [urgent] = joined(gate, "bob", priority=-1)
+    assert [place.position for place in (low, usual, urgent)] == [2, 1, 0]
+    running.leave()
+    assert let_in([low, usual, urgent]) == [urgent.number, usual.number, low.number]
+
+
+async def test_keys_take_turns() -> None:
+    gate = Gate(max_running=1)
+    [running] = joined(gate, None)
+    many = joined(gate, *["ann"] * 4)
+    few = joined(gate, *["bob"] * 2)
+    expected = [many[0], few[0], many[1], few[1], many[2], many[3]]
+    assert list(gate.order()) == expected
+    running.leave()
+    assert let_in(many + few) == [place.number for place in expected]
+
+
+async def test_the_key_with_the_fewest_running_goes_first() -> None:
+    gate = Gate(max_running=3)
+    first = joined(gate, "ann", "ann", "bob")
+    ann, bob = joined(gate, "ann", "bob")
+    first[0].leave()
+    assert (ann.waits, bob.waits) == (False, True)  # one each, and ann began to wait before
+    first[1].leave()
+    assert not bob.waits
+
+
+async def test_a_full_queue_refuses_the_last_of_the_longest_queue() -> None:
+    gate = Gate(max_running=1, max_queue=3)
+    joined(gate, "ann")
+    greedy = joined(gate, "ann", "ann", "ann")
+    [modest] = joined(gate, "bob")
+    assert [place.waits for place in (*greedy, modest)] == [True, True, False, True]
+    with pytest.raises(QueueFullError):
+        await greedy[2].admitted
+    [late] = joined(gate, "ann")
+    with pytest.raises(QueueFullError, match="no more than 3"):
+        await late.admitted
+    assert gate.waiting == 3
+
+
+async def test_with_no_queue_nobody_waits() -> None:
+    gate = Gate(max_running=1, max_queue=0)
+    [running] = joined(gate, None)
+    [refused] = joined(gate, None)
+    with pytest.raises(QueueFullError):
+        await refused.admitted
+    running.leave()
+    [next_one] = joined(gate, None)
+    await next_one.admitted
+
+
+async def test_retry_after_follows_how_long_requests_took() -> None:
+    clock = Clock()
+    gate = Gate(max_running=2, max_queue=8, clock=clock)
+    assert gate.retry_after == 2
+    ended = joined(gate, None, None)
+    clock.now = 10.0
+    for place in ended:
+        place.leave()
+    running = joined(gate, *[None] * 10)
+    assert gate.waiting == 8
+    assert gate.retry_after == 20  # half of the queue, two at once, ten seconds each
+    [refused] = joined(gate, None)
+    with pytest.raises(QueueFullError) as caught:
+        await refused.admitted
+    assert caught.value.retry_after == 23  # it would be one more that waits
+    clock.now = 10_000.0
+    running[0].leave()
+    assert gate.retry_after == 60
+    clock.now += 0.001
+    for _ in range(100):
+        for place in joined(gate, None):
+            place.leave()
+    assert gate.retry_after >= 1
+
+
+async def test_a_closed_gate_lets_in_what_has_begun() -> None:
+    gate = Gate(max_running=1)
+    [running] = joined(gate, None)
+    [waiting] = joined(gate, None)
+    more = gate.join(goes_on=True)
+    gate.close(BackendUnavailableError("unloaded"))
+    with pytest.raises(BackendUnavailableError, match="unloaded"):
+        await waiting.admitted
+    with pytest.raises(BackendUnavailableError, match="unloaded"):
+        gate.join()
+    running.leave()
+    await more.admitted
+    more.leave()
+    gate.open(1)
+    await gate.join().admitted
+
+
+async def test_who_is_cancelled_while_waiting_leaves_no_trace() -> None:
+    gate = Gate(max_running=1)
+    [running] = joined(gate, None)
+
+    async def wait() -> None:
+        place = gate.join()
+        try:
+            await place.admitted
+        finally:
+            place.leave()
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    running.leave()  # before the one who waits knows that it is cancelled
+    assert gate.running == 0
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (gate.running, gate.waiting, gate._shares) == (0, 0, {})
+
+
+def test_headroom() -> None:
+    assert [with_headroom(size) for size in (None, 1, 4, 16)] == [None, 2, 5, 20]
+
+
+@given(
+    arrivals=st.lists(st.tuples(KEYS, st.integers(1, 5), st.integers(-1, 1), st.booleans())),
+    leaving=st.lists(st.integers(0, 100)),
+    max_running=st.integers(1, 6),
+    max_queue=st.integers(0, 6),
+)
+async def test_whatever_comes_and_goes(
+    arrivals: list[tuple[str | None, int, int, bool]],
+    leaving: list[int],
+    max_running: int,
+    max_queue: int,
+) -> None:
+    """The limits are kept, no place stays free while somebody waits, and the books add up."""
+    gate = Gate(max_running, max_queue)
+    places: list[Place] = []
+
+    def check() -> None:
+        running = [place for place in places if place.since is not None]
+        waiting = [place for place in places if place.waits]
+        assert gate.running == sum(place.choices for place in running)
+        assert gate.waiting == sum(not place.goes_on for place in waiting) <= max_queue
+        assert not waiting or gate.running >= max_running
+        assert gate.running < max_running + 5
+        assert {id(place) for place in gate.order()} == {id(place) for place in waiting}
+        positions = {place.position for place in waiting}
+        assert positions == set(range(len(waiting)))
+
+    for key, choices, priority, goes_on in arrivals:
+        places.append(gate.join(choices, key=key, priority=priority, goes_on=goes_on))
+        check()
+        if leaving:
+            places[leaving.pop() % len(places)].leave()
+            places = [place for place in places if place.since is not None or place.waits]
+            check()
+    for place in places:
+        place.leave()
+    assert (gate.running, gate.waiting, gate._shares) == (0, 0, {})
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=20, max_size=200),
+    max_running=st.integers(1, 4),
+)
+async def test_no_key_starves(steps: list[tuple[str, bool]], max_running: int) -> None:
+    """A key that has nothing running waits at most for one turn of each other key."""
+    gate = Gate(max_running, max_queue=1000)
+    running = joined(gate, *"abc"[:max_running])
+    queued: list[Place] = []
+    overtaken: Counter[str | None] = Counter()
+    hungry = gate.join(key="hungry")
+    for key, ends in steps:
+        queued.append(gate.join(key=key))
+        if ends:
+            running.pop(0).leave()
+            if not hungry.waits:
+                break
+            for place in [place for place in queued if not place.waits]:
+                queued.remove(place)
+                running.append(place)
+                overtaken[place.key] += 1
+    assert all(times <= 1 for times in overtaken.values()), overtaken
