@@ -1,13 +1,18 @@
 # Shortcuts for people who have make; everything works without it through start.py.
 PYTHON ?= python3
 
-.PHONY: serve test check gpu-check bench bench-peers
+.PHONY: serve test test-clients check gpu-check bench bench-peers
 
 serve:
 	$(PYTHON) start.py
 
 test:
 	$(PYTHON) start.py test
+
+# SillyTavern and Open WebUI in headless Chromium against this server; installs them first.
+test-clients:
+	$(PYTHON) start.py install test
+	$(PYTHON) start.py run -m tests.clients.run
 
 check:
 	$(PYTHON) start.py check

@@ -1,0 +1,50 @@
+"""What was tried with a client, and what came of it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Error, Page
+
+
+@dataclass(slots=True)
+class Finding:
+    """One thing that was tried. `seen` says what was seen, or what went wrong."""
+
+    client: str
+    what: str
+    seen: str = ""
+    works: bool = False
+
+
+class Report:
+    """The findings of one client. Each step ends with a screenshot of its page in `folder`."""
+
+    def __init__(self, client: str, page: Page, folder: Path) -> None:
+        self.findings: list[Finding] = []
+        self._client = client
+        self._page = page
+        self._folder = folder
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[Finding]:
+        """Try something: a failure is noted, and what follows is tried all the same."""
+        finding = Finding(self._client, what)
+        self.findings.append(finding)
+        try:
+            yield finding
+            finding.works = True
+        except (AssertionError, Error) as error:
+            finding.seen = " ".join(str(error).split())[:300] or type(error).__name__
+        name = re.sub(r"\W+", "-", f"{self._client} {len(self.findings):02} {what}").lower()
+        self._page.screenshot(path=self._folder / f"{name}.png")
+        print(f"{'ok  ' if finding.works else 'FAIL'} {self._client}: {what}: {finding.seen}")
+
+
+def table(findings: list[Finding]) -> str:
+    """All findings as a Markdown table."""
+    rows = [("client", "what", "works", "seen"), ("---",) * 4]
+    rows += [(f.client, f.what, "yes" if f.works else "**no**", f.seen) for f in findings]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,115 @@
+"""SillyTavern, driven through its page: chat completions and text completions alike."""
+
+from contextlib import suppress
+
+from playwright.sync_api import Error, Locator, Page, expect
+
+from tests.clients.browser import wait_until_still
+
+
+class SillyTavern:
+    """A page of SillyTavern that has just been opened for the first time."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        page.locator("dialog[open] .popup-button-ok").click(timeout=60_000)
+        expect(page.locator("dialog[open]")).to_have_count(0)
+
+    @property
+    def answer(self) -> Locator:
+        """The text of the last message."""
+        return self.page.locator("#chat .mes").last.locator(".mes_text")
+
+    @property
+    def thought(self) -> Locator:
+        """The folded reasoning of the last message."""
+        return self.page.locator("#chat .mes").last.locator(".mes_reasoning_details")
+
+    @property
+    def status(self) -> Locator:
+        """The line that says whether SillyTavern is connected."""
+        return self.page.locator(".online_status_text:visible").first
+
+    @property
+    def errors(self) -> list[str]:
+        """Errors that the page shows."""
+        return self.page.locator("#toast-container .toast-error").all_inner_texts()
+
+    def open_drawer(self, id: str) -> None:
+        """Open one of the drawers at the top, unless it is open."""
+        drawer = self.page.locator(f"#{id}")
+        if drawer.locator(".drawer-icon.openIcon").count() == 0:
+            drawer.locator(".drawer-toggle").click()
+            expect(drawer.locator(".drawer-icon.openIcon")).to_have_count(1)
+
+    def close_drawer(self, id: str) -> None:
+        """Close it."""
+        drawer = self.page.locator(f"#{id}")
+        if drawer.locator(".drawer-icon.openIcon").count():
+            drawer.locator(".drawer-toggle").click()
+            expect(drawer.locator(".drawer-icon.closedIcon")).to_have_count(1)
+
+    def set_number(self, id: str, value: int) -> None:
+        """Type a number into a field."""
+        field = self.page.locator(f"#{id}")
+        field.fill(str(value))
+        field.dispatch_event("input")
+        field.dispatch_event("change")
+
+    def tick(self, id: str) -> None:
+        """Tick a box, some of which are drawn by their label."""
+        box = self.page.locator(f"#{id}")
+        if not box.is_checked():
+            box.evaluate("box => box.click()")
+
+    def send(self, text: str) -> None:
+        """Send a message and wait for the answer to begin."""
+        before = self.page.locator("#chat .mes").count()
+        self.page.locator("#send_textarea").fill(text)
+        self.page.locator("#send_but").click()
+        expect(self.page.locator("#chat .mes")).not_to_have_count(before)
+        expect(self.page.locator("#mes_stop")).to_be_visible()
+
+    def new_chat(self) -> None:
+        """Begin a new chat."""
+        self.option("start_new_chat")
+        self.page.locator("dialog[open] .popup-button-ok").click()
+        expect(self.page.locator("#chat .mes")).to_have_count(0)
+
+    def option(self, name: str) -> None:
+        """Choose from the menu beside the text box."""
+        self.page.locator("#options_button").click()
+        self.page.locator(f"#option_{name}").click()
+
+    def stop(self) -> None:
+        """Press the button that stops the answer."""
+        self.page.locator("#mes_stop").click()
+        expect(self.page.locator("#mes_stop")).to_be_hidden()
+
+    def finished(self) -> str:
+        """The text of the last message when the answer is complete."""
+        expect(self.page.locator("#mes_stop")).to_be_hidden(timeout=60_000)
+        return wait_until_still(self.answer)
+
+    def swipe(self) -> None:
+        """Ask for another answer in the place of the last."""
+        self.page.locator("#chat .mes").last.locator(".swipe_right").click()
+
+    def count_tokens(self, text: str) -> tuple[int, str]:
+        """What the token counter says of a text: how many, and their ids."""
+        page = self.page
+        page.locator("#extensionsMenuButton").click()
+        page.locator("#token_counter").click()
+        page.locator("#token_counter_textarea").fill(text)
+        result = page.locator("#token_counter_result")
+        expect(result).not_to_have_text("0")
+        counted = int(result.inner_text()), page.locator("#token_counter_ids").inner_text()
+        page.screenshot()
+        page.locator("dialog[open] .popup-button-ok").click()
+        return counted
+
+    def close_toasts(self) -> None:
+        """Dismiss what the page shows for a while."""
+        with suppress(Error):
+            for toast in self.page.locator("#toast-container .toast").all():
+                toast.click(timeout=500)
