@@ -41,6 +41,7 @@ def try_tabby(server: str, journal: Journal) -> list[Finding]:
         mode = TextCompletion(SillyTavern(page), server)
         report = Report(mode.name, page, SEEN)
         sillytavern_steps.try_all(mode, report, journal)
+        sillytavern_steps.try_text_only(mode, report)
         return report.findings
 
 

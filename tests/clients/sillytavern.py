@@ -56,6 +56,16 @@ class SillyTavern:
         field.dispatch_event("input")
         field.dispatch_event("change")
 
+    def set_hidden(self, id: str, value: str) -> None:
+        """Set a field that lies in a folded part of its drawer."""
+        self.page.locator(f"#{id}").evaluate(
+            """(field, value) => {
+                field.value = value;
+                field.dispatchEvent(new Event('input', {bubbles: true}));
+            }""",
+            value,
+        )
+
     def tick(self, id: str) -> None:
         """Tick a box, some of which are drawn by their label."""
         box = self.page.locator(f"#{id}")
@@ -103,8 +113,7 @@ class SillyTavern:
         page.locator("#token_counter_textarea").fill(text)
         result = page.locator("#token_counter_result")
         expect(result).not_to_have_text("0")
-        counted = int(result.inner_text()), page.locator("#token_counter_ids").inner_text()
-        page.screenshot()
+        counted = int(result.inner_text()), page.locator("#token_counter_ids").input_value()
         page.locator("dialog[open] .popup-button-ok").click()
         return counted
 

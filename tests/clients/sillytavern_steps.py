@@ -1,12 +1,14 @@
 """What is tried with SillyTavern, the same in both modes."""
 
+import json
+
 from playwright.sync_api import expect
 
 from tests.clients.browser import lengths_while_growing
 from tests.clients.journal import Journal
 from tests.clients.programs import KEY
 from tests.clients.report import Report
-from tests.clients.sillytavern_modes import ChatCompletion, Mode
+from tests.clients.sillytavern_modes import ChatCompletion, Mode, TextCompletion
 
 MODELS = {"enginebay-demo", "demo-thinking", "storyteller"}
 
@@ -160,3 +162,32 @@ def try_chat_only(mode: ChatCompletion, report: Report, journal: Journal) -> Non
         error = page.locator("#toast-container .toast-error").first
         expect(error).to_contain_text("'nope' does not exist")
         finding.seen = " ".join(error.inner_text().split())
+
+
+def try_text_only(mode: TextCompletion, report: Report) -> None:
+    """What only text completions have, as TabbyAPI takes them."""
+    tavern, page = mode.tavern, mode.tavern.page
+    with report.step("an answer to a JSON schema") as finding:
+        tavern.new_chat()
+        tavern.open_drawer("ai-config-button")
+        tavern.set_number(mode.choices_field, 1)
+        schema = {
+            "type": "object",
+            "properties": {"sum": {"type": "integer"}, "easy": {"type": "boolean"}},
+            "required": ["sum", "easy"],
+            "additionalProperties": False,
+        }
+        tavern.set_hidden("tabby_json_schema", json.dumps(schema))
+        tavern.close_drawer("ai-config-button")
+        tavern.send("What is 3 plus 4?")
+        answer = json.loads(tavern.finished())
+        assert set(answer) == {"sum", "easy"}, answer
+        finding.seen = json.dumps(answer)
+    with report.step("download without an admin key") as finding:
+        tavern.open_drawer("sys-settings-button")
+        page.locator("#tabby_download_model").click()
+        page.locator("dialog[open] input[name=hf_repo_id]").fill("someone/something")
+        page.locator("dialog[open] .popup-button-ok").click()
+        error = page.locator("#toast-container .toast-error").first
+        expect(error).to_contain_text("Please use an admin key")
+        finding.seen = error.inner_text()
