@@ -18,6 +18,7 @@ from core.api import (
     about,
     chat,
     completions,
+    downloads,
     embeddings,
     explain,
     health,
@@ -34,6 +35,7 @@ from core.api.page import add_page
 from core.api.respond import ClientLeft
 from core.config.problems import key_text
 from core.config.schema import Config
+from core.downloads import Downloads, places
 from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.models import Models, ReportModelProgress
 from core.plugins import Plugins
@@ -65,6 +67,7 @@ def create_app(
     app.state.plugins = plugins
     app.state.models = Models(config, plugins, report_progress or (lambda *_: None))
     app.state.requests = RunningRequests()
+    app.state.downloads = Downloads(places(config))
     for prefix in ("/v1", ""):
         for router in (
             chat.router,
@@ -73,6 +76,7 @@ def create_app(
             embeddings.router,
             models.router,
             loras.router,
+            downloads.router,
             tokens.router,
             templates.router,
             about.router,
@@ -114,6 +118,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         app.state.checks.shutdown(wait=False, cancel_futures=True)
+        app.state.downloads.close()
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         await app.state.models.close()

@@ -49,7 +49,7 @@ async def respond(
     )
     first = await or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
-        _prepend(first, events), ping_interval=server.ping_interval, headers=headers
+        prepend(first, events), ping_interval=server.ping_interval, headers=headers
     )
 
 
@@ -110,7 +110,8 @@ def _told(error: Exception, id: str) -> ServingError:
     return ServingError(f"request {id} was aborted by an internal error; see the server's log")
 
 
-async def _prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """`first`, then `rest`, which is closed with this."""
     async with aclosing(rest):
         yield first
         async for item in rest:

@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from core.cli import chat, config, conformance, inspect_model, models, new_plugin, plugins, serve
+from core.cli import (
+    chat,
+    config,
+    conformance,
+    download,
+    inspect_model,
+    models,
+    new_plugin,
+    plugins,
+    serve,
+)
 
 
 def program() -> typer.Typer:
@@ -20,6 +30,7 @@ def program() -> typer.Typer:
     app.callback()(_options)
     app.command("serve")(serve.serve)
     app.command("chat")(chat.chat)
+    app.command("download")(download.download)
     of_models = typer.Typer(invoke_without_command=True)
     of_models.callback()(models.models)
     of_models.command("inspect")(inspect_model.inspect)

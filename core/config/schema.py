@@ -78,9 +78,16 @@ class ServerConfig(Section):
     allow_request_template: bool = Field(
         False, description="Let requests bring chat templates: Jinja that this server then runs."
     )
+    model_dir: Text = Field(
+        "models",
+        description="Folder of models to load by name; relative paths start at this config file.",
+    )
     lora_dir: Text = Field(
         "loras",
         description="Folder of LoRAs to load by name; relative paths start at this config file.",
+    )
+    max_download_bytes: int | None = Field(
+        None, gt=0, description="Most bytes that one download may have; not set, any number."
     )
 
 

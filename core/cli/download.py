@@ -1,0 +1,95 @@
+"""`enginebay download`."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.cli.console import fail, stderr, stdout
+from core.cli.settings import ConfigOption
+
+if TYPE_CHECKING:
+    from core.downloads import Control, Places, Progress, Wanted
+
+
+def download(
+    repo_id: Annotated[str, typer.Argument(metavar="REPO", help="Such as Qwen/Qwen3-8B-GGUF.")],
+    revision: Annotated[
+        str | None, typer.Option(help="Branch, tag or commit; the hub's default if not given.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Only files like *Q4_K_M*.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="No files like *.bin.")
+    ] = None,
+    folder_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Folder; the repository's name if not given.")
+    ] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="It is a LoRA.")] = False,
+    token: Annotated[
+        str | None, typer.Option(envvar="HF_TOKEN", help="For gated and private repositories.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Download a model or LoRA from a Hugging Face hub into `model_dir` or `lora_dir`.
+
+    What is there already is not downloaded again; Ctrl-C keeps what has come.
+    """
+    from core.cli.client import configured
+    from core.downloads import Control, Wanted, places
+
+    settings = configured(config)
+    wanted = Wanted(
+        repo_id=repo_id,
+        kind="lora" if lora else None,
+        folder_name=folder_name,
+        revision=revision,
+        token=token or None,
+        include=tuple(include or ()),
+        exclude=tuple(exclude or ()),
+    )
+    control = Control()
+    before = signal.signal(signal.SIGINT, lambda *_: control.stop())
+    try:
+        path = _run(wanted, places(settings), control)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    stdout().print(str(path), soft_wrap=True)
+
+
+def _run(wanted: Wanted, places: Places, control: Control) -> Path:
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    from core.downloads import StoppedError, download
+    from core.errors import ServingError
+
+    console = stderr()
+    with Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        task = bars.add_task(wanted.repo_id, total=None)
+
+        def report(progress: Progress) -> None:
+            bars.update(task, completed=progress.completed, total=progress.total)
+            if not console.is_terminal and progress.completed_files > said[-1]:
+                said.append(progress.completed_files)
+                console.print(f"{progress.completed_files} of {progress.files}: {progress.file}")
+
+        said = [0]
+        try:
+            return download(wanted, places, report, control)
+        except StoppedError:
+            fail("stopped; the same command goes on where it was", code=130)
+        except ServingError as error:
+            fail(error.message)

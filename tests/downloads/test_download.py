@@ -1,0 +1,403 @@
+"""Downloads from a hub of our own, which breaks, lies and refuses."""
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.downloads import Control, Downloads, Places, Progress, StoppedError, Wanted, download
+from core.downloads.errors import (
+    DiskFullError,
+    DownloadConflictError,
+    DownloadTimeoutError,
+    HubError,
+    RepositoryForbiddenError,
+    RepositoryNotFoundError,
+)
+from core.errors import InvalidRequestError
+from tests.downloads.conftest import CONTENT, FILES, StartHub
+from tests.downloads.hub import REPO, TOKEN, FakeHub
+
+Get = Callable[..., Path]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path / "models", tmp_path / "loras")
+
+
+@pytest.fixture
+def get(places: Places) -> Get:
+    """`get(**wanted)` downloads the repository; the reports are in `get.said`."""
+
+    def run(*, places: Places = places, **wanted: Any) -> Path:
+        run.said = said = []  # type: ignore[attr-defined]
+        asked = Wanted(**{"repo_id": REPO, **wanted})
+        return download(asked, places, said.append, Control(asked.timeout))
+
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Threads are at work, and what they do cannot be awaited."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".cache" not in path.parts
+    }
+
+
+def parts(folder: Path) -> list[Path]:
+    return list(folder.glob(".cache/enginebay/*.part"))
+
+
+def test_all_files_come(start_hub: StartHub, get: Any, places: Places) -> None:
+    start_hub()
+    folder = get()
+    assert folder == places.models / "tiny"
+    assert content(folder) == FILES
+    assert parts(folder) == []
+    said: list[Progress] = get.said
+    total = sum(map(len, FILES.values()))
+    assert (said[0].completed, said[0].total, said[0].files) == (0, total, 3)
+    assert (said[-1].completed, said[-1].completed_files) == (total, 3)
+    assert [each.completed for each in said] == sorted(each.completed for each in said)
+
+
+def test_nothing_comes_twice(start_hub: StartHub, get: Get) -> None:
+    hub = start_hub()
+    folder = get()
+    count = len(hub.fetched)
+    get()
+    assert len(hub.fetched) == count
+    (folder / "config.json").write_text("damaged")
+    get()
+    assert hub.fetched[count:] == [("config.json", None)]
+    assert content(folder) == FILES
+
+
+def test_a_new_commit_replaces_what_changed(start_hub: StartHub, get: Get) -> None:
+    hub = start_hub()
+    folder = get()
+    hub.files["config.json"] = b'{"new": 1}'
+    count = len(hub.fetched)
+    get()
+    assert hub.fetched[count:] == [("config.json", None)]
+    assert content(folder) == hub.files
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_broken_connections_are_taken_up_again(start_hub: StartHub, get: Get, ranges: bool) -> None:
+    hub = start_hub(breaks={"model.safetensors": [3000, 7000]}, ranges=ranges)
+    assert content(get()) == FILES
+    asked = [range_ for name, range_ in hub.fetched if name == "model.safetensors"]
+    assert asked[0] is None
+    assert len(asked) == 3
+    assert all(asked[1:])
+
+
+def test_what_has_come_is_kept_for_the_next_time(
+    start_hub: StartHub, get: Get, places: Places
+) -> None:
+    hub = start_hub(breaks={"model.safetensors": [3000] * 7})
+    with pytest.raises(HubError, match="what has come is kept"):
+        get()
+    hub.breaks.clear()
+    count = len(hub.fetched)
+    folder = get()
+    assert ("model.safetensors", "bytes=3000-") in hub.fetched[count:]
+    assert content(folder) == FILES
+    assert parts(folder) == []
+
+
+def test_the_token_goes_to_the_hub_only(
+    start_hub: StartHub, get: Get, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    hub = start_hub()
+    get(token=TOKEN)
+    assert {token for path, _, token in hub.asked if path.startswith("/cdn/")} == {None}
+    assert {token for path, _, token in hub.asked if not path.startswith("/cdn/")} == {
+        f"Bearer {TOKEN}"
+    }
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("served", [b"short", CONTENT + b"more", CONTENT[:-1] + b"x"])
+@pytest.mark.parametrize("lfs", [set(), {"model.safetensors"}])
+def test_other_bytes_than_promised_are_refused(
+    start_hub: StartHub, get: Get, places: Places, served: bytes, lfs: set[str]
+) -> None:
+    hub = start_hub(serves={"model.safetensors": served}, lfs=lfs)
+    with pytest.raises(HubError, match=r"model\.safetensors"):
+        get()
+    folder = places.models / "tiny"
+    assert not (folder / "model.safetensors").exists()
+    hub.serves.clear()
+    assert content(get()) == FILES
+
+
+def test_a_part_that_is_no_beginning_is_given_up(
+    start_hub: StartHub, get: Get, places: Places
+) -> None:
+    hub = start_hub(breaks={"model.safetensors": [3000] * 7})
+    with pytest.raises(HubError):
+        get()
+    [part] = [part for part in parts(places.models / "tiny") if part.stat().st_size]
+    part.write_bytes(b"y" * 4000)
+    hub.breaks.clear()
+    with pytest.raises(HubError, match="other content than the hub says"):
+        get()
+    assert content(get()) == FILES
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil",
+        "/etc/evil",
+        "a/../../evil",
+        "..\\evil",
+        "C:/evil",
+        "a//b",
+        "./a",
+        "a\0b",
+        "new\nline",
+        "x" * 300,
+        ".cache/enginebay/download.json",
+        ".cache/huggingface/x",
+    ],
+)
+def test_hostile_file_names_are_refused(
+    start_hub: StartHub, get: Get, places: Places, name: str
+) -> None:
+    hub = start_hub({**FILES, name: b"evil"})
+    with pytest.raises(InvalidRequestError, match="leave it out") as caught:
+        get()
+    assert caught.value.param == "repo_id"
+    assert hub.fetched == []
+    assert not places.models.exists()
+    exclude = name.replace("[", "?")
+    assert content(get(exclude=(exclude,))) == FILES
+
+
+def test_links_lead_nowhere_else(
+    start_hub: StartHub, get: Get, places: Places, tmp_path: Path
+) -> None:
+    start_hub()
+    folder = get()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (folder / "sub" / "tokenizer.json").unlink()
+    (folder / "sub").rmdir()
+    (folder / "sub").symlink_to(outside)
+    with pytest.raises(InvalidRequestError, match="leads out of its folder"):
+        get()
+    assert list(outside.iterdir()) == []
+    (places.models / "link").symlink_to(outside)
+    with pytest.raises(InvalidRequestError, match="leads out"):
+        get(folder_name="link")
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "/tmp/x", ".", "a/../../x", "a\\b"])
+def test_folder_names_stay_inside(start_hub: StartHub, get: Get, name: str) -> None:
+    start_hub()
+    with pytest.raises(InvalidRequestError) as caught:
+        get(folder_name=name)
+    assert caught.value.param == "folder_name"
+
+
+def test_a_folder_of_somebody_else_is_left_alone(
+    start_hub: StartHub, get: Get, places: Places
+) -> None:
+    start_hub()
+    mine = places.models / "mine"
+    mine.mkdir(parents=True)
+    (mine / "config.json").write_text("mine")
+    with pytest.raises(DownloadConflictError, match="not downloaded by this server"):
+        get(folder_name="mine")
+    other = places.models / "other"
+    get(folder_name="other")
+    state = other / ".cache/enginebay/download.json"
+    state.write_text(state.read_text().replace(REPO, "somebody/else"))
+    with pytest.raises(DownloadConflictError, match="has the files of somebody/else"):
+        get(folder_name="other")
+    assert (mine / "config.json").read_text() == "mine"
+
+
+def test_patterns_choose_files(start_hub: StartHub, get: Get) -> None:
+    start_hub()
+    folder = get(include=("*.json",), exclude=("sub/*",))
+    assert content(folder) == {"config.json": b"{}"}
+    with pytest.raises(InvalidRequestError, match="no file of tests/tiny is left") as caught:
+        get(include=("*.gguf",))
+    assert caught.value.param == "include"
+
+
+def test_a_lora_goes_to_its_folder(start_hub: StartHub, get: Get, places: Places) -> None:
+    start_hub({"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"})
+    assert get() == places.loras / "tiny"
+    assert get(kind="model") == places.models / "tiny"
+
+
+def test_empty_files(start_hub: StartHub, get: Get) -> None:
+    start_hub({"empty": b"", "full": b"x"})
+    assert content(get()) == {"empty": b"", "full": b"x"}
+
+
+def test_sizes_are_checked_before(
+    start_hub: StartHub, get: Any, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = start_hub()
+    with pytest.raises(InvalidRequestError, match="`max_download_bytes` of the config allows 100"):
+        get(places=Places(places.models, places.loras, max_bytes=100))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=5000))
+    with pytest.raises(DiskFullError, match="10,248 bytes are still to come"):
+        get()
+    hub.sizes["model.safetensors"] = 60_000_000_000
+    with pytest.raises(InvalidRequestError, match="larger than 50 GB"):
+        get()
+    assert hub.fetched == []
+    assert not places.models.exists()
+
+
+def test_a_disk_that_fills_up(
+    start_hub: StartHub, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_hub()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", full)
+    with pytest.raises(DiskFullError, match="the disk is full"):
+        get()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "message"),
+    [
+        (404, "RepoNotFound", RepositoryNotFoundError, "has no repository tests/tiny"),
+        (401, "RepoNotFound", RepositoryNotFoundError, "for a private one send `token`"),
+        (401, "", RepositoryForbiddenError, "the hub refuses"),
+        (403, "GatedRepo", RepositoryForbiddenError, "is gated: accept its terms"),
+        (403, "", RepositoryForbiddenError, "the hub refuses"),
+        (404, "RevisionNotFound", RepositoryNotFoundError, "has no revision 'dev'"),
+        (500, "", HubError, "the hub answers 500"),
+        (429, "", HubError, "the hub answers 429"),
+    ],
+)
+def test_refusals_of_the_hub(
+    start_hub: StartHub, get: Get, status: int, code: str, error: Any, message: str
+) -> None:
+    start_hub(status=status, code=code)
+    with pytest.raises(error, match=message):
+        get(revision="dev")
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ({"sizes": {"config.json": None}}, "tells no size of config.json"),
+        ({"digests": {"config.json": "x"}}, "tells no hash of config.json"),
+        ({"commit": "../../x"}, "names no commit"),
+    ],
+)
+def test_answers_that_make_no_sense(
+    start_hub: StartHub, get: Get, faults: dict[str, Any], message: str
+) -> None:
+    start_hub(**faults)
+    with pytest.raises(HubError, match=message):
+        get()
+
+
+@pytest.mark.parametrize("repo_id", ["a/b/c", "..", "a/..", "", "a b", "-x/y"])
+def test_names_of_repositories(start_hub: StartHub, get: Get, repo_id: str) -> None:
+    start_hub()
+    with pytest.raises(InvalidRequestError) as caught:
+        get(repo_id=repo_id)
+    assert caught.value.param == "repo_id"
+
+
+def test_without_a_network(get: Get, start_hub: StartHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_hub()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HubError, match="the hub cannot be reached"):
+        get()
+
+
+def test_its_time_is_up(start_hub: StartHub, get: Get) -> None:
+    start_hub()
+    with pytest.raises(DownloadTimeoutError, match="longer than its `timeout`"):
+        get(timeout=1e-9)
+
+
+class TestDownloads:
+    """Several of them, over the event loop."""
+
+    async def test_the_last_report_has_the_path(self, start_hub: StartHub, places: Places) -> None:
+        start_hub()
+        downloads = Downloads(places)
+        said = [each async for each in downloads.run(Wanted(repo_id=REPO))]
+        assert said[-1].path == places.models / "tiny"
+        assert {each.path for each in said[:-1]} == {None}
+        downloads.close()
+
+    async def test_one_at_a_time_and_closing_stops_it(
+        self, start_hub: StartHub, places: Places
+    ) -> None:
+        gate = threading.Event()
+        hub: FakeHub = start_hub(
+            gates={"model.safetensors": gate}, breaks={"model.safetensors": [5000]}
+        )
+        downloads = Downloads(places)
+        async with aclosing(downloads.run(Wanted(repo_id=REPO))) as progress:
+            async for each in progress:
+                if each.file == "model.safetensors" and each.completed >= 5000:
+                    break
+            for wanted in (
+                Wanted(repo_id=REPO.upper(), folder_name="other"),
+                Wanted(repo_id="other/tiny"),
+            ):
+                with pytest.raises(DownloadConflictError, match="is being downloaded already"):
+                    await anext(downloads.run(wanted))
+        gate.set()
+        await until(lambda: not downloads._taken)
+        folder = places.models / "tiny"
+        assert not (folder / "model.safetensors").exists()
+        hub.gates.clear()
+        async for _ in downloads.run(Wanted(repo_id=REPO)):
+            pass
+        assert content(folder) == FILES
+        assert ("model.safetensors", "bytes=5000-") in hub.fetched
+        downloads.close()
+
+    async def test_errors_come_out(self, start_hub: StartHub, places: Places) -> None:
+        start_hub(status=404, code="RepoNotFound")
+        downloads = Downloads(places)
+        with pytest.raises(RepositoryNotFoundError):
+            await anext(downloads.run(Wanted(repo_id=REPO)))
+        start_hub()
+        assert [each async for each in downloads.run(Wanted(repo_id=REPO))]
+        downloads.close()
+
+
+def test_control_stops(start_hub: StartHub, places: Places) -> None:
+    start_hub()
+    control = Control()
+    control.stop()
+    with pytest.raises(StoppedError):
+        download(Wanted(repo_id=REPO), places, lambda _: None, control)
