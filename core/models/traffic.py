@@ -41,11 +41,6 @@ class Traffic:
             self._first_tokens += _first_token(counter)
 
     @property
-    def running(self) -> int:
-        """How many answers are under way."""
-        return len(self._running)
-
-    @property
     def prompt_tokens(self) -> int:
         """Tokens of the prompts of answers that have begun."""
         return self._prompt_tokens + sum(_tokens(counter)[0] for counter in self._running)

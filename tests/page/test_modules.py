@@ -82,7 +82,7 @@ def render(page: "Page", text: str, steps: bool = False) -> str:
 CASES: dict[str, str] = {
     "a *b* **c** `d` ~~e~~ _f_ __g__": "<p>a <em>b</em> <strong>c</strong> <code>d</code> "
     "<del>e</del> <em>f</em> <strong>g</strong></p>",
-    "snake_case_name and 2*3*4 = 24": "<p>snake_case_name and 2<em>3</em>4 = 24</p>",
+    "snake_case_name and 2*3*4 = 24": "<p>snake_case_name and 2*3*4 = 24</p>",
     "2 * 3 * 4": "<p>2 * 3 * 4</p>",
     "``a`b`` \\*no\\*": "<p><code>a`b</code> *no*</p>",
     "**a *b* c**": "<p><strong>a <em>b</em> c</strong></p>",

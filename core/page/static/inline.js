@@ -2,13 +2,14 @@
 
 import { h } from "./dom.js";
 
-// Lengths are bounded, so that no text takes time that grows with its square.
+// Lengths are bounded, so that no text takes time that grows with its square. Within a word a *
+// multiplies more often than it stresses, though CommonMark has it otherwise.
 const SPAN = new RegExp(
   [
     /(?<tick>`+)(?<code>[^`](?:.{0,2000}?[^`])??)\k<tick>(?!`)/,
     /\*\*(?=\S)(?<strong>.{1,2000}?)\*\*(?!\*)/,
     /(?<![\w_])__(?=\S)(?<strong2>.{1,2000}?)__(?!\w)/,
-    /\*(?=[^\s*])(?<em>[^*]{0,2000}?[^\s*])\*/,
+    /(?<!\w)\*(?=[^\s*])(?<em>[^*]{0,2000}?[^\s*])\*(?!\w)/,
     /(?<![\w_])_(?=[^\s_])(?<em2>[^_]{0,2000}?[^\s_])_(?!\w)/,
     /~~(?=\S)(?<del>.{1,2000}?)~~/,
     /!?\[(?<label>[^[\]\n]{1,1000})\]\((?<url>[^\s()]{1,2000}(?:\([^\s()]{0,200}\)[^\s()]{0,200})?)\)/,

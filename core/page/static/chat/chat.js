@@ -10,19 +10,24 @@ const NEAR = 80; // pixels from the end that still count as reading along
 
 /** The chat of the page; `askForKey(reason)` is called when the server wants a key. */
 export class Chat {
-  constructor(askForKey) {
+  constructor({ askForKey }) {
     this.params = new Params(byId("params"));
     this.views = new Map();
     this.frame = null;
     this.askForKey = askForKey;
     this.picker = byId("model");
     this.conversation = new Conversation({
-      fields: () => (this.picker.value ? { model: this.picker.value, ...this.params.fields() } : this.params.fields()),
+      fields: () => ({ ...(this.model && { model: this.model }), ...this.params.fields() }),
       system: () => this.params.system,
       changed: (what, detail) => this.#changed(what, detail),
     });
     this.#wire();
     this.#showList();
+  }
+
+  /** The name of the chosen model; empty before any is known. */
+  get model() {
+    return this.picker.value;
   }
 
   /** Offer these models, and keep the one that is chosen. */

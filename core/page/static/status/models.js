@@ -4,109 +4,124 @@ import { call, events } from "../api.js";
 import { byId, h, setText } from "../dom.js";
 
 const GIB = 2 ** 30;
+const LOADED = ["ready", "loading", "draining"];
 
 /** The cards of the models. `failed(error)` hears of errors of loading and unloading. */
 export class ModelCards {
   constructor({ failed }) {
     this.failed = failed;
     this.cards = new Map();
-    this.admin = false;
   }
 
-  /** Show the models of /v1/stats, with what /v1/models says of them. */
-  show(models, described) {
-    const list = byId("models");
+  /**
+   * Show the models of /v1/stats, with the `names` that each is also asked by; for admins with
+   * buttons, and behind them those of the folder of models, of which only the `id` is known.
+   */
+  show(models, names, { admin, folder }) {
+    const all = [...models, ...folder.map((id) => ({ id, state: "unloaded" }))];
     for (const [id, card] of this.cards) {
-      if (models.some((model) => model.id === id)) continue;
+      if (all.some((model) => model.id === id)) continue;
       card.element.remove();
       this.cards.delete(id);
     }
-    for (const model of models) {
+    for (const model of all) {
       if (!this.cards.has(model.id)) {
-        this.cards.set(model.id, new Card(model.id, this));
-        list.append(this.cards.get(model.id).element);
+        this.cards.set(model.id, new Card(model.id, this.failed));
+        byId("models").append(this.cards.get(model.id).element);
       }
-      this.cards.get(model.id).show(model, described, this.admin);
+      this.cards.get(model.id).show(model, names.get(model.id) ?? [], admin);
     }
-    list.dataset.empty = models.length ? "" : "No model is configured.";
+    byId("models").dataset.empty = "No model is configured.";
   }
 }
 
 class Card {
-  constructor(id, { failed }) {
+  constructor(id, failed) {
     this.id = id;
     this.failed = failed;
+    this.acting = false;
     this.state = h("span", { class: "state" });
     this.facts = h("p", { class: "hint" });
     this.names = h("p", { class: "chips" });
     this.progress = h("progress", { max: 1, hidden: true, "aria-label": `Loading ${id}` });
     this.error = h("p", { class: "error", hidden: true });
-    this.button = h("button", { type: "button", onclick: () => this.#act() });
+    this.load = this.#button("Load", () => drain(events(`v1/models/${path(id)}/load`, {})));
+    this.switch = this.#button("Switch", () => drain(events("v1/model/load", { name: id })));
+    this.switch.title = "Load it in the place of the current model";
+    this.unload = this.#button("Unload", () =>
+      call(`v1/models/${path(id)}/unload`, { method: "POST", body: {} }),
+    );
     this.element = h(
       "li",
       { class: "card" },
-      h("div", { class: "row" }, h("h3", {}, id), this.state, this.button),
-      this.facts,
+      h("div", { class: "row" }, h("h3", {}, id), this.state),
+      h("div", { class: "row" }, this.facts, this.load, this.switch, this.unload),
       this.names,
       this.progress,
       this.error,
     );
-    this.acting = false;
   }
 
-  show(model, described, admin) {
-    this.model = model;
-    this.element.dataset.state = model.state;
-    const loading = model.state === "loading";
-    const percent = loading ? ` ${Math.round(model.progress * 100)} %` : "";
-    setText(this.state, `${model.state}${percent}`);
+  show(model, names, admin) {
+    const { state } = model;
+    this.element.dataset.state = state;
+    const loading = state === "loading";
+    setText(this.state, loading ? `loading ${Math.round(model.progress * 100)} %` : state);
     setText(this.facts, facts(model));
-    this.#showNames(described);
+    if (this.names.textContent !== names.join("")) {
+      this.names.replaceChildren(...names.map((name) => h("span", {}, name)));
+    }
     this.progress.hidden = !loading;
     if (loading) this.progress.value = model.progress;
     setText(this.error, model.error ?? "");
     this.error.hidden = !model.error;
-    this.button.hidden = !admin;
-    setText(this.button, this.#loaded ? "Unload" : "Load");
-    this.button.setAttribute("aria-label", `${this.button.textContent} ${this.id}`);
-    this.button.disabled = this.acting || loading || model.state === "draining";
+    const loaded = LOADED.includes(state);
+    this.load.hidden = this.switch.hidden = !admin || loaded;
+    this.unload.hidden = !admin || !loaded;
+    this.load.disabled = this.switch.disabled = this.acting;
+    this.unload.disabled = state === "draining";
   }
 
-  get #loaded() {
-    return ["ready", "loading", "draining"].includes(this.model.state);
-  }
-
-  #showNames(described) {
-    const others = described.filter((card) => card.parent === this.id).map((card) => card.id);
-    const aliases = described.find((card) => card.id === this.id)?.aliases ?? [];
-    const names = [...aliases, ...others];
-    if (this.names.childElementCount !== names.length) {
-      this.names.replaceChildren(...names.map((name) => h("span", {}, name)));
-    }
-  }
-
-  async #act() {
-    this.acting = this.button.disabled = true;
-    try {
-      if (this.#loaded) await call("v1/model/unload", { method: "POST", body: { name: this.id } });
-      else for await (const _ of events("v1/model/load", { name: this.id })); // /v1/stats shows it
-    } catch (error) {
-      this.failed(error);
-    } finally {
-      this.acting = false;
-    }
+  #button(label, act) {
+    const onclick = async () => {
+      this.acting = true;
+      button.disabled = true;
+      try {
+        await act();
+      } catch (error) {
+        this.failed(error);
+      } finally {
+        this.acting = false;
+      }
+    };
+    const props = { type: "button", hidden: true, "aria-label": `${label} ${this.id}`, onclick };
+    const button = h("button", props, label);
+    return button;
   }
 }
 
-function facts({ backend, context_length: context, memory, running, waiting }) {
+/** A model's name in a path, where it may hold slashes. */
+const path = (id) => id.split("/").map(encodeURIComponent).join("/");
+
+/** Read the progress of a load to its end, for its error: /v1/stats has the progress, too. */
+async function drain(stream) {
+  for await (const _ of stream);
+}
+
+function facts(model) {
+  const { backend, stage, state, context_length: context, memory, running, waiting } = model;
   const tokens = context >= 10_000 ? `${Math.round(context / 1024)}k` : context;
   return [
     backend,
+    state === "loading" ? stage : null,
     context ? `${tokens} context` : null,
-    memory ? `${(memory / GIB).toFixed(memory < 10 * GIB ? 2 : 1)} GiB` : null,
+    memory?.gpu ? `${size(memory.gpu)} GPU` : null,
+    memory?.ram ? `${size(memory.ram)} RAM` : null,
     running ? `${running} running` : null,
     waiting ? `${waiting} waiting` : null,
   ]
     .filter(Boolean)
     .join(" · ");
 }
+
+const size = (bytes) => `${(bytes / GIB).toFixed(bytes < 10 * GIB ? 2 : 1)} GiB`;

@@ -1,0 +1,83 @@
+// What the server is and does, asked for every second.
+
+import { json, listOf } from "../api.js";
+import { byId, setText } from "../dom.js";
+import { Activity } from "./activity.js";
+import { Download } from "./download.js";
+import { History } from "./history.js";
+import { Loras } from "./loras.js";
+import { ModelCards } from "./models.js";
+import { poll } from "./poll.js";
+import { RequestList } from "./requests.js";
+
+/** `offer(names)`: what can be asked for has changed; `askForKey(reason)`: a key is needed. */
+export class Status {
+  constructor({ offer, chosenModel, askForKey }) {
+    this.offer = offer;
+    this.askForKey = askForKey;
+    const failed = (error) => setText(byId("action-error"), error.message);
+    this.history = new History();
+    this.activity = new Activity();
+    this.cards = new ModelCards({ failed });
+    this.requests = new RequestList({ failed });
+    this.loras = new Loras({ chosenModel });
+    this.download = new Download();
+    this.names = new Map();
+    this.folder = [];
+    this.admin = false;
+    this.newKey();
+    this.polling = poll(() => this.#ask(), 1);
+  }
+
+  /** Another key may see and do other things. */
+  newKey() {
+    this.states = null;
+    this.asked = false;
+    this.polling?.now();
+  }
+
+  async #ask() {
+    try {
+      const stats = await json("v1/stats");
+      const states = JSON.stringify(stats.models.map(({ id, state }) => [id, state]));
+      if (states !== this.states) await this.#describe();
+      this.states = states;
+      this.history.add(stats);
+      this.activity.show(this.history);
+      this.cards.show(stats.models, this.names, this);
+      await this.requests.refresh(stats);
+      showHealth(...healthOf(stats.models));
+    } catch (error) {
+      if (!("status" in error)) throw error;
+      this.states = null;
+      showHealth("failed", error.status === 401 ? "needs a key" : error.message);
+      if (error.status === 401 && !this.asked) this.askForKey(error.message);
+      this.asked ||= error.status === 401;
+    }
+  }
+
+  /** What changes seldom: names, rights, the folder of models. */
+  async #describe() {
+    this.admin = (await json("v1/auth/permission")).permission === "admin";
+    byId("loras-section").hidden = byId("download-section").hidden = !this.admin;
+    const cards = (await json("v1/models")).data;
+    this.offer(cards.map((card) => card.id));
+    const ids = new Set(cards.map((card) => card.id));
+    this.names = new Map(cards.map(({ id, aliases = [] }) => [id, [...aliases]]));
+    for (const { id, parent } of cards) if (parent) this.names.get(parent)?.push(id);
+    const loadable = this.admin ? await listOf("v1/model/list") : [];
+    this.folder = loadable.map(({ id }) => id).filter((id) => !ids.has(id));
+  }
+}
+
+function healthOf(models) {
+  const count = (state) => models.filter((model) => model.state === state).length;
+  const others = ["failed", "loading", "draining", "unloaded"].filter(count);
+  const words = [...others, "ready"].map((state) => `${count(state)} ${state}`).join(", ");
+  return [others.find((state) => state === "failed" || state === "loading") ?? "ready", words];
+}
+
+function showHealth(state, words) {
+  byId("health").dataset.state = state;
+  setText(byId("health"), words);
+}
