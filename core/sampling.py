@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from core.errors import InvalidRequestError
 from core.models import LoadedModel
 from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
+from core.schemas.explain import Source
+from core.schemas.sampling import check_token_ids
 
 _PARAMS = frozenset(field.name for field in fields(SamplingParams))
 
@@ -20,20 +21,30 @@ def sampling_params(
     An `InvalidRequestError` for a token id that the model does not have.
     """
     if not model.info.chats:
-        _check_token_ids(body, model.info.vocab_size)
+        check_token_ids(body, model.info.vocab_size)
     chosen: dict[str, Any] = {}
     for values in sampling_layers(body, model).values():
         chosen |= values
     return SamplingParams(**{**chosen, "logprobs": logprobs})
 
 
-def sampling_layers(body: GenerationBody, model: LoadedModel) -> dict[str, Mapping[str, Any]]:
+def sampling_layers(body: GenerationBody, model: LoadedModel) -> dict[Source, Mapping[str, Any]]:
     """What each source says of sampling params, a later one over those before it."""
     return {
         "model": model.info.defaults,
         "config": model.config.sampling.params(),
         "request": body.sampling_fields(),
     }
+
+
+def sampling_sources(body: GenerationBody, model: LoadedModel) -> dict[str, Source]:
+    """Where each param comes from that somebody sets; `body` as it was sent."""
+    layers = sampling_layers(body, model)
+    sources = {name: source for source, values in layers.items() for name in values}
+    for name, source in model.overrides.sources():
+        if source != "preset" or sources.get(name) != "request":
+            sources[name] = source
+    return sources
 
 
 def unsupported(body: GenerationBody, params: SamplingParams, model: LoadedModel) -> list[str]:
@@ -45,17 +56,6 @@ def unsupported(body: GenerationBody, params: SamplingParams, model: LoadedModel
         if getattr(params, name) != getattr(neutral, name)
     ]
     return sorted({*body.unknown_fields(), *engine})
-
-
-def _check_token_ids(body: GenerationBody, vocab_size: int) -> None:
-    for field in ("logit_bias", "banned_tokens", "allowed_token_ids", "stop_token_ids"):
-        for token_id in getattr(body, field) or ():
-            if not 0 <= token_id < vocab_size:
-                raise InvalidRequestError(
-                    f"{field} has the token id {token_id}; this model's go from 0 to "
-                    f"{vocab_size - 1}",
-                    param=field,
-                )
 
 
 def _sent_as(name: str, body: GenerationBody) -> str:

@@ -117,6 +117,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
     id = f"chatcmpl-{base}"
     running = tracked(http, body, id)
     model = await generating_model(http, body.model)
+    body = model.overrides.applied_to(body)
     ask = _ask_with_messages if model.info.chats else _ask_with_prompt
     asked = await ask(body, http, model, id)
     generation = Generation(

@@ -46,6 +46,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     id = f"cmpl-{base}"
     running = tracked(http, body, id)
     model = await prompted_model(http, body.model)
+    body = model.overrides.applied_to(body)
     _check(body, model)
     asked = sampling_params(body, model, logprobs=body.logprobs)
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)

@@ -13,7 +13,7 @@ from core.errors import ContextLengthExceededError
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
 from core.report import model_report
-from core.sampling import sampling_layers
+from core.sampling import sampling_sources
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.errors import ErrorObject
 from core.schemas.explain import (
@@ -37,13 +37,13 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    plan = await plan_chat(body, http, model)
+    plan = await plan_chat(model.overrides.applied_to(body), http, model)
     prompt, sampling = plan.prompt, plan.sampling
     headers = dict(plan.headers)
     tokens = error = None
     try:
         tokens = await plan.tokenize()
-        headers |= fitted(http, body, [tokens], model)
+        headers |= fitted(http, plan.body, [tokens], model)
     except ContextLengthExceededError as too_long:
         error = ErrorObject.model_validate(too_long.body()["error"])
     token_ids = tokens.token_ids if tokens else []
@@ -94,8 +94,7 @@ async def _bos(plan: ChatPlan, token_ids: Sequence[int]) -> BosReport:
 
 
 def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, SamplingValue]:
-    layers = sampling_layers(body, plan.model)
-    sources: tuple[Source, ...] = ("request", "config", "model")
+    sources = sampling_sources(body, plan.model)
     of_template = {
         "stop": plan.model.formats.turn_end.strings,
         "stop_token_ids": plan.model.formats.turn_end.token_ids,
@@ -105,7 +104,7 @@ def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, Sampling
         name, value = field.name, getattr(plan.sampling, field.name)
         if name == "constraint":  # shown for itself
             continue
-        source: Source = next((s for s in sources if name in layers[s]), "default")
+        source: Source = sources.get(name, "default")
         if name == "logprobs" and body.logprobs:
             source = "request"
         elif name == "reasoning_budget" and value:

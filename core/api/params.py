@@ -274,7 +274,9 @@ def fitted(
 ) -> dict[str, str]:
     """Headers that say what had to give way to the context's length."""
     room = model.info.context_length - max(len(prompt.token_ids) for prompt in prompts)
-    clamped = {"max_tokens": room} if (body.max_tokens or 0) > room else {}
+    asked = body.max_tokens or 0
+    too_many = asked > room and not model.overrides.gives("max_tokens", asked)
+    clamped = {"max_tokens": room} if too_many else {}
     headers = clamped_header(http, clamped)
     if cut := sum(prompt.cut for prompt in prompts):
         logger.info("%d tokens cut off prompts", cut)

@@ -10,7 +10,8 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from core.chat.template import template_files, template_path
 from core.chat.templates import USUAL_NAMES
 from core.config.messages import explain
-from core.config.problems import KeyPath, Problem, in_order, key_text
+from core.config.presets import FOLDER, load_preset, preset_files
+from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.config.walk import nearest
 from core.errors import BackendUnavailableError
@@ -30,7 +31,20 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
         for index, model in enumerate(config.models)
         for key, message in _check_model(model, config.base, plugins)
     ]
-    return in_order(problems)
+    return in_order(problems) + _preset_problems(config)
+
+
+def _preset_problems(config: Config) -> list[Problem]:
+    """Those of the presets' own files, each file once."""
+    known = preset_files(config.base)
+    problems: list[Problem] = []
+    for name in dict.fromkeys(model.sampling_preset for model in config.models):
+        try:
+            if name in known:
+                load_preset(name, config.base)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
 
 
 def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
@@ -95,6 +109,10 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
         there = sorted(template_files(base))
         message = f"there is no file {base / template}, nor one so named in templates/"
         yield ("chat_template",), message + nearest(template, there)
+    presets = list(preset_files(base))
+    if model.sampling_preset and model.sampling_preset not in presets:
+        message = f"there is no file {base / FOLDER / model.sampling_preset}.yml"
+        yield ("sampling_preset",), message + nearest(model.sampling_preset, presets)
     for key, name, known in (
         ("reasoning", model.reasoning, plugins.reasoning),
         ("tools", model.tools, plugins.tools),

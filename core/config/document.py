@@ -18,14 +18,19 @@ FIRST_MODEL = """
 """
 
 
+EXPECTED = f" (server, models or plugins); a first model:\n{FIRST_MODEL}"
+
+
 class Document:
     """A parsed file: `data`, and as `problems` the keys that stand in it twice.
 
-    Raises `ConfigError` when there is no data to go on with.
+    `expected`: what is said to people whose file is empty. Raises `ConfigError` when there is no
+    data to go on with.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, expected: str = EXPECTED) -> None:
         self.name = str(path)
+        self._expected = expected
         self._text = self._read(path)
         yaml = YAML(typ="safe", pure=True)
         yaml.allow_duplicate_keys = True  # every one of them is found below, not only the first
@@ -76,9 +81,7 @@ class Document:
     def _require_mapping(self) -> None:
         if not isinstance(self._root, MappingNode):
             wrong = "is empty" if self._root is None else "does not begin with a key"
-            raise self._error(
-                f"the file {wrong} (server, models or plugins); a first model:\n{FIRST_MODEL}"
-            )
+            raise self._error(f"the file {wrong}{self._expected}")
 
     def _repeated_keys(
         self, node: Node, path: KeyPath, above: tuple[Node, ...], seen: set[int]

@@ -25,9 +25,9 @@ def explain(error: ValidationError, data: Any, schema: Schema) -> Iterator[tuple
     """Where in `data` each error is, and a message; alternatives of one value together."""
     messages: dict[KeyPath, list[str]] = {}
     for details in error.errors(include_url=False):
-        path = existing(data, details["loc"])  # pydantic appends its names of alternatives
+        path = existing(data, details["loc"])  # pydantic puts in its names of alternatives
         if details["type"] == "missing":
-            path = details["loc"]
+            path = (*existing(data, details["loc"][:-1]), details["loc"][-1])
         message = _message(details, path, schema)
         if message not in (known := messages.setdefault(path, [])):
             known.append(message)

@@ -146,6 +146,10 @@ class ModelConfig(Section):
         default_factory=SamplingDefaults,
         description="Used when a request does not say; not set, the model's own defaults count.",
     )
+    sampling_preset: Text | None = Field(
+        None,
+        description="A file of sampler_overrides/ by name: params for this model, some forced.",
+    )
     max_running: int | None = Field(
         None,
         gt=0,

@@ -20,6 +20,8 @@ def schema_at(schema: Schema, path: KeyPath) -> Schema:
 
 def _resolved(here: Schema, root: Schema) -> Schema:
     """Follow `$ref`; of alternatives, the first that is not null."""
+    if "oneOf" in here:
+        return {**_resolved(here["oneOf"][0], root), **here}
     if "$ref" in here:
         target = root["$defs"][here["$ref"].rpartition("/")[2]]
         return {**_resolved(target, root), **here}
@@ -50,10 +52,12 @@ def homes(schema: Schema, path: KeyPath, name: str) -> Iterator[str]:
 
 
 def existing(data: Any, path: KeyPath) -> KeyPath:
-    """The longest beginning of `path` that leads to something in `data`."""
-    for depth, part in enumerate(path):
+    """`path` without what does not lead to something in `data`: names of alternatives."""
+    there: list[str | int] = []
+    for part in path:
         try:
             data = data[part]
         except (LookupError, TypeError):
-            return path[:depth]
-    return path
+            continue
+        there.append(part)
+    return tuple(there)

@@ -12,10 +12,13 @@ from core.chat.features import TemplateFeatures
 from core.chat.formats import ChatFormats, FormatChoice
 from core.chat.templates import DEFAULT, ModelTemplates
 from core.config.check import settings_of_prompts, validated_options
+from core.config.presets import Preset, load_preset
+from core.config.problems import ConfigError
 from core.config.schema import ModelConfig, resolved_path
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
 from core.models.loras import Loras
 from core.models.traffic import Traffic
+from core.overrides import Overrides
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.queueing import Gate, with_headroom
@@ -51,6 +54,8 @@ class LoadedModel:
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
         self.gate = Gate(max_queue=config.max_queue)
+        self._preset: Preset | None = None
+        self.overrides = Overrides(config.sampling.overrides())
 
     @property
     def unavailable(self) -> str | None:
@@ -162,6 +167,24 @@ class LoadedModel:
         model.name = model.adapter = adapter
         return model
 
+    @property
+    def preset(self) -> Preset:
+        """The sampling params that were chosen over those of the config."""
+        return self._preset or Preset()
+
+    def use_preset(self, preset: Preset) -> None:
+        """Override sampling params of later requests, until another one is chosen."""
+        self.check_preset(preset)
+        self._preset = preset
+        self.overrides = preset.overrides.over(Overrides(self.config.sampling.overrides()))
+        for note in preset.overrides.notes:
+            logger.warning("model %s: %s", self.name, note)
+
+    def check_preset(self, preset: Preset) -> None:
+        """`InvalidRequestError` if it has tokens that the model, as far as known, does not have."""
+        if self._info and not self._info.chats:
+            preset.overrides.check_vocabulary(self._info.vocab_size)
+
     def snapshot(self) -> "LoadedModel":
         """The same model with the chat template it has now, whatever is switched meanwhile."""
         return copy(self)
@@ -242,8 +265,20 @@ class LoadedModel:
         self._formats = await choice.find(info, self._backend, self.template)
         self._info = info
         self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
+        self._use_chosen_preset(base)
         self._state, self.stage, self.progress = "ready", "ready", 1.0
         logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
+
+    def _use_chosen_preset(self, base: Path) -> None:
+        """That which was switched to last, else the config's."""
+        name = self._preset.name if self._preset else self.config.sampling_preset
+        try:
+            preset = self._preset or (load_preset(name, base) if name else Preset())
+            self.use_preset(preset)
+        except (ConfigError, InvalidRequestError) as error:
+            raise BackendUnavailableError(
+                f"the sampling preset {name!r} cannot be used: {error}"
+            ) from error
 
     def _require_isolation(self, backend: Backend) -> None:
         wanted = self.config.isolation

@@ -7,10 +7,11 @@ other's extensions.
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.errors import InvalidRequestError
 from core.schemas.constraints import ConstraintBody
+from core.schemas.fields import field_names
 from core.schemas.sampling import SamplingBody
 
 
@@ -93,8 +94,4 @@ def _is_off(name: str, value: Any) -> bool:
 
 
 def _alias_names(body: type[BaseModel]) -> set[str]:
-    names: set[str] = set()
-    for field in body.model_fields.values():
-        if isinstance(field.validation_alias, AliasChoices):
-            names.update(str(choice) for choice in field.validation_alias.choices)
-    return names
+    return {name for item in body.model_fields.items() for name in field_names(*item)}

@@ -6,7 +6,10 @@ from pydantic import BaseModel
 
 from core.schemas.errors import ErrorObject
 
-Source = Literal["request", "config", "model", "template", "default"]
+Source = Literal[
+    "request", "config", "model", "preset", "additive", "forced", "template", "default"
+]
+"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs."""
 
 
 class FormatReport(BaseModel):

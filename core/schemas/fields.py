@@ -4,11 +4,18 @@ import json
 from typing import Any
 
 from pydantic import AliasChoices, Field
+from pydantic.fields import FieldInfo
 
 
 def aliased(name: str, *aliases: str) -> Any:
     """A field that is None unless sent, under any of these names; the first one sent counts."""
     return Field(default=None, validation_alias=AliasChoices(name, *aliases))
+
+
+def field_names(name: str, field: FieldInfo) -> list[str]:
+    """All names of a field."""
+    alias = field.validation_alias
+    return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 
 
 def zero_if_minus_one(value: Any) -> Any:

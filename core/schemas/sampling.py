@@ -188,6 +188,18 @@ class SamplingBody(BaseModel):
         return {"temperature": (low + high) / 2, "dynatemp_range": (high - low) / 2}
 
 
+def check_token_ids(body: SamplingBody, vocab_size: int) -> None:
+    """`InvalidRequestError` for a token id that a model of this size does not have."""
+    for field in ("logit_bias", "banned_tokens", "allowed_token_ids", "stop_token_ids"):
+        for token_id in getattr(body, field) or ():
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequestError(
+                    f"{field} has the token id {token_id}; this model's go from 0 to "
+                    f"{vocab_size - 1}",
+                    param=field,
+                )
+
+
 # What these come to depends on more than one field.
 _NOT_FIELDS = {"logprobs", "reasoning_budget", "constraint"}
 _SAMPLING_FIELDS = tuple(

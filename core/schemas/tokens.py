@@ -4,6 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from core.errors import InvalidRequestError
 from core.schemas.chat import ChatCompletionRequest, Message, Tool
 from core.schemas.fields import aliased
 
@@ -101,7 +102,7 @@ class TokenizeRequest(TokenBody):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.prompt is None) == (self.messages is None):
-            raise ValueError("send a prompt or messages, one of the two")
+            raise InvalidRequestError("send a prompt or messages, one of the two", param="prompt")
         return self
 
     def chat(self) -> ChatCompletionRequest:
