@@ -4,7 +4,7 @@ from pathlib import Path
 
 from core.errors import InvalidRequestError
 
-_LONGEST_PART = 255  # bytes, of most file systems
+_LONGEST, _LONGEST_PART = 1000, 255  # bytes; of a part on most file systems
 
 
 def inside(folder: Path, name: str, param: str) -> Path:
@@ -17,6 +17,7 @@ def inside(folder: Path, name: str, param: str) -> Path:
     if (
         not name
         or not name.isprintable()
+        or len(name.encode()) > _LONGEST
         or any(character in name for character in '\\:*?"<>|')
         or any(part in ("", ".", "..") or len(part.encode()) > _LONGEST_PART for part in parts)
     ):

@@ -91,9 +91,10 @@ class Adapters:
         for lora in loras:
             for path, (down, up) in _Folder(name, Path(lora.path)).pairs(self._model).items():
                 pairs.setdefault(path, []).append((down, up * lora.scaling))
+        sums = {path: _sum(parts) for path, parts in pairs.items()}
         self.unload(name)
-        for path, parts in pairs.items():
-            self._layer(path).pairs[name] = _sum(parts)
+        for path, pair in sums.items():
+            self._layer(path).pairs[name] = pair
         self._names.append(name)
 
     def unload(self, name: str) -> None:

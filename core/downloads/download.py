@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
@@ -38,7 +38,7 @@ class Wanted:
     kind: Kind | None = None
     folder_name: str | None = None
     revision: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     timeout: float | None = None
