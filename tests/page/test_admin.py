@@ -4,8 +4,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.api.test_loras import Adapted
+from tests.downloads.conftest import StartHub
+from tests.downloads.conftest import start_hub as start_hub
+from tests.downloads.hub import REPO, TOKEN
 from tests.page.support import answered, open_page, say
-from tests.support import engine_backend, plugins_with, scripted_config, serve
+from tests.support import (
+    engine_backend,
+    plugins_with,
+    scripted,
+    scripted_config,
+    serve,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,3 +44,22 @@ def test_loras_are_applied(page: "Page", tmp_path: Path) -> None:
         section.get_by_text("Unloaded:").wait_for()
         say(page, "Hi")
         assert answered(page, 1).locator(".said").inner_text() == "plain"
+
+
+def test_a_model_is_downloaded(page: "Page", tmp_path: Path, start_hub: StartHub) -> None:
+    start_hub()
+    folders = {"model_dir": str(tmp_path / "models"), "lora_dir": str(tmp_path / "loras")}
+    config = scripted_config(server=folders)
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        open_page(page, server)
+        section = page.locator("#download-section")
+        section.locator("summary").click()
+        section.get_by_label("Repository").fill("nobody/nothing")
+        section.get_by_role("button", name="Download").click()
+        section.get_by_role("status").get_by_text("nobody/nothing").wait_for()
+        section.get_by_label("Repository").fill(REPO)
+        section.get_by_label("Hub token").fill(TOKEN)
+        section.get_by_role("button", name="Download").click()
+        section.get_by_text(f"Downloaded to {tmp_path / 'models'}").wait_for()
+        assert section.get_by_label("Hub token").input_value() == ""
+        assert not section.get_by_role("progressbar").is_visible()

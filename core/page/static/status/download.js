@@ -11,6 +11,8 @@ export class Download {
     const field = (label, props) => h("label", {}, label, h("input", props));
     const kinds = ["model", "lora"].map((value) => h("option", { value }, value));
     this.button = h("button", { type: "submit" }, "Download");
+    this.stop = h("button", { type: "button", onclick: () => this.aborting.abort() }, "Stop");
+    this.stop.hidden = true;
     this.progress = h("progress", { max: 1, hidden: true, "aria-label": "Download" });
     this.message = h("p", { class: "hint", role: "status" });
     this.form = h(
@@ -21,7 +23,7 @@ export class Download {
       field("Only files like", { name: "include", placeholder: "*Q4_K_M.gguf" }),
       h("label", {}, "Kind", h("select", { name: "repo_type" }, kinds)),
       field("Hub token", { name: "token", type: "password", autocomplete: "off" }),
-      this.button,
+      h("div", { class: "row" }, this.button, this.stop),
     );
     byId("download").append(this.form, this.progress, this.message);
   }
@@ -30,17 +32,24 @@ export class Download {
     event.preventDefault();
     const { include, ...rest } = Object.fromEntries(new FormData(this.form));
     const body = { ...rest, include: include.split(/[\s,]+/), stream: true };
-    this.button.disabled = true;
+    this.aborting = new AbortController();
+    this.#running(true);
     setText(this.message, "Asking the hub…");
     try {
-      for await (const said of events("v1/download", body)) this.#show(said);
+      for await (const said of events("v1/download", body, this.aborting.signal)) this.#show(said);
     } catch (error) {
-      setText(this.message, error.message);
+      const stopped = error.name === "AbortError";
+      setText(this.message, stopped ? "Stopped; the next time it goes on from here." : error.message);
     } finally {
-      this.button.disabled = false;
-      this.progress.hidden = true;
+      this.#running(false);
       this.form.elements.token.value = "";
     }
+  }
+
+  #running(is) {
+    this.button.disabled = is;
+    this.stop.hidden = !is;
+    this.progress.hidden = true; // until it is known how much there is
   }
 
   #show({ status, file, completed, total, completed_files, files, download_path: folder }) {

@@ -39,14 +39,14 @@ class Card {
   constructor(id, failed) {
     this.id = id;
     this.failed = failed;
-    this.acting = false;
+    this.following = false;
     this.state = h("span", { class: "state" });
     this.facts = h("p", { class: "hint" });
     this.names = h("p", { class: "chips" });
     this.progress = h("progress", { max: 1, hidden: true, "aria-label": `Loading ${id}` });
     this.error = h("p", { class: "error", hidden: true });
-    this.load = this.#button("Load", () => drain(events(`v1/models/${path(id)}/load`, {})));
-    this.switch = this.#button("Switch", () => drain(events("v1/model/load", { name: id })));
+    this.load = this.#button("Load", () => this.#follow(events(`v1/models/${path(id)}/load`, {})));
+    this.switch = this.#button("Switch", () => this.#follow(events("v1/model/load", { name: id })));
     this.switch.title = "Load it in the place of the current model";
     this.unload = this.#button("Unload", () =>
       call(`v1/models/${path(id)}/unload`, { method: "POST", body: {} }),
@@ -75,38 +75,35 @@ class Card {
     if (loading) this.progress.value = model.progress;
     setText(this.error, model.error ?? "");
     this.error.hidden = !model.error;
+    this.error.className = state === "failed" ? "error" : "hint"; // why it was unloaded, say
     const loaded = LOADED.includes(state);
     this.load.hidden = this.switch.hidden = !admin || loaded;
     this.unload.hidden = !admin || !loaded;
-    this.load.disabled = this.switch.disabled = this.acting;
+    this.load.disabled = this.switch.disabled = this.following;
     this.unload.disabled = state === "draining";
+    setText(this.unload, loading ? "Stop" : "Unload");
+    this.unload.ariaLabel = `${this.unload.textContent} ${this.id}`;
   }
 
   #button(label, act) {
-    const onclick = async () => {
-      this.acting = true;
-      button.disabled = true;
-      try {
-        await act();
-      } catch (error) {
-        this.failed(error);
-      } finally {
-        this.acting = false;
-      }
-    };
+    const onclick = () => act().catch(this.failed);
     const props = { type: "button", hidden: true, "aria-label": `${label} ${this.id}`, onclick };
-    const button = h("button", props, label);
-    return button;
+    return h("button", props, label);
+  }
+
+  /** Read the progress of a load to its end, for its error: /v1/stats has the progress, too. */
+  async #follow(progress) {
+    this.following = this.load.disabled = this.switch.disabled = true;
+    try {
+      for await (const _ of progress);
+    } finally {
+      this.following = false;
+    }
   }
 }
 
 /** A model's name in a path, where it may hold slashes. */
 const path = (id) => id.split("/").map(encodeURIComponent).join("/");
-
-/** Read the progress of a load to its end, for its error: /v1/stats has the progress, too. */
-async function drain(stream) {
-  for await (const _ of stream);
-}
 
 function facts(model) {
   const { backend, stage, state, context_length: context, memory, running, waiting } = model;

@@ -46,7 +46,7 @@ export class Plot {
     const y = (value) => HEIGHT - 2 - (value / top) * (HEIGHT - 18);
     pen.scale(scale, scale);
     this.#scale(pen, style, width, y(top), this.format(top));
-    lines.forEach((line, rank) => {
+    [...lines.entries()].reverse().forEach(([rank, line]) => {
       pen.strokeStyle = pen.fillStyle = style.getPropertyValue(rank ? "--second" : "--accent");
       if (this.dots) drawDots(pen, line, x, y);
       else for (const part of unbroken(line)) drawLine(pen, part, x, y, rank);
