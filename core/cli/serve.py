@@ -67,6 +67,7 @@ def _print_summary(app: Any, config: Config, port: int) -> None:
     console, url = stdout(), url_of(config.server.host, port)
     console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
     console.print(f"OpenAI URL  {url}/v1")
+    console.print(f"Page        {url}")
     console.print(f"API docs    {url}/docs")
     console.print(f"API keys    {_keys(config)}")
     for model in app.state.models.all():

@@ -65,6 +65,7 @@ def test_serve(start_serving: StartServing) -> None:
     assert re.fullmatch(rf"Enginebay \S+ listens on {url[0]}; Ctrl-C stops it", lines[0])
     assert lines[1:] == [
         f"OpenAI URL  {url[0]}/v1",
+        f"Page        {url[0]}",
         f"API docs    {url[0]}/docs",
         "API keys    2, from config.yml line 3",
         "Model       good: scripted, context 4096 tokens, reasoning think, tools none",

@@ -5,9 +5,10 @@ import { byId, h, setText } from "../dom.js";
 
 const MB = 1e6;
 
-/** The form of a download, and how far it is. */
+/** The form of a download, and how far it is; `done()` when there is something new. */
 export class Download {
-  constructor() {
+  constructor({ done }) {
+    this.done = done;
     const field = (label, props) => h("label", {}, label, h("input", props));
     const kinds = ["model", "lora"].map((value) => h("option", { value }, value));
     this.button = h("button", { type: "submit" }, "Download");
@@ -37,6 +38,7 @@ export class Download {
     setText(this.message, "Asking the hub…");
     try {
       for await (const said of events("v1/download", body, this.aborting.signal)) this.#show(said);
+      this.done();
     } catch (error) {
       const stopped = error.name === "AbortError";
       setText(this.message, stopped ? "Stopped; the next time it goes on from here." : error.message);

@@ -1,18 +1,25 @@
 // Asking again and again, as long as somebody looks.
 
-/** Run `ask` every `seconds`, never twice at once, not while the tab is hidden; `now()` runs it soon. */
+/**
+ * Run `ask` every `seconds`, never twice at once and not while the tab is hidden, until its answer is
+ * false. `now()` runs it, and goes on from there.
+ */
 export function poll(ask, seconds) {
   let timer = null;
   let running = false;
+  let again = false;
   async function round() {
+    again = running;
     if (running) return;
     clearTimeout(timer);
     running = true;
+    let goOn = true;
     try {
-      await ask();
+      goOn = await ask();
     } finally {
       running = false;
-      if (!document.hidden) timer = setTimeout(round, seconds * 1000);
+      if (again) round();
+      else if (goOn && !document.hidden) timer = setTimeout(round, seconds * 1000);
     }
   }
   document.addEventListener("visibilitychange", () => !document.hidden && round());

@@ -21,11 +21,12 @@ export class Status {
     this.cards = new ModelCards({ failed });
     this.requests = new RequestList({ failed });
     this.loras = new Loras({ chosenModel });
-    this.download = new Download();
+    this.download = new Download({ done: () => (this.states = null) });
     this.names = new Map();
     this.folder = [];
     this.admin = false;
-    this.newKey();
+    this.states = null;
+    this.asked = false;
     this.polling = poll(() => this.#ask(), 1);
   }
 
@@ -33,38 +34,42 @@ export class Status {
   newKey() {
     this.states = null;
     this.asked = false;
-    this.polling?.now();
+    this.polling.now();
   }
 
   async #ask() {
     try {
       const stats = await json("v1/stats");
       const states = JSON.stringify(stats.models.map(({ id, state }) => [id, state]));
-      if (states !== this.states) await this.#describe();
+      if (states !== this.states) await this.#describe(stats);
       this.states = states;
       this.history.add(stats);
       this.activity.show(this.history);
       this.cards.show(stats.models, this.names, this);
       await this.requests.refresh(stats);
       showHealth(...healthOf(stats.models));
+      return true;
     } catch (error) {
       if (!("status" in error)) throw error;
       this.states = null;
-      showHealth("failed", error.status === 401 ? "needs a key" : error.message);
-      if (error.status === 401 && !this.asked) this.askForKey(error.message);
-      this.asked ||= error.status === 401;
+      const refused = error.status === 401;
+      showHealth("failed", refused ? "needs a key" : error.message);
+      if (refused && !this.asked) this.askForKey(error.message);
+      this.asked ||= refused;
+      return !refused;
     }
   }
 
   /** What changes seldom: names, rights, the folder of models. */
-  async #describe() {
+  async #describe({ models }) {
     this.admin = (await json("v1/auth/permission")).permission === "admin";
     byId("loras-section").hidden = byId("download-section").hidden = !this.admin;
     const cards = (await json("v1/models")).data;
     this.offer(cards.map((card) => card.id));
     const ids = new Set(cards.map((card) => card.id));
     this.names = new Map(cards.map(({ id, aliases = [] }) => [id, [...aliases]]));
-    for (const { id, parent } of cards) if (parent) this.names.get(parent)?.push(id);
+    const others = cards.filter(({ id }) => !models.some((model) => model.id === id));
+    for (const { id, parent } of others) this.names.get(parent)?.push(id);
     const loadable = this.admin ? await listOf("v1/model/list") : [];
     this.folder = loadable.map(({ id }) => id).filter((id) => !ids.has(id));
   }
