@@ -128,6 +128,16 @@ class Thinking(BaseModel):
     budget_tokens: int | None = None
 
 
+class ReasoningOptions(BaseModel):
+    """`reasoning` as an object, as OpenRouter and TabbyAPI have it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    enabled: bool | None = None
+    max_tokens: int | None = None
+
+
 class ChatCompletionRequest(GenerationBody):
     """A chat completion request.
 
@@ -157,6 +167,7 @@ class ChatCompletionRequest(GenerationBody):
     reasoning_effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     enable_thinking: bool | None = None
     thinking: bool | Thinking | None = None
+    reasoning: ReasoningOptions | None = None
     thinking_budget: int | None = aliased(
         "reasoning_budget",
         "reasoning_budget_tokens",
@@ -177,6 +188,17 @@ class ChatCompletionRequest(GenerationBody):
                 "this server searches no web; offer a search as one of the tools",
                 param="web_search_options",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _read_reasoning_options(self) -> Self:
+        """Fields of their own go before them."""
+        if options := self.reasoning:
+            self.reasoning_effort = self.reasoning_effort or options.effort
+            if self.enable_thinking is None:
+                self.enable_thinking = options.enabled
+            if self.thinking_budget is None:
+                self.thinking_budget = options.max_tokens
         return self
 
     @model_validator(mode="after")

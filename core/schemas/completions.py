@@ -1,8 +1,8 @@
 """Bodies of `/v1/completions`: https://platform.openai.com/docs/api-reference/completions."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
 
 from core.schemas.common import GenerationBody
 from core.schemas.fields import aliased, none_if_minus_one
@@ -28,10 +28,18 @@ class CompletionRequest(GenerationBody):
     ] = aliased(*MAX_TOKENS)
     best_of: Annotated[int, Field(ge=1, le=128)] | None = None
     echo: bool = False
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = aliased("logprobs", "n_probs")
     add_bos_token: bool = Field(
         default=True, validation_alias=AliasChoices("add_bos_token", "add_special_tokens")
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_n_probs(cls, data: Any) -> Any:
+        """In llama.cpp, whose name that is, 0 asks for no logprobs."""
+        if isinstance(data, dict) and data.get("n_probs") == 0:
+            return {name: value for name, value in data.items() if name != "n_probs"}
+        return data
 
 
 class CompletionLogprobs(BaseModel):
