@@ -27,6 +27,7 @@ from core.chat.collector import Collector
 from core.chat.compose import ChatComposer
 from core.chat.composer import Head
 from core.chat.constraint import ChatConstraint, chat_constraint
+from core.chat.continuing import continued
 from core.chat.logprobs import LogprobForm
 from core.chat.prompt import Prompt, chat_prompt
 from core.chat.thinking import ignored_budget, is_merged, reasoning_fields, with_budget
@@ -117,7 +118,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
     id = f"chatcmpl-{base}"
     running = tracked(http, body, id)
     model = await generating_model(http, body.model)
-    body = model.overrides.applied_to(body)
+    body = continued(model.overrides.applied_to(body), model.config)
     ask = _ask_with_messages if model.info.chats else _ask_with_prompt
     asked = await ask(body, http, model, id)
     generation = Generation(

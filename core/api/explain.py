@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from core.api.chat import ChatPlan, plan_chat
 from core.api.params import fitted, prompted_model, served_model
 from core.api.tokens import token_texts
+from core.chat.continuing import continued
 from core.errors import ContextLengthExceededError
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
@@ -37,7 +38,8 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    plan = await plan_chat(model.overrides.applied_to(body), http, model)
+    body = continued(model.overrides.applied_to(body), model.config)
+    plan = await plan_chat(body, http, model)
     prompt, sampling = plan.prompt, plan.sampling
     headers = dict(plan.headers)
     tokens = error = None

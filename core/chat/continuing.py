@@ -7,10 +7,26 @@ mark. The rules are those of transformers' `apply_chat_template`.
 from collections.abc import Mapping
 from typing import Any
 
+from core.config.schema import ModelConfig
 from core.errors import InvalidRequestError
+from core.schemas.chat import ChatCompletionRequest
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+_SAYS_SO = {"continue_final_message", "add_generation_prompt", "response_prefix"}
 _MARK = "CONTINUE_FINAL_MESSAGE_TAG "
+
+
+def continued(body: ChatCompletionRequest, config: ModelConfig) -> ChatCompletionRequest:
+    """The request, going on with its last message if the config wants that of the model's own.
+
+    Frontends send a half-written answer so when somebody asks for more of it. What a request says
+    itself about its last message counts, and behind tool calls there is nothing to go on with.
+    """
+    last = body.messages[-1]
+    unfinished = last.role == "assistant" and last.content and not last.tool_calls
+    if not config.continue_assistant or not unfinished or body.model_fields_set & _SAYS_SO:
+        return body
+    return body.model_copy(update={"continue_final_message": True})
 
 
 def mark_final_message(chat: list[dict[str, Any]], field: str, source: str) -> None:

@@ -66,6 +66,7 @@ def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
     """
     said = {
         "chat_template": model.chat_template is not None,
+        "continue_assistant": model.continue_assistant,
         "reasoning": model.reasoning not in ("auto", "none"),
         "tools": model.tools not in ("auto", "none"),
         "template_vars": bool(model.template_vars) and not renders,

@@ -113,6 +113,10 @@ class ModelConfig(Section):
         "auto",
         description="Content in templates: string, openai (a list of parts), auto (what it reads).",
     )
+    continue_assistant: bool = Field(
+        False,
+        description="Go on with a chat's last message if it is the model's; else a new one begins.",
+    )
     reasoning: Text = Field(
         "auto",
         description="Format of its reasoning: auto (seen in the chat template), none or a name.",

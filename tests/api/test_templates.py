@@ -109,6 +109,22 @@ def test_continue_final_message(echo: Echo) -> None:
     assert "no 'reasoning_content' to continue" in error["message"]
 
 
+def test_a_message_of_the_model_at_the_end_is_continued_if_the_config_says_so(echo: Echo) -> None:
+    server = echo(CHAT, continue_assistant=True)
+    begun = [*USER, {"role": "assistant", "content": "It is "}]
+    assert said(server, messages=begun) == "<user>hi|<assistant>It is "
+    explained = server.http.post("/v1/chat/completions/explain", json={"messages": begun}).json()
+    assert explained["prompt"] == "<user>hi|<assistant>It is "
+    new_one = "<user>hi|<assistant>It is |<assistant>"
+    assert said(server, messages=begun, continue_final_message=False) == new_one
+    assert said(server, messages=begun, add_generation_prompt=True) == new_one
+    assert said(server, messages=begun, response_prefix="So") == f"{new_one}So"
+    assert said(server, messages=USER) == "<user>hi|<assistant>"
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called = [*USER, {"role": "assistant", "content": "I ask.", "tool_calls": [call]}]
+    assert said(server, messages=called).endswith("I ask.|<assistant>")
+
+
 def test_documents(echo: Echo) -> None:
     # VLLM-21
     server = echo(CHAT + "{% for d in documents or [] %}[{{ d.title }}: {{ d.text }}]{% endfor %}")

@@ -62,8 +62,11 @@ def _try_stream(webui: OpenWebUI, report: Report, journal: Journal) -> None:
         webui.press("Continue Response")
         lengths = lengths_while_growing(webui.answer, 8)
         webui.stop()
-        finding.seen = f"from {len(before)} to {lengths[-1]} characters, in the same message"
         assert lengths[-1] > len(before)
+        journal.last()
+        stories = [asked for asked in journal.asked() if "### Task" not in asked.prompt]
+        assert not stories[-1].prompt.endswith(("assistant\n", "<think>\n")), "a new turn"
+        finding.seen = f"from {len(before)} to {lengths[-1]} characters, in mid-sentence"
 
 
 def _try_answers(webui: OpenWebUI, report: Report, journal: Journal) -> None:

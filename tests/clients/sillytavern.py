@@ -78,7 +78,7 @@ class SillyTavern:
         self.page.locator("#send_textarea").fill(text)
         self.page.locator("#send_but").click()
         expect(self.page.locator("#chat .mes")).not_to_have_count(before)
-        expect(self.page.locator("#mes_stop")).to_be_visible()
+        expect(self.page.locator("#chat .mes").last).to_have_attribute("is_user", "false")
 
     def new_chat(self) -> None:
         """Begin a new chat."""

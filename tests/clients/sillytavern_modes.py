@@ -72,6 +72,7 @@ class ChatCompletion(Mode):
         self.tavern.open_drawer("ai-config-button")
         self.tavern.set_number("openai_max_tokens", self.answer_tokens)
         self.tavern.tick("stream_toggle")
+        self.tavern.tick("continue_prefill")
         self.tavern.close_drawer("ai-config-button")
 
 

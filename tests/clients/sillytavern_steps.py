@@ -54,7 +54,8 @@ def try_all(mode: Mode, report: Report, journal: Journal) -> None:
         after = tavern.answer.inner_text()
         assert after.startswith(before[:40]), after[:200]
         assert len(after) > len(before), after[:200]
-        finding.seen = f"from {len(before)} to {len(after)} characters, in the same message"
+        assert not journal.last().prompt.endswith(("assistant\n", "<think>\n")), "a new turn"
+        finding.seen = f"from {len(before)} to {len(after)} characters, in mid-sentence"
     _try_answers(mode, report, journal)
     _try_panels(mode, report, journal)
 
@@ -183,6 +184,16 @@ def try_text_only(mode: TextCompletion, report: Report) -> None:
         answer = json.loads(tavern.finished())
         assert set(answer) == {"sum", "easy"}, answer
         finding.seen = json.dumps(answer)
+    with report.step("an error of the server") as finding:
+        tavern.open_drawer("ai-config-button")
+        tavern.set_hidden("tabby_json_schema", json.dumps({"type": "nonsense"}))
+        tavern.close_drawer("ai-config-button")
+        page.locator("#send_textarea").fill("Hello?")
+        page.locator("#send_but").click()
+        error = page.locator("#toast-container .toast-error").first
+        expect(error).to_contain_text("nonsense")
+        finding.seen = " ".join(error.inner_text().split())
+        tavern.close_toasts()
     with report.step("download without an admin key") as finding:
         tavern.open_drawer("sys-settings-button")
         page.locator("#tabby_download_model").click()
