@@ -143,7 +143,6 @@ class Generation:
             logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 
     async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
-        interruptible = self._running.interruptible()
         collectors = {index: self._new_collector() for index in range(request.n)}
         self._collectors += collectors.values()
         tokens = [0] * request.n
@@ -153,25 +152,24 @@ class Generation:
                 self._running.turn(self.model.gate, request.n, priority=request.priority),
                 aclosing(self._generate(request)) as deltas,
             ):
-                while True:
-                    with interruptible:
-                        delta = await anext(deltas, None)
-                    if delta is None:
-                        break
-                    collector = collectors[delta.index]
-                    if delta.usage:
-                        self.counter.take(delta.usage)
-                    if collector.finished:
-                        continue
-                    if self._prompt_only:
-                        delta = _of_the_prompt(delta)
-                    self.counter.add(delta)
-                    tokens[delta.index] += len(delta.token_ids)
-                    update = _update(first, collector, delta, tokens[delta.index])
-                    if collector.reasons:
-                        self.counter.set_reasoning(update.index, collector.reasoning_tokens)
-                    self._answered = self._answered or bool(update.tokens or update.parts)
-                    yield update
+                with self._running.interruptible() as waiting:
+                    async for delta in deltas:
+                        collector = collectors[delta.index]
+                        if delta.usage:
+                            self.counter.take(delta.usage)
+                        if collector.finished:
+                            continue
+                        if self._prompt_only:
+                            delta = _of_the_prompt(delta)
+                        self.counter.add(delta)
+                        tokens[delta.index] += len(delta.token_ids)
+                        update = _update(first, collector, delta, tokens[delta.index])
+                        if collector.reasons:
+                            self.counter.set_reasoning(update.index, collector.reasoning_tokens)
+                        self._answered = self._answered or bool(update.tokens or update.parts)
+                        waiting.waits = False
+                        yield update
+                        waiting.resume()
         except InvalidRequestError as error:
             if error.param == "constraint":
                 error.param = self._constrained_by

@@ -49,7 +49,7 @@ class RunningRequest:
         self._places: list[Place] = []
         self._started = False
         self._cancelled: RequestCancelledError | None = None
-        self._interruptible: set[asyncio.Task[Any]] = set()
+        self._interruptible: set[Interruptible] = set()
 
     async def hold(self, context: AbstractAsyncContextManager[T]) -> T:
         """Enter `context` now, and leave it when the response has ended."""
@@ -89,7 +89,7 @@ class RunningRequest:
             self._places.remove(place)
 
     def interruptible(self) -> "Interruptible":
-        """A block, to be entered as often as wanted, that `cancel` ends where it waits."""
+        """A block that `cancel` ends where it waits."""
         return Interruptible(self)
 
     @property
@@ -105,29 +105,44 @@ class RunningRequest:
         if self._cancelled:
             return
         self._cancelled = error or RequestCancelledError("the request was cancelled")
-        for task in self._interruptible:
-            task.cancel()
+        for block in self._interruptible:
+            block.interrupt()
 
 
 class Interruptible:
-    """`with` it, a task awaits something; when its request is cancelled, that raises
-    `RequestCancelledError` there, and so does entering the block afterwards.
+    """A block in which a request can be cancelled: entering it, or where it awaits, it raises
+    `RequestCancelledError` then.
 
-    It is a class, not a generator, as it is entered once a token.
+    An async generator makes `waits` false before it yields, as its reader may await something
+    else, and calls `resume` afterwards. Another task may read on when the one before has ended.
     """
 
-    __slots__ = ("_request", "_task")
+    __slots__ = ("_interrupted", "_request", "_task", "waits")
 
     def __init__(self, request: RunningRequest) -> None:
         self._request = request
-        self._task: asyncio.Task[Any] | None = None
+        self._interrupted = False
+        self.waits = True
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "Interruptible":
+        self._task = _current_task()
+        self.resume()
+        self._request._interruptible.add(self)
+        return self
+
+    def resume(self) -> None:
+        """Go on, unless the request has been cancelled meanwhile. Called once a token."""
         if self._request._cancelled:
             raise copy(self._request._cancelled)
-        self._task = asyncio.current_task()
-        assert self._task is not None
-        self._request._interruptible.add(self._task)
+        if self._task.done():  # `current_task` itself takes as long as the rest of a token
+            self._task = _current_task()
+        self.waits = True
+
+    def interrupt(self) -> None:
+        """Raise where it awaits something."""
+        if self.waits:
+            self._interrupted = True
+            self._task.cancel()
 
     def __exit__(
         self,
@@ -135,15 +150,20 @@ class Interruptible:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._task is not None
-        self._request._interruptible.remove(self._task)
-        cancelled = self._request._cancelled
-        if cancelled is None:
+        self._request._interruptible.remove(self)
+        if not self._interrupted:
             return
         # Somebody else may have cancelled the task as well, and then has to get that.
         wanted = self._task.uncancel() > 0
         if kind is asyncio.CancelledError and not wanted:
-            raise copy(cancelled) from None
+            assert self._request._cancelled
+            raise copy(self._request._cancelled) from None
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 class RunningRequests:

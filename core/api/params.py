@@ -5,7 +5,7 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -36,7 +36,6 @@ _CONTEXTS_TRUNCATED = 8
 
 _Asked = ParamSpec("_Asked")
 _Checked = TypeVar("_Checked")
-_Result = TypeVar("_Result")
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
@@ -95,15 +94,14 @@ async def served_model(http: Request, name: str | None) -> LoadedModel:
     models: Models = http.app.state.models
     running = running_request(http)
     running.asks, running.model, running.loading = True, name, True
-    model = await or_client_leaves(http, _interruptibly(running, running.hold(models.lease(name))))
+    model = await or_client_leaves(http, _held(running, models, name))
     running.model, running.loading = model.name, False
     return model
 
 
-async def _interruptibly(running: RunningRequest, work: Awaitable[_Result]) -> _Result:
-    """The result of `work`, unless the request is cancelled meanwhile."""
+async def _held(running: RunningRequest, models: Models, name: str | None) -> LoadedModel:
     with running.interruptible():
-        return await work
+        return await running.hold(models.lease(name))
 
 
 async def configured_model(http: Request, name: str | None) -> LoadedModel:

@@ -1,7 +1,7 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import monotonic
 
 import anyio
@@ -30,16 +30,11 @@ async def until_cancelled(
     running: RunningRequest, events: AsyncIterator[bytes]
 ) -> AsyncGenerator[bytes, None]:
     """Events that are no answer of a model, until the request is cancelled or the server stops."""
-    interruptible = running.interruptible()
-    try:
-        while True:
-            with interruptible:
-                event = await anext(events, None)
-            if event is None:
-                return
+    with suppress(RequestCancelledError), running.interruptible() as waiting:
+        async for event in events:
+            waiting.waits = False
             yield event
-    except RequestCancelledError:
-        return
+            waiting.resume()
 
 
 class EventStreamResponse(StreamingResponse):

@@ -249,7 +249,8 @@ def test_a_client_that_leaves_as_it_is_cancelled(cancels_first: bool) -> None:
             )
             response = at.server.http.send(request, stream=True)
             [running] = at.requests
-            [task] = running._interruptible
+            [waiting] = running._interruptible
+            task = waiting._task
 
             async def end(running: RunningRequest, task: Task[Any]) -> None:
                 ends = [running.cancel, running.cancel, task.cancel]
