@@ -19,9 +19,11 @@ from core.api import (
     chat,
     completions,
     downloads,
+    embedding_models,
     embeddings,
     explain,
     health,
+    loading,
     loras,
     models,
     overrides,
@@ -39,6 +41,7 @@ from core.config.schema import Config
 from core.downloads import Downloads, places
 from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.models import Models, ReportModelProgress
+from core.models.loadable import Loadable
 from core.plugins import Plugins
 from core.running import RunningRequests, TrackRequests
 
@@ -53,7 +56,7 @@ def create_app(
     """The server as an ASGI application.
 
     Models are loaded in the background once it runs: until then `/health` says how far they are
-    and requests get 503. `report_progress` is told the same, on any thread.
+    and requests wait. `report_progress` is told the same, on any thread.
     """
     app = FastAPI(
         title="Enginebay",
@@ -67,6 +70,7 @@ def create_app(
     app.state.config = config
     app.state.plugins = plugins
     app.state.models = Models(config, plugins, report_progress or (lambda *_: None))
+    app.state.loadable = Loadable(config, plugins, app.state.models)
     app.state.requests = RunningRequests()
     app.state.downloads = Downloads(places(config))
     for prefix in ("/v1", ""):
@@ -75,6 +79,8 @@ def create_app(
             explain.router,
             completions.router,
             embeddings.router,
+            loading.router,
+            embedding_models.router,
             models.router,
             loras.router,
             downloads.router,
@@ -113,7 +119,7 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    loading = asyncio.create_task(app.state.models.load())
+    loading = asyncio.create_task(app.state.models.load_at_start())
     # Threads of their own: however long schemas take, prompts are built meanwhile.
     app.state.checks = ThreadPoolExecutor(_CHECKS, "enginebay-checks")
     try:

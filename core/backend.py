@@ -19,6 +19,11 @@ class Backend(ABC):
     isolation: Isolation | None = None
 
     @property
+    def pid(self) -> int | None:
+        """The process that the model's memory belongs to; None for the server's own."""
+        return None
+
+    @property
     def unavailable(self) -> str | None:
         """Why the model cannot answer for now; None if it can.
 

@@ -18,7 +18,7 @@ from core.plugins import Plugins
 async def main(name, isolation, path):
     model = {"name": "m", "backend": name, "isolation": isolation, "path": path}
     app = create_app(Config.model_validate({"models": [model]}), Plugins())
-    await app.state.models.load()
+    await app.state.models.load_at_start()
     [model] = app.state.models.all()
     print(model.state, model.error)
 

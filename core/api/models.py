@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter, Request
 
-from core.models import LoadedModel
-from core.schemas.models import ModelCard, ModelList
+from core.models import LoadedModel, Models
+from core.schemas.models import Memory, ModelCard, ModelList
 
 router = APIRouter(tags=["models"])
 
@@ -11,24 +11,46 @@ router = APIRouter(tags=["models"])
 @router.head("/models", include_in_schema=False)
 @router.get("/models")
 async def list_models(http: Request) -> ModelList:
-    """Every configured model, loaded or not, and the adapters of those that are."""
-    models: list[LoadedModel] = http.app.state.models.all()
-    adapted = [model.adapted(name) for model in models for name in model.adapters]
-    return ModelList(data=[_card(model) for model in (*models, *adapted)])
+    """Every model, loaded or not, their adapters as far as they are known, and dummy names."""
+    models: Models = http.app.state.models
+    await models.measure()
+    everything = models.all()
+    adapted = [model.adapted(name) for model in everything for name in model.adapters]
+    cards = [model_card(model) for model in (*everything, *adapted)]
+    if models.dummies and everything:
+        default = model_card(models.default)
+        named = {"parent": default.id, "aliases": []}
+        cards += [default.model_copy(update={"id": name, **named}) for name in models.dummies]
+    return ModelList(data=cards)
 
 
 @router.get("/models/{model_id:path}")  # ids may hold slashes
 async def retrieve_model(model_id: str, http: Request) -> ModelCard:
     """One model."""
-    return _card(http.app.state.models.find(model_id))
+    models: Models = http.app.state.models
+    await models.measure()
+    return model_card(models.find(model_id))
 
 
-def _card(model: LoadedModel) -> ModelCard:
+def model_card(model: LoadedModel) -> ModelCard:
+    """What clients get to know of a model."""
+    memory = model.memory
     return ModelCard(
         id=model.name,
         created=model.created,
         backend=model.config.backend,
         state=model.state,
+        progress=model.progress,
+        stage=model.stage,
+        error=model.error,
+        load=model.config.load,
+        pinned=model.config.pinned,
+        aliases=[] if model.adapter else model.config.aliases,
+        parent=model.config.name if model.adapter else model.config.like,
         context_length=model.context_length,
-        parent=model.config.name if model.adapter else None,
+        max_model_len=model.context_length,
+        memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
+        requests=model.use.count,
+        loaded_at=model.loaded_at,
+        last_used=model.last_used,
     )

@@ -18,7 +18,7 @@ async def stats(http: Request) -> Stats:
 
 
 def _stats(model: LoadedModel) -> ModelStats:
-    traffic = model.traffic
+    traffic, memory = model.traffic, model.memory
     return ModelStats(
         id=model.name,
         backend=model.config.backend,
@@ -33,5 +33,5 @@ def _stats(model: LoadedModel) -> ModelStats:
         completion_tokens=traffic.completion_tokens,
         first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in traffic.first_tokens],
         kv_used=None,
-        memory=None,
+        memory=memory.ram + memory.gpu if memory else None,
     )

@@ -55,7 +55,7 @@ def _report(answer: Any) -> ModelReport:
 
 async def _load(config: Config, name: str) -> ModelReport:
     from core.cli.loading import Loading
-    from core.models import LoadedModel
+    from core.models import Models
     from core.report import model_report
 
     chosen = [model for model in config.models if model.name == name]
@@ -64,18 +64,19 @@ async def _load(config: Config, name: str) -> ModelReport:
         fail(f"the config has no model {name!r}; it has: {names}")
     plugins = load_plugins(config)
     require_valid(config, plugins)
-    model = LoadedModel(chosen[0])
     loading = Loading([name], stderr())
+    models = Models(config.model_copy(update={"models": chosen}), plugins, loading.report)
+    [model] = models.all()
     loading.start()
     try:
-        await model.load(plugins, config.base, loading.report)
+        await asyncio.wait({models.load(model)})
         loading.stop()
-        if model.state == "failed":
+        if not model.is_loaded:
             fail(f"{name} cannot be loaded: {model.error}")
         return model_report(model)
     finally:
         loading.stop()
-        await model.close()
+        await models.close()
 
 
 def _print(report: ModelReport) -> None:

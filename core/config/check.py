@@ -13,7 +13,7 @@ from core.config.messages import explain
 from core.config.presets import FOLDER, load_preset, preset_files
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
 from core.config.schema import Config, ModelConfig, resolved_path
-from core.config.walk import nearest
+from core.config.walk import Schema, nearest
 from core.errors import BackendUnavailableError
 from core.plugins import Plugins
 from core.registers import BackendEntry
@@ -75,14 +75,19 @@ def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
     return [name for name, there in said.items() if there]
 
 
+def options_schema(entry: BackendEntry) -> Schema:
+    """The JSON schema of a backend's `options`, as far as it says; empty if it does not."""
+    if entry.options is None:
+        return {}
+    try:
+        return TypeAdapter[Any](entry.options).json_schema()
+    except PydanticUserError:  # of a type that no JSON schema can express
+        return {}
+
+
 def option_names(entry: BackendEntry) -> list[str]:
     """The keys that `options` of a backend may have, as far as it says."""
-    if entry.options is None:
-        return []
-    try:
-        return list(TypeAdapter[Any](entry.options).json_schema().get("properties", {}))
-    except PydanticUserError:  # of a type that no JSON schema can express
-        return []
+    return list(options_schema(entry).get("properties", {}))
 
 
 def _validate(options: dict[str, Any], entry: BackendEntry) -> tuple[Any, list[Message]]:

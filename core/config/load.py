@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from core.config.document import Document
 from core.config.environment import Unusable, decoded, variables, with_value
 from core.config.messages import explain
+from core.config.names import name_problems
 from core.config.origins import Origins
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
-from core.config.schema import Config, repeated_at
+from core.config.schema import Config
 from core.config.walk import Schema
 
 DEFAULT_PATH = Path("config.yml")
@@ -37,16 +38,19 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
         except Unusable as error:
             problems.append(Problem(name, key_text(key), str(error)))
     origins = Origins(path, document, set_by)
-    repeated = _repeated_names(data)
-    for index in repeated:
-        message = "another model has this name already"
-        problems.append(origins.problem(("models", index, "name"), message))
+    of_names = list(name_problems(data))
+    problems += [origins.problem(*each) for each in of_names]
+    unlike = {path[:2] for path, _ in of_names if path[-1] == "like"}
     config = Config()
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
         found = explain(error, data, schema)
-        problems += [origins.problem(*each) for each in found if each[0] or not repeated]
+        problems += [
+            origins.problem(path, message)
+            for path, message in found
+            if (path or not of_names) and path[:2] not in unlike
+        ]
     if problems:
         raise ConfigError(in_order(problems))
     config._origins = origins
@@ -65,11 +69,3 @@ def _settings(
     for dotted, value in overrides.items():
         key = tuple(dotted.split("."))
         yield "--" + str(key[-1]).replace("_", "-"), key, value
-
-
-def _repeated_names(data: dict[Any, Any]) -> list[int]:
-    models = data.get("models")
-    if not isinstance(models, list):
-        return []
-    names = [model.get("name") if isinstance(model, dict) else None for model in models]
-    return [index for index in repeated_at(names) if names[index] is not None]

@@ -1,6 +1,5 @@
 """What `config.yml` may say. The descriptions are the comments of the shipped `config.yml`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +12,10 @@ from pydantic import (
     model_validator,
 )
 
+from core.config.loading import LoadingConfig
+from core.config.names import name_problems, without_likes
 from core.config.origins import Origins
+from core.config.problems import key_text
 from core.config.sampling import SamplingDefaults
 from core.config.section import Section, Text
 from core.types import Isolation
@@ -89,17 +91,45 @@ class ServerConfig(Section):
     max_download_bytes: int | None = Field(
         None, gt=0, description="Most bytes that one download may have; not set, any number."
     )
+    use_dummy_models: bool = Field(
+        False, description="List the names below as models, too; the default model answers them."
+    )
+    dummy_model_names: list[Text] = Field(
+        default=["gpt-3.5-turbo"],
+        description="Names that clients insist on, for use_dummy_models.",
+    )
+
+
+def _needs_backend_or_like(schema: dict[str, Any]) -> None:
+    """What `like` gives need not be written, which pydantic, who sees it joined, does not know."""
+    schema["required"] = ["name"]
+    schema["anyOf"] = [{"required": ["backend", "path"]}, {"required": ["like"]}]
 
 
 class ModelConfig(Section):
     """One model to serve."""
 
+    model_config = ConfigDict(json_schema_extra=_needs_backend_or_like)
+
     name: Text = Field(description="What clients send as `model`.")
+    aliases: list[Text] = Field(default=[], description="Other names for it.")
+    like: Text | None = Field(
+        None, description="Name of another model: what is not set here is as it is there."
+    )
     backend: Text = Field(
         description="The engine that runs it; `enginebay plugins` lists what is installed."
     )
     path: Text = Field(
         description="The model's file or folder; relative paths start at this config file."
+    )
+    load: Literal["start", "request", "command"] = Field(
+        "start", description="When to load it: at start, on the first request, or on command."
+    )
+    idle_timeout: float = Field(
+        0, ge=0, description="Seconds without a request until it is unloaded; 0 is never."
+    )
+    pinned: bool = Field(
+        False, description="Never unload it to make room, nor for being idle, nor in a switch."
     )
     isolation: Isolation | None = Field(
         None,
@@ -192,6 +222,10 @@ class Config(Section):
     models: list[ModelConfig] = Field(
         default=[], description="The models to serve; the first one answers requests without one."
     )
+    loading: LoadingConfig = Field(
+        default_factory=LoadingConfig,
+        description="How many models are in memory at once, and what waits for them.",
+    )
     plugins: PluginsConfig = Field(
         default_factory=PluginsConfig,
         description="Backends, formats and hooks beside the installed ones.",
@@ -209,17 +243,18 @@ class Config(Section):
         """The absolute folder at which relative paths start: the config file's."""
         return self._origins.file.absolute().parent if self._origins.file else Path.cwd()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _join_likes(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or not isinstance(data.get("models"), list):
+            return data
+        return {**data, "models": without_likes(data["models"])}
+
     @model_validator(mode="after")
-    def _unique_names(self) -> Self:
-        names = [model.name for model in self.models]
-        if repeated := repeated_at(names):
-            raise ValueError(f"two models are named {names[repeated[0]]!r}")
+    def _check_names(self) -> Self:
+        for path, message in name_problems(self.model_dump(include={"models", "server"})):
+            raise ValueError(f"{key_text(path)}: {message}")
         return self
-
-
-def repeated_at(names: Sequence[object]) -> list[int]:
-    """The indices of names that stand earlier in the list already."""
-    return [index for index, name in enumerate(names) if name in names[:index]]
 
 
 def resolved_path(path: str, base: Path) -> str:

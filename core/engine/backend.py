@@ -95,6 +95,10 @@ class EngineBackend(Backend):
     # engine's death and the news of it.
 
     @property
+    def pid(self) -> int | None:
+        return self._home.pid
+
+    @property
     def unavailable(self) -> str | None:
         return f"restarting: {self._restarting}" if self._restarting else None
 

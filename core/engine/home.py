@@ -37,6 +37,11 @@ class Crossing:
 class Home(ABC):
     """Runs one engine at a time, several one after the other. Called on the event loop."""
 
+    @property
+    def pid(self) -> int | None:
+        """The process that the engine lives in, None for the server's own."""
+        return None
+
     @abstractmethod
     def begin(self, receive: Receive) -> None:
         """Build an engine. `receive` is called on the event loop, `Gone` is its last event.

@@ -45,6 +45,10 @@ class ProcessHome(Home):
         self._ending = False
         self._killing: asyncio.TimerHandle | None = None
 
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
     def begin(self, receive: Receive) -> None:
         try:
             packed, report_progress = wire.pack_factory(self._create_engine)
@@ -121,6 +125,11 @@ class _Child:
         self._killed = False
         self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)
         self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process; None before it has been started."""
+        return self._process.pid
 
     def send(self, command: Command) -> None:
         """Send a command; if the process is gone, nothing happens."""

@@ -1,5 +1,6 @@
-"""One model of the config: loading it, what state it is in, what is known of it."""
+"""One model of the config: what state it is in, what is known of it."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -11,22 +12,28 @@ from core.backend import Backend
 from core.chat.features import TemplateFeatures
 from core.chat.formats import ChatFormats, FormatChoice
 from core.chat.templates import DEFAULT, ModelTemplates
-from core.config.check import settings_of_prompts, validated_options
+from core.config.check import settings_of_prompts
 from core.config.presets import Preset, load_preset
 from core.config.problems import ConfigError
-from core.config.schema import ModelConfig, resolved_path
+from core.config.schema import ModelConfig
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
+from core.models.backends import Backends, StartedBackend
 from core.models.loras import Loras
+from core.models.memory import MemoryUse
+from core.models.progress import LoadProgress
 from core.models.traffic import Traffic
+from core.models.use import Use
 from core.overrides import Overrides
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.queueing import Gate, with_headroom
-from core.types import BackendSettings, ModelInfo
+from core.types import ModelInfo
 
 logger = logging.getLogger(__name__)
 
-State = Literal["loading", "ready", "failed"]
+State = Literal["unloaded", "loading", "ready", "draining", "failed"]
+"""`draining`: about to be unloaded, when the requests that use it have ended."""
+
 ReportModelProgress = Callable[[str, str, float], None]
 """`report(model, stage, fraction)`; may be called on any thread."""
 
@@ -34,22 +41,29 @@ ReportModelProgress = Callable[[str, str, float], None]
 class LoadedModel:
     """One entry of `models` in the config and what became of it.
 
-    `info`, `backend` and `templates` raise `BackendUnavailableError` until the model is ready.
-    `gate` is where requests wait for their turn at the engine; adapters have the model's.
+    `info`, `backend` and `templates` raise `BackendUnavailableError` unless it is loaded. `root`:
+    the entry that it is `like` in the end, whose backend it shares where it can. `gate` is where
+    requests wait for their turn at the engine; adapters have the model's.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, root: str | None = None) -> None:
         self.config = config
+        self.configured = config
+        self.root = root or config.name
         self.name = config.name
         self.adapter: str | None = None
         self.created = int(time.time())
-        self._state: State = "loading"
-        self.stage = "waiting"
-        self.progress = 0.0
+        self.loaded_at: int | None = None
+        self.last_used: int | None = None
+        self.use = Use()
+        self.settled = asyncio.Event()
+        self.on_request = config.load != "command"
+        self.failures = 0
+        self.load_progress = LoadProgress()
+        self._state: State = "unloaded"
         self._error: str | None = None
-        self.loras = Loras()
         self.traffic = Traffic()
-        self._backend: Backend | None = None
+        self._started: StartedBackend | None = None
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
@@ -58,14 +72,29 @@ class LoadedModel:
         self.overrides = Overrides(config.sampling.overrides())
 
     @property
+    def stage(self) -> str:
+        """What its loading is at."""
+        return self.load_progress.stage
+
+    @property
+    def progress(self) -> float:
+        """How much of its loading is done, from 0 to 1."""
+        return self.load_progress.fraction
+
+    @property
     def unavailable(self) -> str | None:
         """Why a model that was ready cannot answer for now; None if it can."""
-        return self._backend.unavailable if self._backend and self._state == "ready" else None
+        return self._started.backend.unavailable if self._started else None
 
     @property
     def state(self) -> State:
         """`ready` when it can answer; one that cannot for now is `loading` again."""
-        return "loading" if self.unavailable else self._state
+        return "loading" if self.unavailable and self._state == "ready" else self._state
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is in memory."""
+        return self._started is not None
 
     @property
     def error(self) -> str | None:
@@ -74,11 +103,26 @@ class LoadedModel:
         return error and encodable(error)
 
     @property
+    def memory(self) -> MemoryUse | None:
+        """What it takes, with those that share its backend; None unless it is loaded."""
+        return self._started.memory if self._started else None
+
+    @property
+    def loras(self) -> Loras:
+        """The LoRAs of its backend; none unless it is loaded."""
+        return self._started.loras if self._started else Loras()
+
+    @property
+    def started(self) -> StartedBackend | None:
+        """The backend that it answers with and perhaps shares."""
+        return self._started
+
+    @property
     def backend(self) -> Backend:
         """The backend that answers for this model."""
         self.require_ready()
-        assert self._backend is not None
-        return self._backend
+        assert self._started is not None
+        return self._started.backend
 
     @property
     def info(self) -> ModelInfo:
@@ -98,6 +142,11 @@ class LoadedModel:
         self.require_ready()
         assert self._formats is not None
         return self._formats
+
+    @property
+    def makes_embeddings(self) -> bool | None:
+        """Whether it makes embeddings; None until it has been loaded."""
+        return self._info.embedding_size is not None if self._info else None
 
     @property
     def templates(self) -> ModelTemplates:
@@ -153,7 +202,7 @@ class LoadedModel:
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """LoRA adapters, which clients may send as `model`; none until the model is loaded."""
+        """LoRA adapters, which clients may send as `model`; known once it has been loaded."""
         return (*self._info.adapters, *self.loras.adapters) if self._info else ()
 
     @property
@@ -200,73 +249,73 @@ class LoadedModel:
         self.template = template
 
     def require_ready(self) -> None:
-        """Raise `BackendUnavailableError` unless the model can answer."""
+        """Raise `BackendUnavailableError` unless the model can answer those who hold it."""
         if self.unavailable:
             raise BackendUnavailableError(
                 f"model {self.name!r} cannot answer now, try again soon; {self.unavailable}"
             )
-        if self.state == "loading":
-            percent = f"{self.progress:.0%}"
-            raise BackendUnavailableError(
-                f"model {self.name!r} is still loading ({self.stage}, {percent}); try again soon"
-            )
-        if self.state == "failed":
-            raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
+        match self._state:
+            case "loading":
+                raise BackendUnavailableError(
+                    f"model {self.name!r} is still loading ({self.stage}, {self.progress:.0%}); "
+                    "try again soon"
+                )
+            case "failed" | "unloaded" if self._error:
+                raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
+            case "unloaded":
+                raise BackendUnavailableError(f"model {self.name!r} is not loaded")
 
-    def _fail(self, error: str) -> None:
-        self._state, self._error = "failed", error
+    def begin_loading(self) -> None:
+        """It waits for its turn to be loaded."""
+        self._state, self._error = "loading", None
+        self.load_progress.report("waiting", 0.0)
 
     async def load(
-        self, plugins: Plugins, base: Path, report_progress: ReportModelProgress
+        self,
+        backends: Backends,
+        plugins: Plugins,
+        base: Path,
+        report_progress: ReportModelProgress,
     ) -> None:
-        """Create and start the backend. A failure is kept in `error`, not raised."""
-        try:
-            await self._load(plugins, base, report_progress)
-        except BackendUnavailableError as error:
-            self._fail(error.message)
-            logger.error("model %s: %s", self.name, error.message)
-        except Exception as error:
-            self._fail(f"{type(error).__name__}: {error}")
-            logger.exception("model %s could not be loaded", self.name)
-        finally:
-            if self._state == "failed":
-                await self._give_up()
-            report_progress(self.name, self.state, 1.0)
+        """Start the backend. A failure is kept in `error`, not raised."""
 
-    async def _load(
-        self, plugins: Plugins, base: Path, report_progress: ReportModelProgress
-    ) -> None:
         def report(stage: str, fraction: float) -> None:
-            self.stage, self.progress = stage, fraction
+            self.load_progress.report(stage, fraction)
             report_progress(self.name, stage, fraction)
 
-        entry = plugins.backends.get(self.config.backend)
-        if entry is None:
-            installed = ", ".join(plugins.backends) or "none"
-            raise BackendUnavailableError(
-                f"unknown backend {self.config.backend!r}; installed: {installed}"
-            )
-        settings = BackendSettings(
-            name=self.name,
-            path=resolved_path(self.config.path, base),
-            base=str(base),
-            options=validated_options(self.config, entry),
-            report_progress=report,
-            isolation=self.config.isolation,
-        )
         report("starting", 0.0)
-        self._backend = entry.create(settings)
-        self._require_isolation(self._backend)
-        info = await self._backend.start()
+        started: StartedBackend | None = None
+        try:
+            started = await backends.start(self.config, self.root, report)
+            await self._get_ready(started, plugins, base)
+        except BaseException as error:
+            if started:
+                await self._give_up(backends, started)
+            if isinstance(error, BackendUnavailableError):
+                self.fail(error.message)
+                logger.error("model %s: %s", self.name, error.message)
+            elif isinstance(error, Exception):
+                self.fail(f"{type(error).__name__}: {error}")
+                logger.exception("model %s could not be loaded", self.name)
+            else:
+                self._state = "unloaded"
+                raise
+        self.load_progress.report(self._state, 1.0)
+        report_progress(self.name, self._state, 1.0)
+
+    async def _get_ready(self, started: StartedBackend, plugins: Plugins, base: Path) -> None:
+        """Find out how its prompts are written and its answers are read."""
+        info = started.info
         if info.chats:
             self._require_no_prompts(info)
         self.template = self.config.chat_template
         choice = format_choice(self.config, plugins, base)
-        self._formats = await choice.find(info, self._backend, self.template)
-        self._info = info
+        self._formats = await choice.find(info, started.backend, self.template)
+        self._info, self._started = info, started
         self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
         self._use_chosen_preset(base)
-        self._state, self.stage, self.progress = "ready", "ready", 1.0
+        self._state, self._error, self.failures = "ready", None, 0
+        self.loaded_at = int(time.time())
         logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
 
     def _use_chosen_preset(self, base: Path) -> None:
@@ -280,14 +329,6 @@ class LoadedModel:
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
 
-    def _require_isolation(self, backend: Backend) -> None:
-        wanted = self.config.isolation
-        if wanted not in (None, backend.isolation):
-            raise BackendUnavailableError(
-                f"the backend {self.config.backend!r} cannot run with `isolation: {wanted}`; "
-                "delete that line from the config"
-            )
-
     def _require_no_prompts(self, info: ModelInfo) -> None:
         renders = "chat_template_kwargs" not in info.unsupported
         if settings := settings_of_prompts(self.config, renders=renders):
@@ -298,24 +339,39 @@ class LoadedModel:
                 "option for that"
             )
 
-    async def close(self) -> None:
-        """Unload the model."""
-        self._fail("the model was unloaded")
-        self.gate.close(BackendUnavailableError(f"model {self.name!r} was unloaded"))
-        await self._close_backend()
+    def fail(self, error: str) -> None:
+        """It cannot be loaded."""
+        self._state, self._error = "failed", error
+        self.failures += 1
 
-    async def _give_up(self) -> None:
+    def drain(self) -> None:
+        """Take no more requests."""
+        self._state = "draining"
+        self.settled.clear()
+
+    def resume(self) -> None:
+        """Take requests again, after all."""
+        self._state = "ready"
+        self.settled.set()
+
+    async def close(self, backends: Backends, reason: str) -> None:
+        """Unload the model. `reason` is what requests for it get to know."""
+        started, self._started = self._started, None
+        self.gate.close(BackendUnavailableError(f"model {self.name!r} was unloaded"))
+        try:
+            if started:
+                await backends.stop(started)
+        finally:
+            self._state, self._error, self.loaded_at = "unloaded", reason, None
+            self.config = self.configured
+            self.settled.set()
+
+    async def _give_up(self, backends: Backends, started: StartedBackend) -> None:
         """Free the memory of a model that nobody can ask, as far as it was loaded."""
         try:
-            await self._close_backend()
+            await backends.stop(started)
         except Exception:
             logger.exception("model %s could not be closed", self.name)
-
-    async def _close_backend(self) -> None:
-        backend, self._backend = self._backend, None
-        self.loras = Loras()
-        if backend:
-            await backend.close()
 
 
 def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatChoice:

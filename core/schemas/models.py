@@ -4,13 +4,22 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-State = Literal["loading", "ready", "failed"]
+State = Literal["unloaded", "loading", "ready", "draining", "failed"]
+
+
+class Memory(BaseModel):
+    """Bytes of RAM and of GPU memory."""
+
+    ram: int
+    gpu: int
 
 
 class ModelCard(BaseModel):
-    """One served model, or adapter of the model `parent`.
+    """One served model, or adapter of the model `parent`, or another name for it.
 
-    `context_length` is None until it is known.
+    `context_length`, and `max_model_len` as vLLM calls it, are None until they are known. `memory`
+    is what was measured, with models that share the engine; None unless it is loaded. `parent` is
+    also the model that this one is like. `requests` is how many hold it. Times are of Unix.
     """
 
     id: str
@@ -19,8 +28,19 @@ class ModelCard(BaseModel):
     owned_by: str = "enginebay"
     backend: str
     state: State
-    context_length: int | None = None
+    progress: float
+    stage: str
+    error: str | None = None
+    load: Literal["start", "request", "command"]
+    pinned: bool
+    aliases: list[str]
     parent: str | None = None
+    context_length: int | None = None
+    max_model_len: int | None = None
+    memory: Memory | None = None
+    requests: int
+    loaded_at: int | None = None
+    last_used: int | None = None
 
 
 class ModelList(BaseModel):
@@ -39,7 +59,8 @@ class ModelHealth(BaseModel):
 
 
 class Health(BaseModel):
-    """`ok`: every model answers; `loading`: not yet; `degraded`: some failed; `failed`: all did."""
+    """`ok`: every model answers, or will be loaded when it is asked for; `loading`: not yet;
+    `degraded`: some failed; `failed`: all did."""
 
     status: Literal["ok", "loading", "degraded", "failed"]
     models: dict[str, ModelHealth]

@@ -50,7 +50,7 @@ def test_a_killed_engine_comes_back() -> None:
         assert done == "data: [DONE]"
         assert say(server, "m1", "count 2") == "01"
         model = server.app.state.models.find("m0")
-        server.run(until_restarted(model._backend))
+        server.run(until_restarted(model.started.backend))
         assert say(server, "m0", "count 3") == "012"
         assert server.http.get("/health").json()["status"] == "ok"
 

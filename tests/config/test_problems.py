@@ -36,7 +36,7 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
         ("server:\n  hots:\n", "2: server.hots", "unknown key; did you mean 'host'?"),
         (GOOD + GOOD[8:], "5: models[1].name", "another model has this name already"),
         ("\nport: 1\n", "2: port", "unknown key here; it belongs under 'server'"),
-        ("zzz: 1\n", "1: zzz", "unknown key; known: server, models, plugins"),
+        ("zzz: 1\n", "1: zzz", "unknown key; known: server, models, loading, plugins"),
         ("server:\n  port: x\n", "2: server.port", "must be a whole number, not 'x'"),
         ("server:\n  port: 1.5\n", "2: server.port", "must be a whole number, not 1.5"),
         (
@@ -221,7 +221,7 @@ def test_is_secret(path: tuple[str | int, ...], secret: bool) -> None:
 
 def test_two_models_of_one_name_in_code() -> None:
     model = {"name": "a", "backend": "b", "path": "p"}
-    with pytest.raises(ValueError, match="two models are named 'a'"):
+    with pytest.raises(ValueError, match="another model has this name already"):
         Config.model_validate({"models": [model, model]})
 
 

@@ -28,6 +28,7 @@ SECTIONS: list[tuple[str | int, ...]] = [
     ("server",),
     ("models", 0),
     ("models", 0, "sampling"),
+    ("loading",),
     ("plugins",),
 ]
 

@@ -1,0 +1,68 @@
+"""TabbyAPI's `/v1/model/embedding*`: embedding models are models like any others here."""
+
+import asyncio
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from core.access.auth import require_admin
+from core.api.loading import finished, named_in_folder
+from core.api.models import model_card
+from core.api.params import unsupported_header
+from core.errors import BackendUnavailableError, InvalidRequestError
+from core.models import LoadedModel, Models
+from core.schemas.loading import EmbeddingModelLoadRequest, LoadableList, LoadEvent
+from core.schemas.models import ModelCard
+
+router = APIRouter(tags=["models"])
+_ADMIN = [Depends(require_admin)]
+
+
+@router.get("/model/embedding")
+async def current_embedding_model(http: Request) -> ModelCard:
+    """The first embedding model that is loaded; 503 while there is none."""
+    return model_card(_loaded(http))
+
+
+@router.get("/model/embedding/list")
+async def list_embedding_models(http: Request) -> LoadableList:
+    """Models that make embeddings, or may do so once they are loaded."""
+    models: Models = http.app.state.models
+    cards = [model_card(model) for model in models.all() if model.makes_embeddings is not False]
+    return LoadableList(data=[*cards, *await named_in_folder(http)])
+
+
+@router.post("/model/embedding/load", dependencies=_ADMIN, response_model=LoadEvent)
+async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -> Response:
+    """Load an embedding model beside the others, and answer when that is done."""
+    models: Models = http.app.state.models
+    device = body.embeddings_device
+    asked = {**(body.model_extra or {}), "embeddings_device": device and device.lower()}
+    model, config, ignored = await http.app.state.loadable.prepare(
+        body.name, backend=body.backend, parameters=asked
+    )
+    headers = unsupported_header(http, ignored)
+    was_loaded = model.is_loaded
+    await asyncio.wait({models.load(model, config)})
+    model.require_ready()
+    if not model.makes_embeddings:
+        if not was_loaded:
+            await models.unload(model)
+        raise InvalidRequestError(f"model {model.name!r} makes no embeddings", param="name")
+    event = finished(model).model_copy(update={"model_type": "embedding_model"})
+    return Response(event.model_dump_json(), media_type="application/json", headers=headers)
+
+
+@router.post("/model/embedding/unload", dependencies=_ADMIN)
+async def unload_embedding_model(http: Request) -> ModelCard:
+    """Unload the first embedding model that is loaded."""
+    model = _loaded(http)
+    await http.app.state.models.unload(model)
+    return model_card(model)
+
+
+def _loaded(http: Request) -> LoadedModel:
+    models: Models = http.app.state.models
+    for model in models.all():
+        if model.is_loaded and model.makes_embeddings:
+            return model
+    raise BackendUnavailableError("no embedding model is loaded")

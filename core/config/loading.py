@@ -1,0 +1,43 @@
+"""The section `loading`: how many models are in memory at once, and what waits for them."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from core.config.section import Section
+
+Share = Annotated[str, StringConstraints(pattern=r"^\d{1,3}(\.\d+)?\s*%$")]
+Size = Annotated[float, Field(gt=0)] | Share
+"""GiB, or a share such as `80%` of all there is."""
+
+
+class LoadingConfig(Section):
+    """How many models are in memory at once, and what happens until one is."""
+
+    max_loaded_models: int | None = Field(
+        None, ge=1, description="Models loaded at once; others make room. Not set, any number."
+    )
+    max_ram: Size | None = Field(
+        None, description="RAM that models take together: GiB, or a share such as 80%."
+    )
+    max_gpu: Size | None = Field(None, description="The same of the memory of all GPUs together.")
+    timeout: float = Field(
+        600, ge=0, description="Seconds a request waits for its model before it gets a 503."
+    )
+    drain_timeout: float = Field(
+        60, ge=0, description="Seconds that requests get to finish before a model is unloaded."
+    )
+    retry_after: float = Field(
+        30,
+        gt=0,
+        description="Seconds until a request tries a failed model again; then twice that.",
+    )
+
+
+def bytes_of(size: float | str | None, total: int) -> int | None:
+    """A `Size` in bytes, of which there are `total`; None for one that is not set."""
+    if size is None:
+        return None
+    if isinstance(size, str):
+        return int(total * float(size.rstrip(" %")) / 100)
+    return int(size * 2**30)

@@ -1,0 +1,110 @@
+"""What models of a config say of each other: names that are taken, entries that are like others."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from core.config.problems import KeyPath
+from core.config.walk import nearest
+
+_OWN = ("name", "aliases")
+"""What an entry never has from the one it is like."""
+
+
+def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+    """Names that stand twice and models that are like none, in the data of a file, checked or not.
+
+    A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`.
+    """
+    models = _models(data)
+    taken: set[str] = set()
+    for path, name in (*_names(models), *_aliases(models), *_dummies(data)):
+        if name in taken:
+            yield path, "another model has this name already"
+        taken.add(name)
+    by_name = _by_name(models)
+    for index, model in enumerate(models):
+        like = model.get("like")
+        if not isinstance(like, str):
+            continue
+        if like not in by_name:
+            others = [name for name in by_name if name != model.get("name")]
+            yield ("models", index, "like"), f"there is no model {like!r}{nearest(like, others)}"
+        elif _root(model, by_name) is None:
+            yield ("models", index, "like"), "this goes round in a circle: it is like itself"
+
+
+def without_likes(models: Iterable[Any]) -> list[Any]:
+    """Models of a file with all that they have from those they are like.
+
+    Keys with values (`options`, `sampling`) are joined. What is wrong is left as it is.
+    """
+    models = list(models)
+    by_name = _by_name([model for model in models if isinstance(model, dict)])
+    return [_joined(model, by_name) if isinstance(model, dict) else model for model in models]
+
+
+def _joined(model: dict[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> dict[Any, Any]:
+    other = by_name.get(model.get("like") or "")
+    if other is None or _root(model, by_name) is None:
+        return model
+    joined = {key: value for key, value in _joined(other, by_name).items() if key not in _OWN}
+    for key, value in model.items():
+        before = joined.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            joined[key] = {**before, **value}
+        elif value is not None:
+            joined[key] = value
+    return joined
+
+
+def root_of(name: str, likes: Mapping[str, str | None]) -> str:
+    """The model that `name` is like in the end, by what each model is like; itself if none."""
+    while (like := likes.get(name)) in likes and like is not None:
+        name = like
+    return name
+
+
+def _root(model: Mapping[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> str | None:
+    """The name of the model that this one is like in the end; None if that is a circle."""
+    seen: list[Any] = []
+    here: Mapping[Any, Any] | None = model
+    while here is not None and here not in seen:
+        seen.append(here)
+        here = by_name.get(here.get("like") or "")
+    return str(seen[-1].get("name")) if here is None else None
+
+
+def _models(data: Mapping[Any, Any]) -> list[dict[Any, Any]]:
+    """One mapping for each entry, empty for what is none."""
+    models = data.get("models")
+    entries = models if isinstance(models, list) else []
+    return [model if isinstance(model, dict) else {} for model in entries]
+
+
+def _by_name(models: Iterable[dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
+    named = ((model.get("name"), model) for model in models)
+    return {name: model for name, model in named if isinstance(name, str)}
+
+
+def _names(models: Iterable[dict[Any, Any]]) -> Iterator[tuple[KeyPath, str]]:
+    for index, model in enumerate(models):
+        if isinstance(name := model.get("name"), str):
+            yield ("models", index, "name"), name
+
+
+def _aliases(models: Iterable[dict[Any, Any]]) -> Iterator[tuple[KeyPath, str]]:
+    for index, model in enumerate(models):
+        aliases = model.get("aliases")
+        for position, alias in enumerate(aliases if isinstance(aliases, list) else ()):
+            if isinstance(alias, str):
+                yield ("models", index, "aliases", position), alias
+
+
+def _dummies(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+    server = data.get("server")
+    if not isinstance(server, dict) or not server.get("use_dummy_models"):
+        return
+    names = server.get("dummy_model_names")
+    for position, name in enumerate(names if isinstance(names, list) else ()):
+        if isinstance(name, str):
+            yield ("server", "dummy_model_names", position), name

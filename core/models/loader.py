@@ -1,0 +1,332 @@
+"""Loading and unloading: one model at a time, with room made for each, and requests that wait."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.config.loading import LoadingConfig
+from core.config.schema import ModelConfig
+from core.engine.backoff import Backoff
+from core.errors import BackendUnavailableError, QueueFullError
+from core.models.backends import Backends
+from core.models.clock import Clock, Timer
+from core.models.loaded import LoadedModel, ReportModelProgress
+from core.models.memory import MemoryUse, Meter
+from core.models.room import Limits, first_to_go, gib, holders, taken_by
+from core.plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_BACKOFF = 600.0
+
+
+class Loader:
+    """Moves models between their states. Everything happens on the event loop.
+
+    `all_models` are those that may be asked to make room. Loads go on whoever leaves.
+    """
+
+    def __init__(
+        self,
+        config: LoadingConfig,
+        plugins: Plugins,
+        base: Path,
+        all_models: Callable[[], Sequence[LoadedModel]],
+        report_progress: ReportModelProgress,
+        clock: Clock,
+        meter: Meter,
+    ) -> None:
+        self._config = config
+        self._plugins = plugins
+        self._base = base
+        self._all_models = all_models
+        self._report_progress = report_progress
+        self._clock = clock
+        self._meter = meter
+        self._backends = Backends(plugins, base, meter)
+        self._backoff = Backoff(first=config.retry_after, longest=_LONGEST_BACKOFF)
+        self._retry_at: dict[LoadedModel, float] = {}
+        self._turn = asyncio.Lock()
+        self._loads: dict[LoadedModel, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[LoadedModel, Timer] = {}
+        self._measured_at = float("-inf")
+        self._closed = False
+
+    async def take(self, model: LoadedModel) -> None:
+        """Hold `model` once it is ready, loading it if need be; `give_back` ends that.
+
+        Raises `BackendUnavailableError` when it is not to be loaded, cannot be, or not in time,
+        `QueueFullError` when too many wait already.
+        """
+        if model.is_loaded and model.state != "draining":
+            model.require_ready()
+            model.use.begin()
+            return
+        if model.use.waiting >= max(1, model.config.max_queue):
+            raise QueueFullError(
+                f"model {model.name!r} is still loading ({model.stage}, {model.progress:.0%}), and "
+                f"no more than {model.use.waiting} requests may wait for it"
+            )
+        model.use.waiting += 1
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                await self._wait_for(model)
+        except TimeoutError:
+            model.require_ready()
+            raise BackendUnavailableError(
+                f"model {model.name!r} is not ready after {self._config.timeout:g} s"
+            ) from None
+        finally:
+            model.use.waiting -= 1
+
+    async def _wait_for(self, model: LoadedModel) -> None:
+        while model.state == "draining":
+            self._require_loadable(model)
+            await model.settled.wait()
+        model.use.begin()
+        try:
+            if not model.is_loaded:
+                self._require_loadable(model)
+                await asyncio.wait({self.load(model)})
+            model.require_ready()
+        except BaseException:
+            self.give_back(model)
+            raise
+
+    def give_back(self, model: LoadedModel) -> None:
+        """A request has ended."""
+        model.use.end(self._clock.time())
+        self._unload_when_idle(model)
+
+    def load(
+        self,
+        model: LoadedModel,
+        *,
+        config: ModelConfig | None = None,
+        replaced: LoadedModel | None = None,
+        drain_timeout: float | None = None,
+    ) -> asyncio.Task[None]:
+        """Begin to load it; the task ends when it is ready, or has an `error`.
+
+        With another `config` than it is loaded with it is loaded again. `replaced` is unloaded
+        before. Requests that run get `drain_timeout` seconds, or those of the config.
+        """
+        before = self._loads.get(model)
+        if before and config in (None, model.config) and replaced is None:
+            return before
+        model.on_request = True
+        if replaced:
+            replaced.on_request = replaced.config.load == "request"
+        if not model.is_loaded:
+            model.begin_loading()
+        task = self._loads[model] = self._go(
+            self._load(model, before, config, replaced, self._limit(drain_timeout))
+        )
+        task.add_done_callback(lambda done: self._forget(model, done))
+        return task
+
+    async def unload(self, model: LoadedModel, *, drain_timeout: float | None = None) -> None:
+        """Unload it on somebody's command, or stop loading it; goes on whoever leaves."""
+        model.on_request = model.configured.load == "request"
+        reason = "it was unloaded; load it again, or name another model"
+        await asyncio.wait({self._go(self._stop(model, drain_timeout, reason))})
+
+    async def measure(self) -> None:
+        """Look again what the models take, unless that was done within the last second."""
+        if self._clock.time() < self._measured_at + 1:
+            return
+        self._measured_at = self._clock.time()
+        for holder in holders(self._all_models()):
+            await self._backends.measure(holder.started)
+
+    async def close(self) -> None:
+        """Unload everything, at once and for good; may be called again."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = [task for task in self._tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for model in self._all_models():
+            model.on_request = False
+            await model.close(self._backends, "the model was unloaded")
+
+    def _require_loadable(self, model: LoadedModel) -> None:
+        """Raise unless a request may have the model loaded."""
+        waits = self._clock.time() < self._retry_at.get(model, 0.0)
+        if self._closed or (model.state == "failed" and waits):
+            model.require_ready()
+        if not model.on_request:
+            reason = f": {model.error}" if model.error else "; it is loaded on command only"
+            if model.state == "draining":
+                reason = "; it is being unloaded"
+            raise BackendUnavailableError(f"model {model.name!r} is not loaded{reason}")
+
+    async def _load(
+        self,
+        model: LoadedModel,
+        before: asyncio.Task[None] | None,
+        config: ModelConfig | None,
+        replaced: LoadedModel | None,
+        limit: float,
+    ) -> None:
+        try:
+            if before:
+                await asyncio.wait({before})
+            async with self._turn:
+                if model.is_loaded and config not in (None, model.config):
+                    await self._unload(model, limit, "it is loaded with other settings")
+                if not model.is_loaded:
+                    model.begin_loading()
+                    model.config = config or model.config
+                if replaced and not replaced.config.pinned:
+                    why = f"it was unloaded when {model.name!r} was loaded"
+                    await self._unload(replaced, limit, why)
+                if not model.is_loaded:
+                    await self._make_room(model)
+                    await model.load(
+                        self._backends, self._plugins, self._base, self._report_progress
+                    )
+                    await self._keep_to_limits(model)
+        except BackendUnavailableError as error:
+            logger.error("model %s: %s", model.name, error.message)
+            await model.close(self._backends, error.message)
+        except asyncio.CancelledError:
+            await model.close(self._backends, "its loading was stopped")
+            raise
+        if model.is_loaded:
+            model.use.last = self._clock.time()
+            self._unload_when_idle(model)
+            return
+        self._retry_at[model] = self._clock.time() + self._backoff.delay(max(1, model.failures))
+        if replaced:
+            replaced.on_request = True
+
+    def _forget(self, model: LoadedModel, done: asyncio.Task[None]) -> None:
+        if self._loads.get(model) is done:
+            del self._loads[model]
+
+    async def _make_room(self, model: LoadedModel) -> None:
+        """Unload others until `model` fits, the longest unused first, none while it is in use."""
+        if self._backends.is_started(model.config, model.root):
+            return
+        limits = await self._limits()
+        if limits == Limits(None, None, None):
+            return
+        expected, measured = await asyncio.to_thread(
+            self._backends.expected, model.config, model.root
+        )
+        how = "as measured" if measured else "the size of its files"
+        taken = f"{gib(expected.ram)} RAM and {gib(expected.gpu)} GPU memory, {how}"
+        logger.info("model %s will take %s", model.name, taken)
+        await self.measure()
+        while crossed := self._crossed(limits, expected):
+            await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
+
+    async def _keep_to_limits(self, loaded: LoadedModel) -> None:
+        """Unload idle models if the one just loaded takes more than was expected."""
+        limits = await self._limits()
+        while crossed := limits.crossed(len(held := holders(self._all_models())), taken_by(held)):
+            others = [each for each in held if loaded not in each.models and not each.in_use]
+            victim = first_to_go(others)
+            if victim is None:
+                logger.warning("%s; loaded are %s", crossed, _listed(held))
+                return
+            logger.info("%s; %s is unloaded", crossed, victim)
+            for model in victim.models:
+                await self._unload(model, 0, "it made room for another model")
+
+    async def _limits(self) -> Limits:
+        return Limits.of(self._config, await asyncio.to_thread(self._meter.total))
+
+    def _crossed(self, limits: Limits, expected: MemoryUse) -> str | None:
+        held = holders(self._all_models())
+        return limits.crossed(len(held) + 1, taken_by(held) + expected)
+
+    async def _evict(self, problem: str) -> None:
+        held = holders(self._all_models())
+        victim = first_to_go(held)
+        if victim is None:
+            raise BackendUnavailableError(f"{problem}; loaded are {_listed(held)}")
+        logger.info("%s; %s is unloaded", problem, victim)
+        try:
+            for model in victim.models:
+                reason = "it made room for another model"
+                await self._unload(model, self._config.timeout, reason, abort=False)
+        except TimeoutError:
+            raise BackendUnavailableError(
+                f"{problem}; loaded are {_listed(held)}, and did not get idle"
+            ) from None
+
+    async def _stop(self, model: LoadedModel, drain_timeout: float | None, reason: str) -> None:
+        if loading := self._loads.get(model):
+            loading.cancel()
+            await asyncio.wait({loading})
+        await self._unload(model, self._limit(drain_timeout), reason)
+
+    def _limit(self, drain_timeout: float | None) -> float:
+        return self._config.drain_timeout if drain_timeout is None else drain_timeout
+
+    async def _unload(
+        self, model: LoadedModel, limit: float, reason: str, *, abort: bool = True
+    ) -> None:
+        """Unload it when nobody uses it. After `limit` seconds what runs is aborted.
+
+        Or, if not `abort`, the model goes on and there is a `TimeoutError`.
+        """
+        if model.state == "draining":
+            await model.settled.wait()
+        if not model.is_loaded:
+            if model.state == "failed":
+                await model.close(self._backends, reason)
+            return
+        model.drain()
+        try:
+            async with asyncio.timeout(limit):
+                await model.use.wait_for_nobody()
+        except TimeoutError:
+            if not abort:
+                model.resume()
+                raise
+            logger.info("model %s: %d requests are aborted", model.name, model.use.count)
+        except BaseException:
+            model.resume()
+            raise
+        await model.close(self._backends, reason)
+        logger.info("model %s: %s", model.name, reason)
+
+    def _unload_when_idle(self, model: LoadedModel) -> None:
+        """See to it that it is unloaded when it has been idle for long."""
+        if model.config.idle_timeout and not model.config.pinned and model not in self._timers:
+            self._call_when_idle(model, model.config.idle_timeout)
+
+    def _call_when_idle(self, model: LoadedModel, delay: float) -> None:
+        self._timers[model] = self._clock.call_later(delay, lambda: self._idle(model))
+
+    def _idle(self, model: LoadedModel) -> None:
+        del self._timers[model]
+        if not model.is_loaded or model.use.count or model.state == "draining":
+            return  # the end of its next request begins anew
+        idle = self._clock.time() - (model.use.last or 0.0)
+        if idle < model.config.idle_timeout:
+            self._call_when_idle(model, model.config.idle_timeout - idle)
+            return
+        self._go(self._unload_idle(model, f"nobody asked for it for {idle:.0f} s"))
+
+    async def _unload_idle(self, model: LoadedModel, reason: str) -> None:
+        if not model.use.count:
+            await self._unload(model, 0, reason)
+
+    def _go(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _listed(held: Sequence[object]) -> str:
+    return ", ".join(map(str, held)) or "none"

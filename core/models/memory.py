@@ -1,0 +1,115 @@
+"""How much memory models take, as the operating system and the GPU's driver tell it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".onnx", ".data")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of RAM and of GPU memory."""
+
+    ram: int = 0
+    gpu: int = 0
+
+    def __add__(self, other: "MemoryUse") -> "MemoryUse":
+        return MemoryUse(self.ram + other.ram, self.gpu + other.gpu)
+
+    def since(self, before: "MemoryUse") -> "MemoryUse":
+        """What came to it; nothing of what became less."""
+        return MemoryUse(max(0, self.ram - before.ram), max(0, self.gpu - before.gpu))
+
+    def highest(self, other: "MemoryUse") -> "MemoryUse":
+        """The larger one of each kind."""
+        return MemoryUse(max(self.ram, other.ram), max(self.gpu, other.gpu))
+
+
+class Meter(Protocol):
+    """What there is of memory, and what is taken. Called on any thread; takes milliseconds."""
+
+    def total(self) -> MemoryUse:
+        """All the memory of this machine."""
+
+    def gpu_taken(self) -> int:
+        """Bytes of GPU memory that are taken, by whomever."""
+
+    def of_process(self, pid: int) -> MemoryUse | None:
+        """What a process and its children take; None when it is gone.
+
+        `gpu` is 0 where the driver does not tell it by process, as in most containers.
+        """
+
+
+class SystemMeter:
+    """The real one: psutil for resident memory, NVML for NVIDIA's GPUs, if its module is there."""
+
+    def total(self) -> MemoryUse:
+        return MemoryUse(psutil.virtual_memory().total, sum(total for total, _ in self._gpus()))
+
+    def gpu_taken(self) -> int:
+        return sum(taken for _, taken in self._gpus())
+
+    def of_process(self, pid: int) -> MemoryUse | None:
+        try:
+            process = psutil.Process(pid)
+            family = [process, *([] if pid == os.getpid() else process.children(recursive=True))]
+        except psutil.Error:
+            return None
+        ram = 0
+        for member in family:
+            with suppress(psutil.Error):  # it has ended meanwhile
+                ram += member.memory_info().rss
+        return MemoryUse(ram, self._gpu_of({member.pid for member in family}))
+
+    def _gpus(self) -> list[tuple[int, int]]:
+        """Total and taken bytes of each GPU."""
+        with _nvml() as nvml:
+            infos = [nvml.nvmlDeviceGetMemoryInfo(gpu) for gpu in _handles(nvml)]
+            return [(int(info.total), int(info.used)) for info in infos]
+
+    def _gpu_of(self, pids: set[int]) -> int:
+        with _nvml() as nvml:
+            processes = [
+                process
+                for gpu in _handles(nvml)
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+            ]
+            return sum(int(p.usedGpuMemory or 0) for p in processes if p.pid in pids)
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVIDIA's library, initialised; None on a machine without it."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # ImportError, or whatever a driver that is half there raises
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _handles(nvml: Any) -> list[Any]:
+    count = nvml.nvmlDeviceGetCount() if nvml else 0
+    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+
+
+def size_of_files(path: str) -> int:
+    """Bytes of a model's weights on disk: the first guess, before it has ever been loaded."""
+    here = Path(path)
+    if here.is_file():
+        return here.stat().st_size
+    if not here.is_dir():
+        return 0
+    return sum(file.stat().st_size for file in here.iterdir() if file.suffix in _WEIGHTS)

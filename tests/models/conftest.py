@@ -1,0 +1,154 @@
+"""Models on backends that start, answer and take memory as a test says, and a clock of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config.schema import Config
+from core.models import LoadedModel, Models
+from core.models.memory import MemoryUse
+from core.testing import ScriptedEngine
+from core.types import BackendSettings, ModelInfo
+from enginebay import BackendUnavailableError
+from tests.support import InlineBackend, plugins_with
+
+GIB = 2**30
+
+
+class FakeTimer:
+    def __init__(self, at: float, callback: Callable[[], object]) -> None:
+        self.at = at
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeClock:
+    """Stands still until a test lets it go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.timers: list[FakeTimer] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> FakeTimer:
+        self.timers.append(FakeTimer(self.now + delay, callback))
+        return self.timers[-1]
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [timer for timer in self.timers if timer.at <= self.now]
+        self.timers = [timer for timer in self.timers if timer.at > self.now]
+        for timer in due:
+            if not timer.cancelled:
+                timer.callback()
+
+
+class FakeMeter:
+    """24 GiB of RAM and 16 of GPU memory; processes take what a test says."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, MemoryUse] = {}
+
+    def total(self) -> MemoryUse:
+        return MemoryUse(24 * GIB, 16 * GIB)
+
+    def gpu_taken(self) -> int:
+        return sum(use.gpu for use in self.processes.values())
+
+    def of_process(self, pid: int) -> MemoryUse | None:
+        return self.processes.get(pid)
+
+
+class FakeBackend(InlineBackend):
+    """Starts when `may_start` is set; its process takes `memory`."""
+
+    def __init__(self, settings: BackendSettings, house: "House") -> None:
+        super().__init__(ScriptedEngine(["ok"]))
+        self.name = settings.name
+        self.settings = settings
+        self._house = house
+        self._pid = 100_000 + len(house.started)
+
+    @property
+    def pid(self) -> int | None:
+        return self._pid
+
+    async def start(self) -> ModelInfo:
+        self._house.started.append(self.name)
+        self.settings.report_progress("weights", 0.5)
+        await self._house.may_start.wait()
+        if reason := self._house.broken.get(self.name):
+            raise BackendUnavailableError(reason)
+        memory = self._house.memory.get(self.name, MemoryUse())
+        self._house.meter.processes[self._pid] = memory
+        return await super().start()
+
+    async def close(self) -> None:
+        self._house.closed.append(self.name)
+        self._house.meter.processes.pop(self._pid, None)
+
+
+class House:
+    """What happened to backends, and what is to happen."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.started: list[str] = []
+        self.closed: list[str] = []
+        self.broken: dict[str, str] = {}
+        self.memory: dict[str, MemoryUse] = {}
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+        self.clock = FakeClock()
+        self.meter = FakeMeter()
+
+    @asynccontextmanager
+    async def models(self, *models: dict[str, Any], **loading: Any) -> AsyncIterator[Models]:
+        """These models on backends of this house; `loading` is that section of the config."""
+        defaults = {"backend": "fake", "path": ".", "load": "request"}
+        entries = [{**({} if "like" in model else defaults), **model} for model in models]
+        config = Config.model_validate({"models": entries, "loading": loading})
+        plugins = plugins_with(fake=lambda settings: FakeBackend(settings, self))
+        made = Models(config, plugins, lambda *_: None, clock=self.clock, meter=self.meter)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def settle() -> None:
+    """Let every task that can go on do so; threads of `asyncio.to_thread` are waited for."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: None)
+
+
+def states(models: Models) -> dict[str, str]:
+    return {model.name: model.state for model in models.all()}
+
+
+async def ask(models: Models, name: str | None) -> str:
+    """What a request does: hold the model, and let go of it."""
+    async with models.lease(name) as model:
+        return model.name
+
+
+async def hold(models: Models, name: str) -> tuple[LoadedModel, Callable[[], Any]]:
+    """A request that runs until the function that is returned is awaited."""
+    lease = models.lease(name)
+    model = await lease.__aenter__()
+    return model, lambda: lease.__aexit__(None, None, None)
