@@ -69,6 +69,7 @@ from core.text.stop import StopStrings as StopStrings
 from core.types import BackendSettings as BackendSettings
 from core.types import ContentDelta as ContentDelta
 from core.types import Delta as Delta
+from core.types import EngineStats as EngineStats
 from core.types import GenerationRequest as GenerationRequest
 from core.types import Lora as Lora
 from core.types import ModelInfo as ModelInfo

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
 from core.errors import InvalidRequestError, UnsupportedParameterError
-from core.types import Delta, GenerationRequest, Isolation, Lora, ModelInfo
+from core.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 
 
 class Backend(ABC):
@@ -32,6 +32,21 @@ class Backend(ABC):
         reached, says so here, finds out by itself when that is over, and then says None again.
         """
         return None
+
+    @property
+    def stats(self) -> EngineStats | None:
+        """What the engine told of itself last; None if it tells nothing.
+
+        As long as there is work it is at most about half a second old, and its `steps` grow.
+        """
+        return None
+
+    async def ping(self) -> None:  # noqa: B027  (some cannot ask)
+        """Return when the engine has shown that it is alive, between two steps of its work.
+
+        `/health` asks every few seconds; an engine that does not answer in time is called stuck. A
+        backend that cannot ask returns at once. A `ServingError` says that there is no engine.
+        """
 
     @abstractmethod
     async def start(self) -> ModelInfo:

@@ -205,6 +205,30 @@ class ModelInfo:
     chats: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """What an engine tells of itself; None is what it does not know.
+
+    `running`, `waiting`: choices that are computed, and that wait for room. `kv_used`: tokens that
+    running choices hold in the key-value memory, of the `kv_total` it has room for; prefixes that
+    are only remembered give way, so they are not used. The rest are counts since the engine was
+    built: `steps`, which whoever drives the engine counts; `cache_queries` and `cache_hits`, tokens
+    of prompts that were looked up in the prefix cache and found there; `preempted`, choices that
+    gave way to others; `drafted` and `accepted`, tokens that were guessed and were right.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_used: int | None = None
+    kv_total: int | None = None
+    steps: int = 0
+    cache_queries: int | None = None
+    cache_hits: int | None = None
+    preempted: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+
+
 ReportProgress = Callable[[str, float], None]
 """`report(stage, fraction)`: how far loading is, from 0 to 1; may be called on any thread."""
 

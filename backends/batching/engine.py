@@ -13,6 +13,7 @@ from backends.batching.slots import Slots
 from backends.batching.text_engine import Adapters, TextEngine, Tokenizer
 from enginebay import (
     Delta,
+    EngineStats,
     GenerationRequest,
     GrammarCompiler,
     ModelInfo,
@@ -71,6 +72,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             runner.memory, Slots(runner), limits, drafter
         )
         self._requests: dict[str, list[Choice[Sampler]]] = {}
+        self._drafts = drafter is not None
+        self._drafted = 0
+        self._accepted = 0
 
     def add_request(self, request: GenerationRequest) -> None:
         self._limits.check(request)
@@ -105,6 +109,12 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
 
     def abort_request(self, request_id: str) -> None:
         self._remove(self._requests.pop(request_id, ()))
+
+    def stats(self) -> EngineStats:
+        stats = self._scheduler.stats
+        if self._drafts:
+            stats = replace(stats, drafted=self._drafted, accepted=self._accepted)
+        return stats
 
     def close(self) -> None:
         for request_id in list(self._requests):
@@ -141,6 +151,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         for work in [work for work in rows if work.choice.siblings]:
             rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
         guessed = {work: work.draft for work in rows}
+        self._drafted += sum(map(len, guessed.values()))
         while rows:
             for work, token in self._next_tokens(logits, rows):
                 if work not in rows:  # another choice of its request has failed
@@ -152,6 +163,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
                     draft = guessed[work]
                     if draft and draft[0] == token.token_id and not choice.finished:
                         rows[work] += 1
+                        self._accepted += 1
                         guessed[work] = draft[1:]
                         continue
                     self._scheduler.reject_draft(choice)

@@ -11,7 +11,7 @@ from backends.batching.choice import Choice
 from backends.batching.drafts import Drafter
 from backends.batching.runner import Chunk, Memory, Sampler
 from backends.batching.slots import Slots, common_prefix
-from enginebay import QueueFullError
+from enginebay import EngineStats, QueueFullError
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,22 @@ class Scheduler(Generic[Sampler]):
         self._arrivals = count()
         self._adapter: str | None = None
         self._failed_together = 0
+        self._preempted = 0
+        self._cache_queries = 0
+        self._cache_hits = 0
+
+    @property
+    def stats(self) -> EngineStats:
+        """What there is to tell of the scheduling."""
+        return EngineStats(
+            running=len(self.running),
+            waiting=sum(1 + len(choice.siblings) for choice in self.waiting),
+            kv_used=self._slots.used_tokens,
+            kv_total=self._memory.tokens,
+            cache_queries=self._cache_queries,
+            cache_hits=self._cache_hits,
+            preempted=self._preempted,
+        )
 
     def next_arrival(self) -> int:
         """A number for the next choice."""
@@ -212,6 +228,7 @@ class Scheduler(Generic[Sampler]):
         self._slots.release(last.slot)
         last.slot, last.computed = None, 0
         self.add(last)
+        self._preempted += 1
         logger.debug("request %s is preempted", last.request.request_id)
 
     def _admit(self, candidates: Iterable[Choice[Sampler]]) -> None:
@@ -232,6 +249,8 @@ class Scheduler(Generic[Sampler]):
             choice.computed = len(self._slots.tokens(slot))
             if choice.cached is None:
                 choice.cached = choice.computed
+                self._cache_queries += len(choice.token_ids)
+                self._cache_hits += choice.computed
             self.waiting.remove(choice)
             self.running.append(choice)
 

@@ -55,6 +55,12 @@ class Slots:
         return self._memory.tokens - len(self._references)
 
     @property
+    def used_tokens(self) -> int:
+        """Tokens that running sequences hold; those that several share count once."""
+        used = [slot.cells for slot in self._slots if slot.used]
+        return len(set().union(*used)) if self._memory.shares else sum(map(len, used))
+
+    @property
     def idle(self) -> list[int]:
         """Slots that no sequence uses."""
         return [index for index, slot in enumerate(self._slots) if not slot.used]

@@ -23,6 +23,7 @@ from backends.sampling.sampler import RowSampler
 from enginebay import (
     Delta,
     Detokenizer,
+    EngineStats,
     GenerationRequest,
     GrammarCompiler,
     InvalidRequestError,
@@ -80,6 +81,8 @@ class ExLlamaV2Engine(TextEngine):
         self._prefixes: TokenPrefixes | None = None
         self._requests: dict[str, list[LibraryChoice]] = {}
         self._gained: list[tuple[LibraryChoice, Delta | ServingError]] = []
+        self._cache_queries = 0
+        self._cache_hits = 0
         self._scheduler = Scheduler(model, limits, self._new_job)
 
     def add_request(self, request: GenerationRequest) -> None:
@@ -106,6 +109,13 @@ class ExLlamaV2Engine(TextEngine):
     def unload_adapter(self, name: str) -> None:
         self._scheduler.leave_adapter(name)
         super().unload_adapter(name)
+
+    def stats(self) -> EngineStats:
+        return replace(
+            self._scheduler.stats,
+            cache_queries=self._cache_queries,
+            cache_hits=self._cache_hits,
+        )
 
     def close(self) -> None:
         for request_id in list(self._requests):
@@ -201,6 +211,8 @@ class ExLlamaV2Engine(TextEngine):
             if isinstance(item, ServingError):
                 self.abort_request(request_id)
                 continue
+            self._cache_queries += item.cached_tokens + item.prefill_tokens
+            self._cache_hits += item.cached_tokens
             if choice.suspect:
                 self._scheduler.acquit(choice)
             if item.finish_reason:

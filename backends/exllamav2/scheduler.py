@@ -14,7 +14,7 @@ from backends.exllamav2.adapters import Adapters
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.job import Job
 from backends.exllamav2.pages import Pages
-from enginebay import QueueFullError
+from enginebay import EngineStats, QueueFullError
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,23 @@ class Scheduler:
         self._turn = 0
         self._last_key: Hashable = None
         self._failed_together = 0
+        self._preempted = 0
+        self._drafted = 0
+        self._accepted = 0
         self._use_new_generator()
+
+    @property
+    def stats(self) -> EngineStats:
+        """What there is to tell of the scheduling."""
+        return EngineStats(
+            running=len(self.running),
+            waiting=len(self.waiting),
+            kv_used=sum(len(choice.token_ids) for choice in self.running),
+            kv_total=self._model.cache_tokens,
+            preempted=self._preempted,
+            drafted=self._drafted if self._model.draft_tokens else None,
+            accepted=self._accepted if self._model.draft_tokens else None,
+        )
 
     def next_arrival(self) -> int:
         """A number for the next choice."""
@@ -91,6 +107,7 @@ class Scheduler:
         """Take a choice out, finished or not."""
         job = self.running.pop(choice, None)
         if job is not None:
+            self._count_drafts(job)
             self.generator.cancel(job)  # which minds no job that has ended
         elif choice in self.waiting:
             self.waiting.remove(choice)
@@ -116,6 +133,8 @@ class Scheduler:
         Returns what ran.
         """
         choices = list(self.running)
+        for job in self.running.values():
+            self._count_drafts(job)
         self.running.clear()
         self.close()
         self._use_new_generator()
@@ -176,6 +195,11 @@ class Scheduler:
             self.waiting.remove(choice)
             self.running[choice] = job
 
+    def _count_drafts(self, job: Job) -> None:
+        """Of a job that leaves."""
+        self._accepted += job.accepted_draft_tokens
+        self._drafted += job.accepted_draft_tokens + job.rejected_draft_tokens
+
     def _make_room(self) -> None:
         """Let every running choice have the pages that its next step needs."""
         for choice in sorted(self.running, key=lambda c: c.rank):
@@ -186,6 +210,8 @@ class Scheduler:
         job = self.running.pop(choice)
         choice.take_back(0)
         self.add(choice)
+        self._preempted += 1
+        self._count_drafts(job)
         self.generator.cancel(job)
         logger.debug("request %s gives way", choice.request.request_id)
 

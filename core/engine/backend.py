@@ -27,6 +27,8 @@ from core.engine.messages import (
     LoadAdapter,
     NotStarted,
     Output,
+    Ping,
+    Report,
     Started,
     Tokenize,
     UnloadAdapter,
@@ -42,7 +44,7 @@ from core.errors import (
     ServingError,
 )
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, Isolation, Lora, ModelInfo
+from core.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class EngineBackend(Backend):
         self._info: ModelInfo | None = None
         self._started_at: float | None = None
         self._failures = 0
+        self._stats: EngineStats | None = None
 
     # Everything happens on the event loop, so that a request can never slip in between the
     # engine's death and the news of it.
@@ -101,6 +104,13 @@ class EngineBackend(Backend):
     @property
     def unavailable(self) -> str | None:
         return f"restarting: {self._restarting}" if self._restarting else None
+
+    @property
+    def stats(self) -> EngineStats | None:
+        return self._stats
+
+    async def ping(self) -> None:
+        await self._call(Ping(next(self._numbers)))
 
     async def start(self) -> ModelInfo:
         self._loop = asyncio.get_running_loop()
@@ -214,10 +224,13 @@ class EngineBackend(Backend):
         match event:
             case list():
                 self._deliver(event)
+            case Report(stats):
+                self._stats = stats
             case Answer(number, result):
                 _resolve(self._calls.get(number), result)
             case Started(info):
                 self._started_at = self._loop.time()
+                self._stats = EngineStats()
                 if not self._closed:
                     self._unavailable = self._restarting = None
                 if self._info:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from core.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, Lora, ModelInfo
+from core.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 
 
 class Engine(ABC):
@@ -75,6 +75,14 @@ class Engine(ABC):
 
     def unload_adapter(self, name: str) -> None:  # noqa: B027  (for engines that load some)
         """Free an adapter that no request uses or will use; an unknown one is no error."""
+
+    def stats(self) -> EngineStats | None:
+        """What the engine counts, all but `steps`; on the engine thread, between steps.
+
+        Asked about twice a second while there is work, so it may take no longer than a step's
+        bookkeeping. None for an engine that counts nothing.
+        """
+        return None
 
     def close(self) -> None:  # noqa: B027  (most engines have nothing to free)
         """Free everything; called once, last, on the engine thread."""

@@ -2,9 +2,11 @@
 
 import logging
 import queue
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 from core.engine.contract import Engine
 from core.engine.messages import (
@@ -20,31 +22,44 @@ from core.engine.messages import (
     LoadAdapter,
     NotStarted,
     Output,
+    Ping,
+    Report,
     Started,
     Tokenize,
     TokenizerCall,
     UnloadAdapter,
 )
 from core.errors import ServingError
-from core.types import GenerationRequest, Lora
+from core.types import EngineStats, GenerationRequest, Lora
 
 logger = logging.getLogger(__name__)
 
 TOKENIZER_THREADS = 4
 
-EngineCommand = GenerationRequest | Abort | Embed | LoadAdapter | UnloadAdapter | Close
+REPORT_INTERVAL = 0.5
+"""Seconds between two reports of an engine's stats while there is work."""
+
+EngineCommand = GenerationRequest | Abort | Embed | LoadAdapter | UnloadAdapter | Ping | Close
 
 
 class Host:
     """One engine from its building to its closing.
 
     `emit` is called with one list a step, because a crossing per token costs more than the token;
-    it is called from several threads.
+    it is called from several threads. `clock` is for the reports of the engine's stats.
     """
 
-    def __init__(self, create_engine: Callable[[], Engine], emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        create_engine: Callable[[], Engine],
+        emit: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._create_engine = create_engine
         self._emit = emit
+        self._clock = clock
+        self._steps = 0
+        self._next_report = 0.0
         self._commands: queue.SimpleQueue[EngineCommand] = queue.SimpleQueue()
         self._engine: Engine | None = None
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
@@ -81,6 +96,7 @@ class Host:
         unfinished: dict[str, list[bool]] = {}  # which choices of a request go on
         while True:
             outputs: list[Output] = []
+            worked = bool(unfinished)
             for command in self._take_commands(wait=not unfinished):
                 match command:
                     case Close():
@@ -99,10 +115,25 @@ class Host:
                         self._emit(Answer(number, _load_adapter(engine, name, loras)))
                     case UnloadAdapter(name):
                         _unload_adapter(engine, name)
+                    case Ping(number):
+                        self._emit(Answer(number, None))
             if unfinished:
+                worked = True
                 outputs += _step(engine, unfinished)
+                self._steps += 1
             if outputs:
                 self._emit(outputs)
+            if worked and (not unfinished or self._clock() >= self._next_report):
+                self._report(engine)
+
+    def _report(self, engine: Engine) -> None:
+        self._next_report = self._clock() + REPORT_INTERVAL
+        try:
+            stats = engine.stats() or EngineStats()
+        except Exception:  # no reason to lose a model
+            logger.exception("the engine's stats could not be read")
+            stats = EngineStats()
+        self._emit(Report(replace(stats, steps=self._steps)))
 
     def _take_commands(self, *, wait: bool) -> Iterable[EngineCommand]:
         try:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from core.errors import ServingError
 from core.grammar.expressions import Grammar
-from core.types import Delta, GenerationRequest, Lora, ModelInfo
+from core.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,19 @@ class UnloadAdapter:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answer between two steps, with the same number."""
+
+    number: int
+
+
 class Close:
     """Close the engine; nothing is sent after it."""
 
 
 TokenizerCall = Tokenize | Detokenize | Compile
-Call = TokenizerCall | Embed | LoadAdapter
+Call = TokenizerCall | Embed | LoadAdapter | Ping
 Command = GenerationRequest | Abort | Call | UnloadAdapter | Close
 
 
@@ -113,6 +120,13 @@ class Gone:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the engine tells of itself, a while after the last report or when its work is done."""
+
+    stats: EngineStats
+
+
 Output = tuple[str, Delta | ServingError]
-Event = Started | NotStarted | list[Output] | Answer | Died | Gone
+Event = Started | NotStarted | list[Output] | Report | Answer | Died | Gone
 """A list is what one step gave."""

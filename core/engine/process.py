@@ -25,6 +25,7 @@ from core.engine.messages import (
     Gone,
     LoadAdapter,
     NotStarted,
+    Ping,
     Started,
     Tokenize,
 )
@@ -209,6 +210,7 @@ class _Child:
                 | Compile(number=number)
                 | Embed(number=number)
                 | LoadAdapter(number=number)
+                | Ping(number=number)
             ):
                 self._emit(Answer(number, failure))
 

@@ -13,6 +13,7 @@ The promises, numbered as in `docs/architecture.md`:
 8. an embedding has the size that `ModelInfo` says and does not depend on what is asked beside it
 9. a backend whose `ModelInfo.constraints` is true keeps to them; what cannot be kept is refused,
    what is cut short says so
+10. `ping` returns; `stats` add up, and nothing runs or waits in them when all work is done
 
 Of a model that chats (`ModelInfo.chats`) the same hold, with these in their place:
 
@@ -192,6 +193,20 @@ async def check_embeddings(probe: Probe) -> None:
         expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in company")
 
 
+async def check_stats(probe: Probe) -> None:
+    """Promise 10, of what the backend tells of itself; it may tell nothing."""
+    await probe.run(await probe.request(n=2))
+    await probe.backend.ping()
+    stats = probe.backend.stats
+    if stats is None:
+        return
+    left = (stats.running or 0, stats.waiting or 0, stats.kv_used or 0)
+    expect(not any(left), 10, f"running, waiting, kv_used are {left} when nothing is left to do")
+    for part, whole in (("cache_hits", "cache_queries"), ("accepted", "drafted")):
+        some, every = getattr(stats, part) or 0, getattr(stats, whole) or 0
+        expect(0 <= some <= every, 10, f"{part} are {some} of {every} {whole}")
+
+
 async def check_closed(probe: Probe) -> None:
     """Promise 6, for models that generate nothing; the backend is closed afterwards."""
     if probe.info.generates:
@@ -230,6 +245,7 @@ _CHECKS: tuple[tuple[int, Check], ...] = (
     (8, check_embeddings),
     (9, check_constraints),
     (9, check_form),
+    (10, check_stats),
     (6, check_death),
     (6, check_closed),
 )

@@ -14,6 +14,7 @@ from core.sampling_params import SamplingParams
 from core.types import (
     ContentDelta,
     Delta,
+    EngineStats,
     GenerationRequest,
     ModelInfo,
     Part,
@@ -87,6 +88,9 @@ class WatchedEngine(Engine):
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         return self._engine.embed(prompts)
+
+    def stats(self) -> EngineStats | None:
+        return self._engine.stats()
 
     def close(self) -> None:
         self._engine.close()

@@ -15,6 +15,7 @@ from core.text.stop import StopStrings
 from core.types import (
     Delta,
     EngineFinishReason,
+    EngineStats,
     GenerationRequest,
     ModelInfo,
     TokenLogprob,
@@ -98,6 +99,7 @@ class ScriptedEngine(Engine):
         self._script: Script = script if callable(script) else lambda prompt, index: script
         self._choices: list[_Choice] = []
         self._prefilled: set[str] = set()
+        self._prompt_tokens = 0
         self.info = ModelInfo(
             context_length=context_length,
             vocab_size=0x110000,
@@ -169,6 +171,18 @@ class ScriptedEngine(Engine):
             return super().compile(grammar)
         return self._compiler.compile(grammar)
 
+    def stats(self) -> EngineStats:
+        """All choices run; nothing is remembered."""
+        held = sum(len(c.request.prompt_token_ids) + len(c.token_ids) for c in self._choices)
+        return EngineStats(
+            running=len(self._choices),
+            waiting=0,
+            kv_used=held,
+            cache_queries=self._prompt_tokens,
+            cache_hits=0,
+            preempted=0,
+        )
+
     def _constrained(self, sampling: SamplingParams, script: Iterable[str]) -> Constrained | None:
         if sampling.constraint is None:
             return None
@@ -221,6 +235,7 @@ class ScriptedEngine(Engine):
         if request.request_id in self._prefilled:
             return 0
         self._prefilled.add(request.request_id)
+        self._prompt_tokens += len(request.prompt_token_ids)
         return len(request.prompt_token_ids)
 
 

@@ -208,6 +208,10 @@ def test_a_repeated_prompt_is_remembered(engine: Any, long_prompt: list[int]) ->
     assert second.deltas["r", 0][0].cached_tokens == len(prompt) - 1
     assert second.deltas["r", 0][0].prefill_tokens == 1
     assert first.token_ids() == second.token_ids()
+    stats = engine.stats()
+    assert stats.cache_hits >= len(prompt) - 1
+    assert stats.cache_queries >= 2 * len(prompt)
+    assert (stats.running, stats.waiting, stats.kv_used) == (0, 0, 0)
 
 
 def test_a_conversation_goes_on_where_it_was(engine: Any, long_prompt: list[int]) -> None:

@@ -14,6 +14,7 @@ from enginebay import (
     Delta,
     Engine,
     EngineBackend,
+    EngineStats,
     GenerationRequest,
     Grammar,
     InvalidRequestError,
@@ -223,6 +224,16 @@ class MindsCompany(ScriptedEngine):
         super().add_request(replace(request, sampling=sampling) if constrained else request)
 
 
+class ForgetsToCount(ScriptedEngine):
+    def stats(self) -> EngineStats:
+        return replace(super().stats(), running=1)
+
+
+class FindsMoreThanItSought(ScriptedEngine):
+    def stats(self) -> EngineStats:
+        return replace(super().stats(), cache_hits=10**6)
+
+
 class Embeds(ScriptedEngine):
     """Makes embeddings, and says how long they are."""
 
@@ -285,6 +296,8 @@ def endless(kind: type[ScriptedEngine]) -> ScriptedEngine:
         (IgnoresGrammarsItCannotCompile, 9),
         (CompilesNothing, 9),
         (MindsCompany, 9),
+        (ForgetsToCount, 10),
+        (FindsMoreThanItSought, 10),
     ],
 )
 async def test_a_broken_engine_is_told_which_promise_it_breaks(

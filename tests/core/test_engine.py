@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from core.engine import Backoff
+from core.engine.host import Host
+from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
 from core.testing import ScriptedEngine, check_backend
 from core.types import Isolation
 from enginebay import (
@@ -22,6 +24,7 @@ from enginebay import (
     Engine,
     EngineBackend,
     EngineDeadError,
+    EngineStats,
     GenerationRequest,
     InvalidRequestError,
     ServingError,
@@ -216,6 +219,69 @@ async def test_a_step_crosses_to_the_event_loop_once(
         monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
         assert await text(backend, request("1", n=8)) == ["abc"] * 8
         assert crossings == 4  # three pieces and the end, whatever n is
+
+
+@both
+async def test_stats_arrive(isolation: Isolation) -> None:
+    async with running(partial(ScriptedEngine, ["a", "b"]), isolation=isolation) as backend:
+        assert backend.stats == EngineStats()
+        await text(backend, request("1", n=2))
+        await backend.ping()
+        assert backend.stats == EngineStats(
+            running=0, waiting=0, kv_used=0, steps=3, cache_queries=2, cache_hits=0, preempted=0
+        )
+
+
+def test_stats_cross_twice_a_second() -> None:
+    """And when the work is done; an engine that fails to tell them lives on."""
+
+    class Timed(ScriptedEngine):
+        def step(self) -> Steps:
+            nonlocal now
+            now += 0.2
+            return super().step()
+
+        def stats(self) -> EngineStats:
+            if now > 1.3:
+                raise ValueError("no")
+            return super().stats()
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        steps = sum(isinstance(event, list) for event in events)
+        for command in ends.pop(steps, ()):
+            host.send(command)
+        if isinstance(event, Report) and not ends:
+            host.send(Close())
+
+    now = 0.0
+    events: list[Event] = []
+    ends: dict[int, list[Command]] = {6: [Abort("1"), request("2")], 8: [Abort("2")]}
+    host = Host(lambda: Timed("abcdefghi"), emit, clock=lambda: now)
+    host.send(request("1"))
+    host.send(Ping(7))
+    host.run()
+    reports = [event.stats for event in events if isinstance(event, Report)]
+    told = [(stats.steps, stats.running) for stats in reports]
+    assert told == [(1, 1), (4, 1), (7, None), (8, None)]
+    assert events[1] == Answer(7, None)
+
+
+@both
+async def test_a_ping_is_answered_between_steps(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation, grace=0.05) as backend:
+        endless = backend.generate(request("1", prompt="endless"))
+        await anext(endless)
+        await backend.ping()
+        await endless.aclose()
+        waiting = asyncio.create_task(say(backend, "wait for tokenize"))
+        await asyncio.sleep(0)
+        ping = asyncio.ensure_future(backend.ping())
+        assert await backend.tokenize("set", add_special_tokens=False)
+        await ping
+        assert await waiting == "tokenized"
+    with pytest.raises(EngineDeadError):
+        await backend.ping()
 
 
 @both
