@@ -25,6 +25,7 @@ from core.api import (
     health,
     loading,
     loras,
+    metrics,
     models,
     overrides,
     requests,
@@ -42,6 +43,9 @@ from core.downloads import Downloads, places
 from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.models import Models, ReportModelProgress
 from core.models.loadable import Loadable
+from core.observe.metrics import Metrics
+from core.observe.requests import ObserveRequests
+from core.observe.watch import Watch
 from core.plugins import Plugins
 from core.running import RunningRequests, TrackRequests
 
@@ -73,6 +77,9 @@ def create_app(
     app.state.loadable = Loadable(config, plugins, app.state.models)
     app.state.requests = RunningRequests()
     app.state.downloads = Downloads(places(config))
+    app.state.metrics = Metrics(app.state.models, app.state.requests)
+    app.state.watch = Watch(app.state.models, app.state.metrics, config.server.stall_timeout)
+    app.state.metrics.register(app.state.watch)
     for prefix in ("/v1", ""):
         for router in (
             chat.router,
@@ -98,6 +105,8 @@ def create_app(
                 include_in_schema=prefix == "/v1",
             )
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
+        if config.server.metrics != "off":
+            app.include_router(metrics.router, prefix=prefix, include_in_schema=not prefix)
     app.include_router(about.public)
     add_page(app)
     app.add_exception_handler(ServingError, _serving_error)
@@ -114,12 +123,14 @@ def create_app(
             allow_methods=["*"],
             allow_headers=["*"],
         )
+    app.add_middleware(ObserveRequests, metrics=app.state.metrics)
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     loading = asyncio.create_task(app.state.models.load_at_start())
+    watching = asyncio.create_task(app.state.watch.run())
     # Threads of their own: however long schemas take, prompts are built meanwhile.
     app.state.checks = ThreadPoolExecutor(_CHECKS, "enginebay-checks")
     try:
@@ -128,7 +139,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.checks.shutdown(wait=False, cancel_futures=True)
         app.state.downloads.close()
         loading.cancel()
-        await asyncio.gather(loading, return_exceptions=True)
+        watching.cancel()
+        app.state.watch.close()
+        await asyncio.gather(loading, watching, return_exceptions=True)
         await app.state.models.close()
 
 

@@ -8,11 +8,13 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
+from time import monotonic
 
 from core.chat.collector import Collector
 from core.chat.usage import UsageCounter
 from core.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
 from core.models import LoadedModel
+from core.observe.counts import AnswerCounts, ModelCounts, Outcome
 from core.plugins import Plugins
 from core.running import RunningRequest
 from core.sampling_params import SamplingParams
@@ -41,10 +43,10 @@ class Update:
 class Generation:
     """One answer: `n` choices for each of its requests, numbered through.
 
-    `running` is the HTTP request that it answers, which is told how far it is. With `prompt_only`
-    nothing is generated: engines make one token at least, which nobody gets to see. `log_text`: the
-    log gets what is said, not only how much. `constrained_by`: the field of the body that a
-    constraint comes from, for errors that only the engine finds in it.
+    `running` is the HTTP request that it answers, which is told how far it is. `counts` are its
+    model's. With `prompt_only` nothing is generated: engines make one token at least, which nobody
+    gets to see. `log_text`: the log gets what is said, not only how much. `constrained_by`: the
+    field of the body that a constraint comes from, for errors that only the engine finds in it.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Generation:
         new_collector: Callable[[], Collector],
         running: RunningRequest,
         *,
+        counts: ModelCounts,
         prompt_only: bool = False,
         log_text: bool = False,
         constrained_by: str | None = None,
@@ -62,6 +65,7 @@ class Generation:
         self.model = model
         self.requests = requests
         self.counter = UsageCounter(running.received)
+        self._model_counts = counts
         self._running = running
         running.counter, running.choices = self.counter, self.choices
         self._answered = False
@@ -90,20 +94,24 @@ class Generation:
             self.counter.add_prompt(request)
             streams.append(self._run(request, first))
             first += request.n
-        outcome = "aborted"
+        outcome: Outcome = "aborted"
+        reason = ""
+        counts = AnswerCounts(self._model_counts, self.counter)
         try:
-            with self.model.traffic.counting(self.counter):
+            with self.model.traffic.counting(self.counter), self._model_counts.working():
                 async with aclosing(merge(streams)) as updates:
                     async for update in updates:
+                        counts.add(update.index, len(update.token_ids), update.finish_reason)
                         if self._said is not None:
                             self._said[update.index] += map(_text, update.parts)
                         yield update
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
-            outcome = f"failed: {error}"
+            outcome, reason = "failed", f": {error}"
             raise
         finally:
-            self._log_answer(outcome)
+            counts.end(outcome)
+            self._log_answer(outcome + reason)
 
     def _log_request(self) -> None:
         request = self.requests[0]
@@ -147,11 +155,13 @@ class Generation:
         self._collectors += collectors.values()
         tokens = [0] * request.n
         aborted = False
+        asked = monotonic()
         try:
             async with (
                 self._running.turn(self.model.gate, request.n, priority=request.priority),
                 aclosing(self._generate(request)) as deltas,
             ):
+                self._model_counts.queue_time.observe(monotonic() - asked)
                 with self._running.interruptible() as waiting:
                     async for delta in deltas:
                         collector = collectors[delta.index]

@@ -228,6 +228,13 @@ class EngineStats:
     drafted: int | None = None
     accepted: int | None = None
 
+    @property
+    def kv_usage(self) -> float | None:
+        """The part of the memory that is used, from 0 to 1; None where that is not known."""
+        if self.kv_used is None or not self.kv_total:
+            return None
+        return self.kv_used / self.kv_total
+
 
 ReportProgress = Callable[[str, float], None]
 """`report(stage, fraction)`: how far loading is, from 0 to 1; may be called on any thread."""

@@ -53,12 +53,26 @@ class Server:
         """Run a coroutine on the server's event loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(120)
 
+    def settle(self) -> None:
+        """Wait until nothing is left to do for requests that have been answered."""
+        self.run(_until_answered())
+
+
+async def _until_answered() -> None:
+    tasks = asyncio.all_tasks()
+    answering = [task for task in tasks if task.get_coro().__name__ == "run_asgi"]  # of uvicorn
+    if answering:
+        await asyncio.wait(answering, timeout=60)
+
 
 @contextmanager
 def serve(config: Config, plugins: Plugins, *, wait: bool = True) -> Iterator[Server]:
     """Run the app in a thread of its own until the block ends."""
     app = create_app(config, plugins)
-    server = _Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=2))
+    config_of_uvicorn = uvicorn.Config(
+        app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
+    )
+    server = _Server(config_of_uvicorn)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -234,7 +234,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
             return []
         request_id = choices[0].request.request_id
-        logger.error("request %s failed", request_id, exc_info=error)
+        logger.error(
+            "request %s failed", request_id, exc_info=error, extra={"request_id": request_id}
+        )
         self._scheduler.convict()
         self.abort_request(request_id)
         self._require_alive()

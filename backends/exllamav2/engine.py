@@ -230,7 +230,9 @@ class ExLlamaV2Engine(TextEngine):
         if not choices:
             raise error
         request_id = choices[0].request.request_id
-        logger.error("request %s failed", request_id, exc_info=error)
+        logger.error(
+            "request %s failed", request_id, exc_info=error, extra={"request_id": request_id}
+        )
         self._scheduler.convict()
         self.abort_request(request_id)
         self._require_alive()

@@ -15,6 +15,7 @@ from core.api.params import (
     generation_requests,
     ignored_fields,
     log_prompts,
+    model_counts,
     prompt_tokens,
     request_id,
     tokens_as_ids,
@@ -127,6 +128,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         asked.requests,
         asked.new_collector,
         running,
+        counts=model_counts(http, model),
         log_text=log_prompts(http, id, [asked.shown]),
         constrained_by=asked.constrained_by,
     )

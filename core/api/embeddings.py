@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from core.api.params import (
     check_prompt,
+    model_counts,
     request_id,
     running_request,
     served_model,
@@ -17,6 +18,7 @@ from core.api.params import (
 from core.api.respond import or_client_leaves
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.models import LoadedModel
+from core.observe.counts import ModelCounts
 from core.running import RunningRequest
 from core.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
 from core.schemas.prompts import TokenIds, listed
@@ -35,7 +37,10 @@ async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
     model = await served_model(http, body.model)
     _check(body, model)
     headers = unsupported_header(http, sorted(body.model_extra or ()))
-    answer = await or_client_leaves(http, _answer(body, model, running))
+    counts = model_counts(http, model)
+    with counts.working():
+        answer = await or_client_leaves(http, _answer(body, model, running, counts))
+    counts.prompt_tokens += answer.usage.prompt_tokens
     return Response(
         answer.model_dump_json(),
         media_type="application/json",
@@ -58,7 +63,7 @@ def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
 
 
 async def _answer(
-    body: EmbeddingRequest, model: LoadedModel, running: RunningRequest
+    body: EmbeddingRequest, model: LoadedModel, running: RunningRequest, counts: ModelCounts
 ) -> EmbeddingList:
     inputs: Sequence[str | TokenIds] = listed(body.input, "input")
     several = inputs is body.input
@@ -73,6 +78,7 @@ async def _answer(
         async with running.turn(model.gate, len(inputs_now)):
             with running.interruptible():
                 embeddings += await model.backend.embed(inputs_now)
+        counts.progress()
     tokens = sum(map(len, prompts))
     return EmbeddingList(
         data=[

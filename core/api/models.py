@@ -35,14 +35,15 @@ async def retrieve_model(model_id: str, http: Request) -> ModelCard:
 def model_card(model: LoadedModel) -> ModelCard:
     """What clients get to know of a model."""
     memory = model.memory
+    state, error = model.shown
     return ModelCard(
         id=model.name,
         created=model.created,
         backend=model.config.backend,
-        state=model.state,
+        state=state,
         progress=model.progress,
         stage=model.stage,
-        error=model.error,
+        error=error,
         load=model.config.load,
         pinned=model.config.pinned,
         aliases=[] if model.adapter else model.config.aliases,

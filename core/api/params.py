@@ -20,6 +20,8 @@ from core.errors import (
     UnsupportedParameterError,
 )
 from core.models import LoadedModel, Models
+from core.observe.counts import ModelCounts
+from core.observe.metrics import Metrics
 from core.running import RunningRequest
 from core.sampling_params import SamplingParams
 from core.schemas.common import GenerationBody
@@ -49,7 +51,8 @@ def request_id(http: Request, body: GenerationBody | None = None) -> str:
     in_body = getattr(body, source) if body and source != "header" else None
     for sent in (in_body, http.headers.get("x-request-id")):
         if sent and _REQUEST_ID.fullmatch(sent):
-            return str(sent)
+            running_request(http).id = str(sent)
+            break
     return running_request(http).id
 
 
@@ -113,6 +116,12 @@ async def configured_model(http: Request, name: str | None) -> LoadedModel:
     models.get(name)
     served = await served_model(http, name)
     return models.find(served.config.name)
+
+
+def model_counts(http: Request, model: LoadedModel) -> ModelCounts:
+    """Where what a model does is counted."""
+    metrics: Metrics = http.app.state.metrics
+    return metrics.of(model)
 
 
 async def generating_model(http: Request, name: str | None) -> LoadedModel:

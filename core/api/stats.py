@@ -18,20 +18,21 @@ async def stats(http: Request) -> Stats:
 
 
 def _stats(model: LoadedModel) -> ModelStats:
-    traffic, memory = model.traffic, model.memory
+    traffic, memory, engine = model.traffic, model.memory, model.stats
+    state, error = model.shown
     return ModelStats(
         id=model.name,
         backend=model.config.backend,
-        state=model.state,
+        state=state,
         stage=model.stage,
         progress=model.progress,
-        error=model.error,
+        error=error,
         context_length=model.context_length,
         running=model.gate.running,
         waiting=model.gate.waiting,
         prompt_tokens=traffic.prompt_tokens,
         completion_tokens=traffic.completion_tokens,
         first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in traffic.first_tokens],
-        kv_used=None,
+        kv_used=engine.kv_usage if engine else None,
         memory=memory.ram + memory.gpu if memory else None,
     )

@@ -60,6 +60,16 @@ class UsageCounter:
         self._reasoning_tokens[choice] = tokens
 
     @property
+    def last_token_at(self) -> float:
+        """When an engine said something last; `received` before that."""
+        return self._last_token_at
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        """Seconds until an engine said something; None before that."""
+        return None if self.first_token_at is None else self.first_token_at - self.received
+
+    @property
     def usage(self) -> Usage:
         """The counts so far."""
         usage = Usage(

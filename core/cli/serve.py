@@ -28,7 +28,7 @@ def serve(
     flags = {"server.host": host, "server.port": port, "server.log_level": log_level}
     settings = read_config(config, flags)
     console = stderr()
-    set_up_logging(settings.server.log_level, console)
+    set_up_logging(settings.server.log_level, console, as_json=settings.server.log_format == "json")
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
 

@@ -17,6 +17,7 @@ from rich.logging import RichHandler
 
 from core.errors import ServerStoppingError
 from core.models import Models
+from core.observe.logs import AddRequest, JsonFormatter
 from core.running import RunningRequests
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,11 @@ class Server(uvicorn.Server):
                 app,
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
-                access_log=level in ("debug", "info"),
+                access_log=False,
                 timeout_graceful_shutdown=ceil(self._timeout) + _ENDING,
                 lifespan="on",
             )
         )
-        logging.getLogger("uvicorn.access").setLevel(logging.INFO)
         self._models: Models = app.state.models
         self._requests: RunningRequests = app.state.requests
         self._when_started = when_started
@@ -146,13 +146,16 @@ def _stopping() -> ServerStoppingError:
     return ServerStoppingError("the server is being stopped; try again when it is up again")
 
 
-def set_up_logging(level: str, console: Console) -> None:
+def set_up_logging(level: str, console: Console, *, as_json: bool = False) -> None:
     """One line an event on `console`, with bars below it if it is a terminal."""
     handler: logging.Handler = logging.StreamHandler(console.file)
-    handler.setFormatter(
-        logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
-    )
-    if console.is_terminal:
+    if as_json:
+        handler.setFormatter(JsonFormatter())
+    elif console.is_terminal:
         handler = RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(logging.Formatter("%(message)s%(about)s"))
+    else:
+        text = "%(asctime)s %(levelname)-7s %(name)s: %(message)s%(about)s"
+        handler.setFormatter(logging.Formatter(text, "%H:%M:%S"))
+    handler.addFilter(AddRequest())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -48,6 +48,16 @@ class ServerConfig(Section):
     log_level: LogLevel = Field(
         "info", description="What to log: debug, info (with one line a request), warning or error."
     )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How to log: text for people, or json, one object a line."
+    )
+    metrics: Literal["on", "keyed", "off"] = Field(
+        "on",
+        description="/metrics: on (keyed where others reach the port), keyed or off.",
+    )
+    stall_timeout: float = Field(
+        60, gt=0, description="Seconds without a sign of life after which a model counts as stuck."
+    )
     max_request_bytes: int = Field(
         20_000_000, gt=0, description="Largest request body that is read, in bytes."
     )

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 
 from core.engine.messages import Command, Event
 
@@ -27,7 +28,8 @@ class Crossing:
 
     def __call__(self, event: Event) -> None:
         self._room.acquire()
-        self._loop.call_soon_threadsafe(self._arrive, event)
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(self._arrive, event)
 
     def _arrive(self, event: Event) -> None:
         self._room.release()

@@ -187,7 +187,8 @@ def _add(engine: Engine, request: GenerationRequest) -> ServingError | None:
     except ServingError as error:
         return error
     except Exception as error:
-        logger.exception("request %s could not be added", request.request_id)
+        id = request.request_id
+        logger.exception("request %s could not be added", id, extra={"request_id": id})
         engine.abort_request(request.request_id)
         return ServingError(f"the engine refused the request: {type(error).__name__}: {error}")
     return None

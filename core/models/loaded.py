@@ -27,12 +27,15 @@ from core.overrides import Overrides
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
 from core.queueing import Gate, with_headroom
-from core.types import ModelInfo
+from core.types import EngineStats, ModelInfo
 
 logger = logging.getLogger(__name__)
 
 State = Literal["unloaded", "loading", "ready", "draining", "failed"]
 """`draining`: about to be unloaded, when the requests that use it have ended."""
+
+ShownState = State | Literal["stuck"]
+"""`stuck`: it was ready, and shows no sign of life."""
 
 ReportModelProgress = Callable[[str, str, float], None]
 """`report(model, stage, fraction)`; may be called on any thread."""
@@ -62,6 +65,7 @@ class LoadedModel:
         self.load_progress = LoadProgress()
         self._state: State = "unloaded"
         self._error: str | None = None
+        self.stuck: str | None = None  # which whoever watches it finds out
         self.traffic = Traffic()
         self._started: StartedBackend | None = None
         self._info: ModelInfo | None = None
@@ -90,6 +94,13 @@ class LoadedModel:
     def state(self) -> State:
         """`ready` when it can answer; one that cannot for now is `loading` again."""
         return "loading" if self.unavailable and self._state == "ready" else self._state
+
+    @property
+    def shown(self) -> tuple[ShownState, str | None]:
+        """The state that clients are told, and what is wrong with the model, if something is."""
+        if self.stuck and self.state == "ready":
+            return "stuck", self.stuck
+        return self.state, self.error
 
     @property
     def is_loaded(self) -> bool:
@@ -123,6 +134,11 @@ class LoadedModel:
         self.require_ready()
         assert self._started is not None
         return self._started.backend
+
+    @property
+    def stats(self) -> EngineStats | None:
+        """What its engine told of itself last; None without one, or if it tells nothing."""
+        return self._started.backend.stats if self._started else None
 
     @property
     def info(self) -> ModelInfo:

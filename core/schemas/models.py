@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-State = Literal["unloaded", "loading", "ready", "draining", "failed"]
+State = Literal["unloaded", "loading", "ready", "stuck", "draining", "failed"]
 
 
 class Memory(BaseModel):
@@ -60,7 +60,7 @@ class ModelHealth(BaseModel):
 
 class Health(BaseModel):
     """`ok`: every model answers, or will be loaded when it is asked for; `loading`: not yet;
-    `degraded`: some failed; `failed`: all did."""
+    `degraded`: some do not; `failed`: none does."""
 
     status: Literal["ok", "loading", "degraded", "failed"]
     models: dict[str, ModelHealth]

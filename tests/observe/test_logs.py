@@ -1,0 +1,125 @@
+"""Log lines: about which request, in JSON, and nothing secret in them."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from core.cli.server import set_up_logging
+from core.observe.logs import request_of
+from core.running import RunningRequest
+from tests.conftest import ServeScripted
+
+CHAT = {"messages": [{"role": "user", "content": "my s3cret prompt"}]}
+
+
+@pytest.fixture(autouse=True)
+def log_stays() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+class Log(io.StringIO):
+    def lines(self, logger: str = "") -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.getvalue().splitlines()]
+        return [line for line in lines if line["logger"].startswith(logger)]
+
+
+def start(level: str = "info", *, as_json: bool = True) -> Log:
+    log = Log()
+    set_up_logging(level, Console(file=log), as_json=as_json)
+    return log
+
+
+def test_every_line_of_a_request_has_its_id(serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["a", "b"])
+    log = start()
+    answer = server.http.post(
+        "/v1/chat/completions", json={**CHAT, "stream": True}, headers={"X-Request-Id": "mine"}
+    )
+    assert answer.text.endswith("data: [DONE]\n\n")
+    server.settle()
+    lines = [line for line in log.lines() if line["logger"].startswith(("core.gen", "enginebay"))]
+    assert len(lines) == 3  # what is asked, what came of it, the access log
+    assert {line["request_id"] for line in lines} == {"mine"}
+    assert {line["model"] for line in lines} == {"scripted"}
+    access = lines[-1]
+    assert access["logger"] == "enginebay.access"
+    wanted = {"method": "POST", "path": "/v1/chat/completions", "status": 200, "level": "info"}
+    assert wanted.items() <= access.items()
+    assert (access["prompt_tokens"], access["completion_tokens"]) == (34, 3)
+    assert 0 <= access["ttft_s"] <= access["duration_s"]
+    assert access["message"].startswith("POST /v1/chat/completions 200 in ")
+    assert "T" in access["time"]
+    assert access["time"].endswith("Z")
+
+
+def test_what_machines_ask_is_quiet(serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["a"])
+    log = start()
+    for path in ("/health", "/metrics", "/v1/health", "/v1/models", "/a%0Ab"):
+        server.http.get(path)
+    server.settle()
+    paths = [(line["path"], line["status"]) for line in log.lines("enginebay.access")]
+    assert paths == [("/v1/models", 200), ("/a%0Ab", 404)]
+
+
+@pytest.mark.parametrize("level", ["debug", "info"])
+@pytest.mark.parametrize("log_prompts", [True, False])
+def test_keys_are_never_logged(
+    serve_scripted: ServeScripted, level: str, log_prompts: bool
+) -> None:
+    """And prompts only when asked for."""
+    key = "sk-0123456789abcdef"
+    server = serve_scripted(["an", "swer"], server={"api_keys": [key], "log_prompts": log_prompts})
+    log = start(level)
+    for sent in (key, f"{key}x"):
+        headers = {"Authorization": f"Bearer {sent}", "x-api-key": sent}
+        server.http.post("/v1/chat/completions", json=CHAT, headers=headers)
+        server.http.get(f"/v1/models?key={sent}", headers=headers)
+    server.settle()
+    lines = [line for line in log.lines() if not line["logger"].startswith("http")]  # the client's
+    text = json.dumps(lines)
+    assert key not in text
+    assert ("s3cret" in text) is log_prompts
+    assert ("answer" in text) is log_prompts
+
+
+def test_a_line_of_text_names_its_request_once() -> None:
+    log = start(as_json=False)
+    running = RunningRequest()
+    running.id = "mine"
+    request_of.set({"running": running})
+    logging.getLogger("x").info("hello")
+    logging.getLogger("x").info("hello from mine")
+    logging.getLogger("x").info("hello", extra={"request_id": "other"})
+    request_of.set(None)
+    logging.getLogger("x").info("nobody's")
+    assert [line.split(": ", 1)[1] for line in log.getvalue().splitlines()] == [
+        "hello [mine]",
+        "hello from mine",
+        "hello [other]",
+        "nobody's",
+    ]
+
+
+def test_json_of_anything() -> None:
+    log = start()
+    logger = logging.getLogger("x")
+    logger.info("a\nb %s", object, extra={"odd": {1}, "text": "\ud83d"})
+    try:
+        raise ValueError("oops")
+    except ValueError:
+        logger.exception("failed")
+    first, second = log.lines("x")
+    assert first["message"] == "a\nb <class 'object'>"
+    assert (first["odd"], first["text"]) == ("{1}", "\ud83d")
+    assert second["level"] == "error"
+    assert second["exception"].endswith("ValueError: oops")
