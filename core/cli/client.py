@@ -37,9 +37,13 @@ def connect(url: str, api_key: str | None) -> OpenAI:
     """A client; nothing is sent yet. `url` with or without `http://` and `/v1`."""
     from openai import OpenAI
 
+    return OpenAI(base_url=base_url(url), api_key=api_key or "none", max_retries=0)
+
+
+def base_url(url: str) -> str:
+    """The URL as the OpenAI SDK wants it: with `http://` and `/v1`."""
     url = url if "://" in url else f"http://{url}"
-    base = url.rstrip("/").removesuffix("/v1") + "/v1"
-    return OpenAI(base_url=base, api_key=api_key or "none", max_retries=0)
+    return url.rstrip("/").removesuffix("/v1") + "/v1"
 
 
 def message_of(error: APIError) -> str:

@@ -32,7 +32,9 @@ class Loading:
         self._bars.stop()
 
     def report(self, model: str, stage: str, fraction: float) -> None:
-        """`model` is at `stage`; `fraction` of all the work is done."""
+        """`model` is at `stage`; `fraction` of all the work is done. Others are not shown."""
+        if model not in self._tasks:
+            return
         self._bars.update(self._tasks[model], completed=fraction, stage=stage)
         if not self._console.is_terminal and stage != self._stages[model]:
             self._stages[model] = stage

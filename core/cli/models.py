@@ -45,33 +45,38 @@ def models(
 
 
 def _print_running(client: OpenAI) -> None:
-    health = _health(client)
-    rows = table("model", "backend", "state", "context")
+    rows = table("model", "backend", "state", "context", "RAM", "GPU", "requests")
     for model in client.models.list():
-        extra: dict[str, Any] = model.model_extra or {}
-        state = extra.get("state") or ""
-        if error := health.get(model.id, {}).get("error"):
-            state += f": {error}"
+        card: dict[str, Any] = model.model_extra or {}
+        memory = card.get("memory") or {}
         rows.add_row(
-            model.id, extra.get("backend") or "", state, str(extra.get("context_length") or "")
+            model.id,
+            card.get("backend") or "",
+            _state(card),
+            str(card.get("context_length") or ""),
+            _size(memory.get("ram")),
+            _size(memory.get("gpu")),
+            str(card.get("requests") or ""),
         )
     print_table(rows)
 
 
-def _health(client: OpenAI) -> dict[str, Any]:
-    """`models` of `/health`; empty for a server of another kind."""
-    from openai import APIStatusError
+def _state(card: dict[str, Any]) -> str:
+    """The state, how far it is, what is wrong; empty for a server of another kind."""
+    state = str(card.get("state") or "")
+    if state == "loading" and not card.get("error"):
+        state += f" ({card.get('stage')}, {card.get('progress', 0):.0%})"
+    return f"{state}: {card['error']}" if card.get("error") else state
 
-    try:
-        answer: Any = client.get("/health", cast_to=object)
-    except APIStatusError as error:
-        answer = error.body
-    found = answer.get("models") if isinstance(answer, dict) else None
-    return found if isinstance(found, dict) else {}
+
+def _size(size: int | None) -> str:
+    if not size:
+        return ""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def _print_configured(config: Config) -> None:
     rows = table("model", "backend", "path")
     for model in config.models:
-        rows.add_row(model.name, model.backend, model.path)
+        rows.add_row(", ".join([model.name, *model.aliases]), model.backend, model.path)
     print_table(rows)

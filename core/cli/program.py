@@ -10,6 +10,7 @@ from core.cli import (
     conformance,
     download,
     inspect_model,
+    loading_models,
     models,
     new_plugin,
     plugins,
@@ -34,6 +35,9 @@ def program() -> typer.Typer:
     of_models = typer.Typer(invoke_without_command=True)
     of_models.callback()(models.models)
     of_models.command("inspect")(inspect_model.inspect)
+    of_models.command("load")(loading_models.load)
+    of_models.command("switch")(loading_models.switch)
+    of_models.command("unload")(loading_models.unload)
     app.add_typer(of_models, name="models")
     of_plugins = typer.Typer(invoke_without_command=True)
     of_plugins.callback()(plugins.plugins)

@@ -83,6 +83,8 @@ def _keys(config: Config) -> str:
 
 
 def _about(model: Any) -> str:
+    if model.state == "unloaded" and not model.error:
+        return f"loaded on {model.config.load}"
     if model.state != "ready":
         return f"{model.state}: {model.error}"
     if model.info.chats:

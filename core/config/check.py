@@ -26,11 +26,19 @@ _ADDRESS = re.compile(r"[\w.-]+:\d+(/|$)")
 
 def check_config(config: Config, plugins: Plugins) -> list[Problem]:
     """What would keep models from loading, as far as that shows without loading them."""
+    models = {model.name: model for model in config.models}
     problems = [
         config.origins.problem(("models", index, *key), message)
         for index, model in enumerate(config.models)
         for key, message in _check_model(model, config.base, plugins)
+        if not _is_from(models.get(model.like or ""), model, key)
     ]
+    first = [model for model in config.models if model.load == "start"]
+    engines = {(m.backend, m.path, m.isolation, repr(m.options)) for m in first}
+    room = config.loading.max_loaded_models
+    if room is not None and len(engines) > room:
+        message = f"{len(engines)} models are loaded at start; give some `load: request`"
+        problems.append(config.origins.problem(("loading", "max_loaded_models"), message))
     return in_order(problems) + _preset_problems(config)
 
 
@@ -45,6 +53,11 @@ def _preset_problems(config: Config) -> list[Problem]:
         except ConfigError as error:
             problems += error.problems
     return problems
+
+
+def _is_from(other: ModelConfig | None, model: ModelConfig, key: KeyPath) -> bool:
+    """Whether a model has what stands at `key` from the one it is like, where it is named."""
+    return other is not None and getattr(other, str(key[0])) == getattr(model, str(key[0]))
 
 
 def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:

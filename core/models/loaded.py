@@ -10,14 +10,14 @@ from typing import Literal
 
 from core.backend import Backend
 from core.chat.features import TemplateFeatures
-from core.chat.formats import ChatFormats, FormatChoice
+from core.chat.formats import ChatFormats
 from core.chat.templates import DEFAULT, ModelTemplates
-from core.config.check import settings_of_prompts
 from core.config.presets import Preset, load_preset
 from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
 from core.errors import BackendUnavailableError, InvalidRequestError, encodable
 from core.models.backends import Backends, StartedBackend
+from core.models.formats import format_choice, require_no_prompts, sampling_defaults
 from core.models.loras import Loras
 from core.models.memory import MemoryUse
 from core.models.progress import LoadProgress
@@ -322,17 +322,17 @@ class LoadedModel:
     async def _get_ready(self, started: StartedBackend, plugins: Plugins, base: Path) -> None:
         """Find out how its prompts are written and its answers are read."""
         info = started.info
-        if info.chats:
-            self._require_no_prompts(info)
+        require_no_prompts(self.config, info)
         self.template = self.config.chat_template
         choice = format_choice(self.config, plugins, base)
         self._formats = await choice.find(info, started.backend, self.template)
-        self._info, self._started = info, started
-        self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
+        self._info = info
         self._use_chosen_preset(base)
+        self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
+        self._started = started
         self._state, self._error, self.failures = "ready", None, 0
         self.loaded_at = int(time.time())
-        logger.info("model %s is ready; %s", self.name, _sampling_defaults(info, self.config))
+        logger.info("model %s is ready; %s", self.name, sampling_defaults(self.config, info))
 
     def _use_chosen_preset(self, base: Path) -> None:
         """That which was switched to last, else the config's."""
@@ -344,16 +344,6 @@ class LoadedModel:
             raise BackendUnavailableError(
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
-
-    def _require_no_prompts(self, info: ModelInfo) -> None:
-        renders = "chat_template_kwargs" not in info.unsupported
-        if settings := settings_of_prompts(self.config, renders=renders):
-            raise BackendUnavailableError(
-                f"the backend {self.config.backend!r} hands messages on; the prompt is rendered "
-                f"and the answer read elsewhere, so nothing comes of: {', '.join(settings)}; "
-                "delete that from the config, or have the backend take prompts, if it has an "
-                "option for that"
-            )
 
     def fail(self, error: str) -> None:
         """It cannot be loaded."""
@@ -388,23 +378,3 @@ class LoadedModel:
             await backends.stop(started)
         except Exception:
             logger.exception("model %s could not be closed", self.name)
-
-
-def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatChoice:
-    """What there is to choose from for the chats of a model, and what the config says of it."""
-    return FormatChoice(
-        reasoning=config.reasoning,
-        tools=config.tools,
-        reasoning_formats=plugins.reasoning,
-        tool_formats=plugins.tools,
-        base=base,
-    )
-
-
-def _sampling_defaults(info: ModelInfo, config: ModelConfig) -> str:
-    """What requests get that do not say, and where it comes from."""
-    of_model = {name: f"{value} (model)" for name, value in info.defaults.items()}
-    of_config = {name: f"{value} (config)" for name, value in config.sampling.params().items()}
-    chosen = (of_model | of_config).items()
-    texts = (f"{name}={text}" for name, text in chosen)
-    return f"sampling defaults: {', '.join(texts) or 'none'}"

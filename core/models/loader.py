@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +158,12 @@ class Loader:
 
     def _require_loadable(self, model: LoadedModel) -> None:
         """Raise unless a request may have the model loaded."""
-        waits = self._clock.time() < self._retry_at.get(model, 0.0)
-        if self._closed or (model.state == "failed" and waits):
+        left = self._retry_at.get(model, 0.0) - self._clock.time()
+        if model.state == "failed" and left > 0:
+            raise BackendUnavailableError(
+                f"model {model.name!r} is not available: {model.error}", retry_after=ceil(left)
+            )
+        if self._closed:
             model.require_ready()
         if not model.on_request:
             reason = f": {model.error}" if model.error else "; it is loaded on command only"

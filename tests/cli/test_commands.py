@@ -188,7 +188,7 @@ def test_models_of_a_server(run: Run, serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"], name="served")
     result = run("models", "--url", server.url)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[1].split() == ["served", "scripted", "ready", "4096"]
+    assert result.stdout.splitlines()[1].split()[:4] == ["served", "scripted", "ready", "4096"]
 
 
 def test_models_of_the_configured_server(run: Run, serve_scripted: ServeScripted) -> None:
@@ -196,6 +196,35 @@ def test_models_of_the_configured_server(run: Run, serve_scripted: ServeScripted
     port = server.url.rpartition(":")[2]
     Path("config.yml").write_text(f"server: {{port: {port}, api_keys: [one]}}", encoding="utf-8")
     assert "served" in run("models").stdout
+
+
+def test_models_are_loaded_switched_and_unloaded(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], name="a/b", load="command", aliases=["c"])
+    for command, said in (
+        (["load", "a/b"], "a/b is ready\n"),
+        (["unload", "c"], "a/b is unloaded\n"),
+        (["switch", "c", "--now"], "c is ready\n"),
+    ):
+        result = run("models", *command, "--url", server.url)
+        assert (result.exit_code, result.stdout) == (0, said), result.stderr
+        assert ("ready\n" in result.stderr) is (command[0] != "unload")
+    for command in ("load", "switch", "unload"):
+        result = run("models", command, "nobody", "--url", server.url)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "'nobody' does not exist" in result.stderr
+        result = run("models", command, "nobody", "--url", "127.0.0.1:1")
+        assert result.exit_code == 1
+        assert "is the server running?" in result.stderr
+
+
+def test_a_load_that_fails_says_why(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], load="command", chat_template="none.jinja")
+    result = run("models", "load", "scripted", "--url", server.url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no chat template 'none.jinja'" in result.stderr
+    rows = run("models", "--url", server.url).stdout.splitlines()
+    assert rows[0].split() == ["model", "backend", "state", "context", "RAM", "GPU", "requests"]
+    assert "failed: there is no chat template" in rows[1]
 
 
 def test_models_that_failed_say_why(run: Run, serve_scripted: ServeScripted) -> None:

@@ -104,8 +104,9 @@ async def test_a_failed_load_says_why_and_is_tried_again_after_a_while(house: Ho
     house.broken["a"] = "its file is not there"
     async with house.models({"name": "a"}, retry_after=30) as models:
         for _ in range(3):
-            with pytest.raises(BackendUnavailableError, match="its file is not there"):
+            with pytest.raises(BackendUnavailableError, match="its file is not there") as error:
                 await ask(models, "a")
+        assert error.value.retry_after == 30
         assert (states(models), house.started) == ({"a": "failed"}, ["a"])
         house.clock.advance(30)
         with pytest.raises(BackendUnavailableError, match="its file is not there"):

@@ -1,0 +1,42 @@
+"""What the config says of a model's prompts and answers, over what the model brings along."""
+
+from pathlib import Path
+
+from core.chat.formats import FormatChoice
+from core.config.check import settings_of_prompts
+from core.config.schema import ModelConfig
+from core.errors import BackendUnavailableError
+from core.plugins import Plugins
+from core.types import ModelInfo
+
+
+def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatChoice:
+    """What there is to choose from for the chats of a model, and what the config says of it."""
+    return FormatChoice(
+        reasoning=config.reasoning,
+        tools=config.tools,
+        reasoning_formats=plugins.reasoning,
+        tool_formats=plugins.tools,
+        base=base,
+    )
+
+
+def require_no_prompts(config: ModelConfig, info: ModelInfo) -> None:
+    """Raise `BackendUnavailableError` for settings of prompts of a model that takes none."""
+    renders = "chat_template_kwargs" not in info.unsupported
+    if info.chats and (settings := settings_of_prompts(config, renders=renders)):
+        raise BackendUnavailableError(
+            f"the backend {config.backend!r} hands messages on; the prompt is rendered "
+            f"and the answer read elsewhere, so nothing comes of: {', '.join(settings)}; "
+            "delete that from the config, or have the backend take prompts, if it has an "
+            "option for that"
+        )
+
+
+def sampling_defaults(config: ModelConfig, info: ModelInfo) -> str:
+    """What requests get that do not say, and where it comes from."""
+    of_model = {name: f"{value} (model)" for name, value in info.defaults.items()}
+    of_config = {name: f"{value} (config)" for name, value in config.sampling.params().items()}
+    chosen = (of_model | of_config).items()
+    texts = (f"{name}={text}" for name, text in chosen)
+    return f"sampling defaults: {', '.join(texts) or 'none'}"
