@@ -5,6 +5,7 @@ from playwright.sync_api import expect
 from tests.clients.browser import lengths_while_growing
 from tests.clients.journal import Journal
 from tests.clients.open_webui import OpenWebUI
+from tests.clients.programs import unload
 from tests.clients.report import Report
 from tests.clients.sillytavern_steps import MODELS
 
@@ -20,7 +21,7 @@ ONE_TOOL = {
 NO_TOOLS = {"capabilities": {"usage": True, "builtin_tools": False}}
 
 
-def try_all(webui: OpenWebUI, report: Report, journal: Journal) -> None:
+def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
     """Every step, each with what it needs from those before."""
     with report.step("connect, list the models") as finding:
         models = webui.models()
@@ -34,7 +35,7 @@ def try_all(webui: OpenWebUI, report: Report, journal: Journal) -> None:
     with report.step("settings"):
         webui.set_default_metadata(NO_TOOLS)
     _try_stream(webui, report, journal)
-    _try_answers(webui, report, journal)
+    _try_answers(webui, server, report, journal)
 
 
 def _try_stream(webui: OpenWebUI, report: Report, journal: Journal) -> None:
@@ -69,15 +70,16 @@ def _try_stream(webui: OpenWebUI, report: Report, journal: Journal) -> None:
         finding.seen = f"from {len(before)} to {lengths[-1]} characters, in mid-sentence"
 
 
-def _try_answers(webui: OpenWebUI, report: Report, journal: Journal) -> None:
+def _try_answers(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
     page = webui.page
-    with report.step("switch the model") as finding:
+    with report.step("switch to a model that is not loaded") as finding:
         webui.new_chat()
+        unload(server, "demo-thinking")
         webui.choose("demo-thinking")
         webui.send("What is 3 plus 4?")
         text = webui.finished()
         assert "7" in text, text
-        finding.seen = f"storyteller, then demo-thinking: {text!r}"
+        finding.seen = f"the message waits while demo-thinking is loaded: {text!r}"
     with report.step("title, tags and follow-ups") as finding:
         journal.last(30)
         tasks = [asked for asked in journal.asked() if "### Task" in asked.prompt]

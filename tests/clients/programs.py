@@ -3,6 +3,7 @@
 import shutil
 import socket
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +13,38 @@ from tests.clients.install import REPOSITORY
 from tests.clients.processes import running
 
 HERE = Path(__file__).parent
-KEY = "sk-clients"
+KEY = "a-key-for-clients-in-tests-only"
+ADMIN_KEY = "a-key-for-admins-in-tests-only"
+KEYS = f"""\
+keys:
+  - {{name: clients, key: {KEY}}}
+  - {{name: admin, role: admin, key: {ADMIN_KEY}}}
+"""
 
 
 @contextmanager
 def enginebay(journal: Path, logs: Path) -> Iterator[str]:
-    """Our server with three models; its URL."""
+    """Our server with three models, which asks for keys; its URL."""
     url = f"http://127.0.0.1:{(port := _free_port())}"
     config = str(HERE / "server" / "config.yml")
     command = [sys.executable, "-m", "core.cli", "serve", "--config", config, "--port", str(port)]
-    env = {"PYTHONPATH": str(REPOSITORY), "CLIENTS_JOURNAL": str(journal)}
+    keys = logs / "keys.yml"
+    keys.write_text(KEYS, encoding="utf-8")
+    env = {
+        "PYTHONPATH": str(REPOSITORY),
+        "CLIENTS_JOURNAL": str(journal),
+        "ENGINEBAY_SERVER__KEYS_FILE": str(keys),
+    }
     with running(command, f"{url}/health", logs / "enginebay.log", cwd=REPOSITORY, env=env):
         yield url
+
+
+def unload(server: str, model: str) -> None:
+    """Unload a model of our server, as an admin does."""
+    url = f"{server}/v1/models/{model}/unload"
+    headers = {"x-admin-key": ADMIN_KEY, "Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, b"{}", headers), timeout=60):
+        pass
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def try_open_webui(server: str, journal: Journal) -> list[Finding]:
     """Open WebUI with one connection: this server."""
     with programs.open_webui(server, SEEN) as url, open_page(url) as page:
         report = Report("Open WebUI", page, SEEN)
-        open_webui_steps.try_all(OpenWebUI(page), report, journal)
+        open_webui_steps.try_all(OpenWebUI(page), server, report, journal)
         return report.findings
 
 
@@ -66,6 +66,8 @@ def main() -> int:
     parser.add_argument("clients", nargs="*", choices=[*CLIENTS, []], metavar="CLIENT")
     chosen = parser.parse_args().clients or list(CLIENTS)
     SEEN.mkdir(parents=True, exist_ok=True)
+    for screenshot in SEEN.glob("*.png"):
+        screenshot.unlink()
     findings: list[Finding] = []
     with ExitStack() as stack:
         journal = Journal(SEEN / "journal.jsonl")

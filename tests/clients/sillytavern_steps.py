@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 from tests.clients.browser import lengths_while_growing
 from tests.clients.journal import Journal
-from tests.clients.programs import KEY
+from tests.clients.programs import KEY, unload
 from tests.clients.report import Report
 from tests.clients.sillytavern_modes import ChatCompletion, Mode, TextCompletion
 
@@ -57,6 +57,7 @@ def try_all(mode: Mode, report: Report, journal: Journal) -> None:
         assert not journal.last().prompt.endswith(("assistant\n", "<think>\n")), "a new turn"
         finding.seen = f"from {len(before)} to {len(after)} characters, in mid-sentence"
     _try_answers(mode, report, journal)
+    _try_loading(mode, report)
     _try_panels(mode, report, journal)
 
 
@@ -88,6 +89,17 @@ def _try_answers(mode: Mode, report: Report, journal: Journal) -> None:
         expect(tavern.page.locator("#mes_stop")).to_be_hidden()
         finding.seen = f"writes {box.input_value()[:60]!r} as the user"
         box.fill("")
+
+
+def _try_loading(mode: Mode, report: Report) -> None:
+    with report.step("a model that is not loaded") as finding:
+        unload(mode.url, "demo-thinking")
+        mode.choose("demo-thinking")
+        mode.tavern.send("What is 3 plus 4?")
+        text = mode.tavern.finished()
+        assert "7" in text, text
+        finding.seen = f"the message waits while demo-thinking is loaded: {text!r}"
+        mode.choose("enginebay-demo")
 
 
 def _try_panels(mode: Mode, report: Report, journal: Journal) -> None:
