@@ -1,5 +1,6 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from time import monotonic
@@ -12,6 +13,8 @@ from starlette.types import Send
 
 from core.errors import RequestCancelledError
 from core.running import RunningRequest
+
+logger = logging.getLogger(__name__)
 
 DONE = b"data: [DONE]\n\n"
 
@@ -41,7 +44,8 @@ class EventStreamResponse(StreamingResponse):
     """Streams events and, whenever none came for `ping_interval` seconds, a comment.
 
     Proxies drop idle connections; the comment keeps them, and clients ignore it. The events'
-    generator is closed at once when the client leaves.
+    generator is closed at once when the client leaves, and when it has read nothing for
+    `send_timeout` seconds beyond a ping: it would keep others from their turn.
     """
 
     media_type = "text/event-stream"
@@ -52,6 +56,7 @@ class EventStreamResponse(StreamingResponse):
         *,
         ping_interval: float,
         headers: Mapping[str, str],
+        send_timeout: float = 60.0,
     ) -> None:
         super().__init__(
             events,
@@ -59,7 +64,9 @@ class EventStreamResponse(StreamingResponse):
         )
         self._events = events
         self._ping_interval = ping_interval
+        self._send_timeout = send_timeout
         self._last_sent = 0.0
+        self._complete = False
 
     async def stream_response(self, send: Send) -> None:
         """Send the events, and pings beside them."""
@@ -71,18 +78,28 @@ class EventStreamResponse(StreamingResponse):
                     "headers": self.raw_headers,
                 }
             )
-            tasks.start_soon(self._ping, send)
+            tasks.start_soon(self._ping, send, tasks.cancel_scope)
             async for chunk in self._events:
                 self._last_sent = monotonic()
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self._complete = True
             tasks.cancel_scope.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if self._complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _ping(self, send: Send) -> None:
+    async def _ping(self, send: Send, stream: anyio.CancelScope) -> None:
         comment = {"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True}
         self._last_sent = monotonic()
         while True:
-            await anyio.sleep(self._last_sent + self._ping_interval - monotonic())
+            await anyio.sleep(max(0.0, self._last_sent + self._ping_interval - monotonic()))
             if monotonic() - self._last_sent >= self._ping_interval:
                 self._last_sent = monotonic()
-                await send(comment)
+                with anyio.move_on_after(self._send_timeout) as sending:
+                    await send(comment)
+                if sending.cancelled_caught:
+                    logger.warning(
+                        "a client has read nothing of its stream for %g seconds; it is closed",
+                        self._ping_interval + self._send_timeout,
+                    )
+                    stream.cancel()
+                    return
