@@ -5,6 +5,7 @@ import time
 from fastapi import APIRouter, Request
 
 from core.models import LoadedModel, Models
+from core.schemas.models import Memory
 from core.schemas.stats import FirstToken, ModelStats, Stats
 
 router = APIRouter(tags=["health"])
@@ -14,6 +15,7 @@ router = APIRouter(tags=["health"])
 async def stats(http: Request) -> Stats:
     """How the models are and what they do, in numbers; made to be asked for every second."""
     models: Models = http.app.state.models
+    await models.measure()
     return Stats(time=time.time(), models=[_stats(model) for model in models.all()])
 
 
@@ -34,5 +36,5 @@ def _stats(model: LoadedModel) -> ModelStats:
         completion_tokens=traffic.completion_tokens,
         first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in traffic.first_tokens],
         kv_used=engine.kv_usage if engine else None,
-        memory=memory.ram + memory.gpu if memory else None,
+        memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
     )

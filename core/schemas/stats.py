@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from core.schemas.models import State
+from core.schemas.models import Memory, State
 
 
 class FirstToken(BaseModel):
@@ -18,7 +18,7 @@ class ModelStats(BaseModel):
     `progress`: of loading, from 0 to 1, and `stage`, what it is at. `running`: choices of answers
     under way, `waiting`: requests that have not begun. `prompt_tokens` and `completion_tokens` are
     counted since the server began. `first_tokens`: those of the last answers. `kv_used`: the part
-    of the KV cache that is taken, `memory`: measured bytes; None where they are not known.
+    of the KV cache that is taken, `memory`: what was measured; None where they are not known.
     """
 
     id: str
@@ -34,7 +34,7 @@ class ModelStats(BaseModel):
     completion_tokens: int
     first_tokens: list[FirstToken]
     kv_used: float | None
-    memory: int | None
+    memory: Memory | None
 
 
 class Stats(BaseModel):

@@ -35,16 +35,6 @@ export async function json(path, options) {
   return await response.json();
 }
 
-/** The `data` of a list; none where the server has no such route. */
-export async function listOf(path) {
-  try {
-    return (await json(path)).data;
-  } catch (error) {
-    if (error.status === 404) return [];
-    throw error;
-  }
-}
-
 /** The JSON events of a streamed answer, up to `[DONE]`; an error among them is thrown. */
 export async function* events(path, body, signal) {
   const response = await call(path, { method: "POST", body, signal });

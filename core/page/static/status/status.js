@@ -1,6 +1,6 @@
 // What the server is and does, asked for every second.
 
-import { json, listOf } from "../api.js";
+import { json } from "../api.js";
 import { byId, setText } from "../dom.js";
 import { Activity } from "./activity.js";
 import { Download } from "./download.js";
@@ -70,7 +70,7 @@ export class Status {
     this.names = new Map(cards.map(({ id, aliases = [] }) => [id, [...aliases]]));
     const others = cards.filter(({ id }) => !models.some((model) => model.id === id));
     for (const { id, parent } of others) this.names.get(parent)?.push(id);
-    const loadable = this.admin ? await listOf("v1/model/list") : [];
+    const loadable = this.admin ? (await json("v1/model/list")).data : [];
     this.folder = loadable.map(({ id }) => id).filter((id) => !ids.has(id));
   }
 }

@@ -1,0 +1,64 @@
+"""Loading and unloading models on the page."""
+
+from pathlib import Path
+from shutil import copytree
+from typing import TYPE_CHECKING
+
+from core.config.schema import Config
+from core.testing import ScriptedEngine
+from tests.page.support import open_page
+from tests.page.test_safety import Broken
+from tests.support import DEMO_MODEL, plugins_with, scripted, serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+def test_models_are_loaded_unloaded_and_switched(page: "Page") -> None:
+    models = [
+        {"name": "first", "backend": "scripted", "path": "."},
+        {"name": "second/of two", "backend": "scripted", "path": ".", "load": "command"},
+    ]
+    config = Config.model_validate({"models": models})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        open_page(page, server)
+        health = page.locator("#health")
+
+        def press(what: str) -> None:
+            page.get_by_role("button", name=what, exact=True).click()
+
+        health.get_by_text("1 unloaded, 1 ready").wait_for()
+        press("Load second/of two")
+        health.get_by_text("2 ready").wait_for()
+        press("Unload first")
+        health.get_by_text("1 unloaded, 1 ready").wait_for()
+        press("Unload second/of two")
+        health.get_by_text("2 unloaded, 0 ready").wait_for()
+        press("Load first")
+        health.get_by_text("1 unloaded, 1 ready").wait_for()
+        press("Switch second/of two")
+        page.get_by_role("button", name="Unload second/of two", exact=True).wait_for()
+        health.get_by_text("1 unloaded, 1 ready").wait_for()
+        states = [model.state for model in server.app.state.models.all()]
+        assert states == ["unloaded", "ready"]
+
+
+def test_a_load_that_fails_says_why(page: "Page") -> None:
+    models = [{"name": "gone", "backend": "broken", "path": ".", "load": "command"}]
+    plugins = plugins_with(broken=lambda settings: Broken(ScriptedEngine([])))
+    with serve(Config.model_validate({"models": models}), plugins) as server:
+        open_page(page, server)
+        page.get_by_role("button", name="Load gone").click()
+        page.locator("#action-error").get_by_text("<img").wait_for()
+        assert "<img" in page.locator(".card .error").inner_text()
+
+
+def test_the_folder_of_models_is_offered(page: "Page", tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    copytree(DEMO_MODEL, tmp_path / "tiny", dirs_exist_ok=True)
+    config = Config.model_validate({"models": [], "server": {"model_dir": str(tmp_path)}})
+    with serve(config, plugins_with()) as server:
+        page.goto(server.url)
+        card = page.locator(".card", has_text="tiny")
+        card.get_by_role("button", name="Load tiny").wait_for()
+        assert "unloaded" in card.inner_text()
