@@ -11,10 +11,17 @@ import pytest
 from core.config.schema import Config
 from core.testing import ScriptedEngine
 from core.types import BackendSettings, ModelInfo
-from enginebay import Backend
+from enginebay import Backend, EngineStats
 from tests.conftest import ServeScripted
 from tests.page.support import Gated, answered, open_page, say
-from tests.support import InlineBackend, Server, plugins_with, serve
+from tests.support import (
+    InlineBackend,
+    Server,
+    engine_backend,
+    plugins_with,
+    scripted_config,
+    serve,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -117,6 +124,25 @@ def test_the_numbers_behind_the_plots(serve_scripted: ServeScripted) -> None:
     [same] = done["first_tokens"]
     assert same == pytest.approx(first, abs=0.1)
     assert same["seconds"] >= 0
+
+
+class Remembering(ScriptedEngine):
+    """Has room for 200 tokens, and uses 50."""
+
+    def stats(self) -> EngineStats:
+        return EngineStats(kv_used=50, kv_total=200)
+
+
+def test_the_use_of_the_cache(page: "Page") -> None:
+    script = Gated(["a", "b"])
+    plugins = plugins_with(scripted=engine_backend(lambda: Remembering(script)))
+    with serve(scripted_config(), plugins) as server:
+        open_page(page, server)
+        say(page, "Hi")
+        script.go_on()
+        page.locator(".plot", has_text="KV cache").get_by_text("25 %").wait_for()
+        script.go_on()
+        answered(page)
 
 
 def test_what_nobody_waits_for_is_counted_no_longer(serve_scripted: ServeScripted) -> None:
