@@ -3,6 +3,7 @@
 import { call, events } from "../api.js";
 import { byId, h, setText } from "../dom.js";
 
+const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 const LOADED = ["ready", "loading", "draining"];
 
@@ -121,4 +122,5 @@ function facts(model) {
     .join(" · ");
 }
 
-const size = (bytes) => `${(bytes / GIB).toFixed(bytes < 10 * GIB ? 2 : 1)} GiB`;
+const size = (bytes) =>
+  bytes < GIB ? `${Math.ceil(bytes / MIB)} MiB` : `${(bytes / GIB).toFixed(1)} GiB`;
