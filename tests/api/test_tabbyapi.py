@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from core.overrides import Overrides, OverridesError
 from core.sampling_params import SamplingParams
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.completions import CompletionRequest
+from core.schemas.overrides import FIELDS
 from tests.support import REPOSITORY, Server, plugins_with, scripted, scripted_config, serve
 
 USER: list[Any] = [{"role": "user", "content": "hi"}]
@@ -225,6 +229,66 @@ def test_documented_bodies(strict: Server, path: str, body: dict[str, Any] | Non
 )  # fmt: skip
 def test_what_can_be_read(strict: Server, path: str) -> None:
     assert strict.http.get(path).status_code == 200
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+ENTRY = st.fixed_dictionaries({"override": JSON}, optional={"force": JSON, "additive": JSON})
+BODIES = (
+    st.tuples(
+        st.sampled_from(["/v1/token/encode", "/v1/token/decode", "/tokenize", "/detokenize"]),
+        st.dictionaries(
+            st.sampled_from(
+                ["text", "tokens", "prompt", "messages", "tools", "add_bos_token", "model"]
+            ),
+            JSON | st.just(USER),
+            max_size=3,
+        )
+        | JSON,
+    )
+    | st.tuples(
+        st.just("/v1/sampling/override/switch"),
+        st.fixed_dictionaries(
+            {"overrides": st.dictionaries(st.sampled_from(sorted(FIELDS)), ENTRY | JSON)},
+            optional={"preset": JSON, "model": JSON},
+        ),
+    )
+    | st.tuples(
+        st.sampled_from(["/v1/template/switch", "/v1/template/unload"]),
+        st.dictionaries(st.sampled_from(["name", "model"]), JSON) | JSON,
+    )
+)
+
+
+@given(BODIES)
+def test_any_json_is_answered(strict: Server, sent: tuple[str, Any]) -> None:
+    path, body = sent
+    content, headers = json.dumps(body), {"Content-Type": "application/json"}
+    answer = strict.http.post(path, content=content, headers=headers)
+    assert answer.status_code in (200, 400, 404), answer.text
+    if answer.status_code != 200:
+        assert answer.json()["error"]["message"]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(FIELDS)) | st.text(), ENTRY | JSON))
+def test_overrides_are_taken_or_refused(entries: dict[str, Any]) -> None:
+    """What is taken can be applied to any request, which then has params."""
+    try:
+        overrides = Overrides(entries)
+    except OverridesError:
+        return
+    for body in (
+        CompletionRequest.model_validate({"prompt": "x"}),
+        CompletionRequest.model_validate({**SILLYTAVERN, "stop": ["a"], "banned_tokens": [5]}),
+    ):
+        SamplingParams(**overrides.applied_to(body).sampling_fields())
+    list(overrides.sources())
+    both = overrides.over(Overrides({"top_k": {"override": 3, "force": True}}))
+    top_k = both.applied_to(body).top_k
+    assert top_k == 3 or overrides.gives("top_k", top_k)
 
 
 def test_the_page_has_every_route_that_it_says_is_there(strict: Server) -> None:
