@@ -38,8 +38,8 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    body = continued(model.overrides.applied_to(body), model.config)
-    plan = await plan_chat(body, http, model)
+    asked = continued(model.overrides.applied_to(body), model.config)
+    plan = await plan_chat(asked, http, model)
     prompt, sampling = plan.prompt, plan.sampling
     headers = dict(plan.headers)
     tokens = error = None

@@ -17,7 +17,7 @@ router = APIRouter(tags=["sampling"])
 @router.get("/sampling/overrides")
 async def list_overrides(http: Request, model: str | None = None) -> OverrideList:
     """What is in effect for a model, and for admins the presets that there are."""
-    return _listed(http, _models(http, model)[0])
+    return _listed(http, _model(http, model))
 
 
 @router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
@@ -26,7 +26,7 @@ async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> Overri
     preset = (
         _preset(http, body.preset) if body.preset else Preset(overrides=_read(body.overrides or {}))
     )
-    return _use(http, _models(http, body.model), preset)
+    return _use(http, body.model, preset)
 
 
 @router.post("/sampling/override/unload", dependencies=[Depends(require_admin)])
@@ -34,25 +34,21 @@ async def unload_overrides(
     http: Request, body: OverrideUnloadRequest | None = None
 ) -> OverrideList:
     """Go on with what the config says under `sampling`, without a preset."""
-    return _use(http, _models(http, body.model if body else None), Preset())
+    return _use(http, body.model if body else None, Preset())
 
 
-def _models(http: Request, name: str | None) -> list[LoadedModel]:
-    """The model of the config of that name, or that an adapter of that name is for; else all."""
+def _model(http: Request, name: str | None) -> LoadedModel:
+    """The model of that name, or that an adapter of that name is for, in whatever state."""
     models: Models = http.app.state.models
+    return models.find(models.find(name).config.name) if name else models.default
+
+
+def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
     if name:
-        return [models.find(models.find(name).config.name)]
-    if not models.all():
-        raise InvalidRequestError("no model is configured", param="model")
-    return models.all()
-
-
-def _use(http: Request, models: list[LoadedModel], preset: Preset) -> OverrideList:
-    for model in models:
-        model.check_preset(preset)
-    for model in models:
-        model.use_preset(preset)
-    return _listed(http, models[0])
+        _model(http, name).use_preset(preset)
+    else:
+        http.app.state.models.use_preset(preset)
+    return _listed(http, _model(http, name))
 
 
 def _listed(http: Request, model: LoadedModel) -> OverrideList:

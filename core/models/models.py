@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core.config.names import root_of
+from core.config.presets import Preset
 from core.config.schema import Config, ModelConfig
 from core.errors import BackendUnavailableError, ModelNotFoundError
 from core.models.clock import Clock, LoopClock
@@ -38,6 +39,7 @@ class Models:
         server = config.server
         self.dummies = tuple(server.dummy_model_names if server.use_dummy_models else ())
         self._switched_to: str | None = None
+        self._preset: Preset | None = None
         self._starting = True
         self._loaded = asyncio.Event()
         self._loader = Loader(
@@ -144,10 +146,25 @@ class Models:
 
     def add(self, config: ModelConfig) -> LoadedModel:
         """The model of that name, a new one if there is none, which the config does not have."""
-        model = self._models.setdefault(config.name, LoadedModel(config))
+        if config.name not in self._models:
+            model = self._models[config.name] = LoadedModel(config)
+            if self._preset:
+                model.use_preset(self._preset)
+        model = self._models[config.name]
         if not self.is_configured(model):
             model.configured = config
         return model
+
+    def use_preset(self, preset: Preset) -> None:
+        """Override sampling params for every model, and for those that are added later.
+
+        `InvalidRequestError`, and nothing has happened, if it is not for one of them.
+        """
+        for model in self.all():
+            model.check_preset(preset)
+        for model in self.all():
+            model.use_preset(preset)
+        self._preset = preset
 
     async def unload(self, model: LoadedModel, *, drain_timeout: float | None = None) -> None:
         """Unload a model when its requests have ended, or after the seconds that they get."""
