@@ -1,12 +1,12 @@
 """Sampling overrides: presets, forced and additive values, and TabbyAPI's routes for them."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.config.check import check_config
 from core.config.load import load_config
 from core.config.problems import ConfigError
 from core.sampling_params import SamplingParams
@@ -114,9 +114,6 @@ class Asking:
         assert answer.status_code == 400, answer.text
         error: dict[str, Any] = answer.json()["error"]
         return error
-
-
-Ask = Callable[..., Any]
 
 
 @pytest.fixture
@@ -388,8 +385,6 @@ def write(folder: Path, preset: str, name: str = "mine") -> Path:
 def test_mistakes_in_files_are_told_with_their_line(
     folder: Path, preset: str, problem: str
 ) -> None:
-    from core.config.check import check_config
-
     config = load_config(write(folder, preset))
     plugins = plugins_with(scripted=engine_backend(Recorder))
     problems = [str(each) for each in check_config(config, plugins)]
@@ -402,13 +397,9 @@ def test_mistakes_in_files_are_told_with_their_line(
 
 
 def test_a_file_that_is_not_there(folder: Path) -> None:
-    from core.config.check import check_config
-
     config = load_config(write(folder, "top_k: {override: 5}\n", "mime"))
     [problem] = check_config(config, plugins_with(scripted=engine_backend(Recorder)))
-    assert str(problem).startswith("config.yml:2") or ":2: models[0].sampling_preset" in str(
-        problem
-    )
+    assert ":2: models[0].sampling_preset" in str(problem)
     assert "did you mean 'mine'?" in problem.message
 
 
