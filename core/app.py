@@ -7,13 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from core.access.auth import require_key
+from core.access.guard import Guard
+from core.access.key_store import KeyStore, key_store
 from core.api import (
     about,
     chat,
@@ -34,7 +35,7 @@ from core.api import (
     tokens,
 )
 from core.api.error_response import error_response
-from core.api.limit import BodyLimit
+from core.api.limit import RequestLimit
 from core.api.page import add_page
 from core.api.respond import ClientLeft
 from core.config.problems import key_text
@@ -55,12 +56,17 @@ _CHECKS = 2  # constraints that are checked at once
 
 
 def create_app(
-    config: Config, plugins: Plugins, *, report_progress: ReportModelProgress | None = None
+    config: Config,
+    plugins: Plugins,
+    *,
+    keys: KeyStore | None = None,
+    report_progress: ReportModelProgress | None = None,
 ) -> FastAPI:
     """The server as an ASGI application.
 
     Models are loaded in the background once it runs: until then `/health` says how far they are
-    and requests wait. `report_progress` is told the same, on any thread.
+    and requests wait. `report_progress` is told the same, on any thread. `keys` are those of the
+    config if not given; `ConfigError` if the keys file cannot be used.
     """
     app = FastAPI(
         title="Enginebay",
@@ -98,12 +104,7 @@ def create_app(
             stats.router,
             requests.router,
         ):
-            app.include_router(
-                router,
-                prefix=prefix,
-                dependencies=[Depends(require_key)],
-                include_in_schema=prefix == "/v1",
-            )
+            app.include_router(router, prefix=prefix, include_in_schema=prefix == "/v1")
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
         if config.server.metrics != "off":
             app.include_router(metrics.router, prefix=prefix, include_in_schema=not prefix)
@@ -114,8 +115,13 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientLeft, _client_left)
     app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(Guard, server=config.server, keys=keys or key_store(config))
     app.add_middleware(TrackRequests, requests=app.state.requests)
-    app.add_middleware(BodyLimit, max_bytes=config.server.max_request_bytes)
+    app.add_middleware(
+        RequestLimit,
+        max_bytes=config.server.max_request_bytes,
+        seconds=config.server.request_timeout,
+    )
     if config.server.cors_origins:
         app.add_middleware(
             CORSMiddleware,

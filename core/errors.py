@@ -5,9 +5,12 @@
     │   ├── ContextLengthExceededError
     │   └── UnsupportedParameterError
     ├── AuthenticationError 401
+    ├── PermissionDeniedError 403
     ├── ModelNotFoundError 404
     ├── RequestNotFoundError 404
     ├── RequestTooLargeError 413
+    │   └── HeadersTooLargeError 431
+    ├── RateLimitError 429
     ├── QueueFullError 429
     ├── BackendUnavailableError 503
     ├── RequestCancelledError 499
@@ -103,6 +106,22 @@ class AuthenticationError(ServingError):
     code = "invalid_api_key"
 
 
+class PermissionDeniedError(ServingError):
+    """Whoever asks may not do this."""
+
+    status = 403
+    type = "permission_error"
+    code = "permission_denied"
+
+
+class RateLimitError(ServingError):
+    """The API key has used up what it may ask for now."""
+
+    status = 429
+    type = "requests"
+    code = "rate_limit_exceeded"
+
+
 class ModelNotFoundError(ServingError):
     """The request names a model that is not served."""
 
@@ -125,6 +144,12 @@ class RequestTooLargeError(ServingError):
     status = 413
     type = "invalid_request_error"
     code = "request_too_large"
+
+
+class HeadersTooLargeError(RequestTooLargeError):
+    """The headers are larger than any client needs."""
+
+    status = 431
 
 
 class QueueFullError(ServingError):

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
+from core.access.keys import Key
 from core.chat.usage import UsageCounter
 from core.errors import RequestCancelledError
 from core.queueing import Gate, Place
@@ -27,19 +28,19 @@ class RunningRequest:
     """One request, until its response has been sent or its client has left.
 
     `id`: a UUID until the route knows the client's; `answer_id`: that of what it is answered with.
-    `route`: method and path. `key_name`: whose API key it came with. `asks`: whether it asks a
-    model; `model`: which one, by the name it was asked for, then by its own. `loading`: it waits
-    until that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer,
-    `counter` has its tokens.
+    `route`: method and path. `key`: the API key it came with, None where it needs none. `asks`:
+    whether it asks a model; `model`: which one, by the name it was asked for, then by its own.
+    `loading`: it waits until that is loaded. `received`: by `time.monotonic`. `choices` are all of
+    the answer, `counter` has its tokens.
     """
 
     def __init__(self, route: str = "") -> None:
         self.id = uuid4().hex
         self.answer_id: str | None = None
         self.route = route
+        self.key: Key | None = None
         self.asks = False
         self.model: str | None = None
-        self.key_name: str | None = None
         self.received = time.monotonic()
         self.stream = False
         self.choices = 0
@@ -58,6 +59,11 @@ class RunningRequest:
     async def release(self) -> None:
         """Leave what is held, the last one first."""
         await self._held.aclose()
+
+    @property
+    def key_name(self) -> str | None:
+        """Whose API key it came with."""
+        return self.key.name if self.key else None
 
     @property
     def state(self) -> RequestState:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from core.access.key_store import KeyStore
 from core.running import RunningRequest
 from enginebay import Backend, Delta, GenerationRequest, ModelInfo
 from tests.support import Server, plugins_with, scripted_config, serve
@@ -143,8 +144,11 @@ class Holding:
 
 
 @contextmanager
-def holding(together: int | None = None, **model: Any) -> Iterator[Holding]:
+def holding(
+    together: int | None = None, *, keys: KeyStore | None = None, **model: Any
+) -> Iterator[Holding]:
     """A server with a `Held`, and this in the config of its model."""
     held = Held(together)
-    with serve(scripted_config(**model), plugins_with(scripted=lambda _: held)) as server:
+    plugins = plugins_with(scripted=lambda _: held)
+    with serve(scripted_config(**model), plugins, keys=keys) as server:
         yield Holding(server, held)

@@ -12,6 +12,7 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
+from core.access.key_store import KeyStore
 from core.app import create_app
 from core.config.schema import Config
 from core.plugins import Plugins
@@ -66,9 +67,17 @@ async def _until_answered() -> None:
 
 
 @contextmanager
-def serve(config: Config, plugins: Plugins, *, wait: bool = True) -> Iterator[Server]:
-    """Run the app in a thread of its own until the block ends."""
-    app = create_app(config, plugins)
+def serve(
+    config: Config, plugins: Plugins, *, wait: bool = True, keys: KeyStore | None = None
+) -> Iterator[Server]:
+    """Run the app in a thread of its own until the block ends.
+
+    Where neither the config nor `keys` say anything of keys, nobody needs one, admins neither.
+    """
+    if config.server.auth == "auto" and not config.server.api_keys and keys is None:
+        without_keys = config.server.model_copy(update={"auth": "none"})
+        config = config.model_copy(update={"server": without_keys})
+    app = create_app(config, plugins, keys=keys)
     config_of_uvicorn = uvicorn.Config(
         app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
     )

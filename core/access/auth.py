@@ -1,40 +1,47 @@
-"""API keys."""
-
-import hmac
+"""What routes ask of the key of a request."""
 
 from fastapi import Request
 
-from core.errors import AuthenticationError
-
-
-async def require_key(http: Request) -> None:
-    """Raise unless the request has one of the configured keys, or none is configured.
-
-    Read from `Authorization: Bearer` or `x-api-key`; some clients send both.
-    """
-    keys = http.app.state.config.server.api_keys
-    if not keys:
-        return
-    scheme, _, bearer = http.headers.get("authorization", "").partition(" ")
-    sent = [http.headers.get("x-api-key", "")]
-    if scheme.lower() == "bearer":
-        sent.append(bearer.strip())
-    for key in keys:
-        secret = key.get_secret_value().encode()
-        if any(hmac.compare_digest(candidate.encode(), secret) for candidate in sent):
-            return
-    raise AuthenticationError(
-        "no API key was sent; use the header 'Authorization: Bearer KEY'"
-        if not any(sent)
-        else "this API key is not known"
-    )
+from core.access.guard import needed
+from core.access.keys import Key
+from core.errors import AuthenticationError, PermissionDeniedError
+from core.running import RunningRequest
 
 
 def is_admin(http: Request) -> bool:
-    """Whether a request that `require_key` has let in may do what only admins may."""
-    return True
+    """Whether the request may do what only admins may: it has an admin key, or nobody needs one."""
+    key = _key(http)
+    return needed(http.app.state.config.server) == "none" or (
+        key is not None and key.role == "admin"
+    )
+
+
+async def require_key(http: Request) -> None:
+    """Raise unless the request has a known key, or nobody needs one.
+
+    For public paths that need a key after all; others need one without this.
+    """
+    if _key(http) is None and needed(http.app.state.config.server) != "none":
+        raise AuthenticationError(
+            "this needs an API key, in the header 'Authorization: Bearer KEY'"
+        )
 
 
 async def require_admin(http: Request) -> None:
     """Raise unless the request may do what only admins may."""
-    await require_key(http)
+    if is_admin(http):
+        return
+    if key := _key(http):
+        raise PermissionDeniedError(
+            f"this needs an admin key, and that of {key.name} is a user's; `enginebay keys list` "
+            "shows them"
+        )
+    raise AuthenticationError(
+        "this needs an admin key, in the header 'x-admin-key' or 'Authorization: Bearer KEY'; "
+        "`enginebay keys add NAME --admin` makes one"
+    )
+
+
+def _key(http: Request) -> Key | None:
+    running: RunningRequest = http.state.running
+    return running.key

@@ -9,11 +9,13 @@ from fastapi import APIRouter, Request, Response
 from core.api.params import (
     PromptTokens,
     checked,
+    clamped_to,
     fingerprint,
     fitted,
     generating_model,
     generation_requests,
     ignored_fields,
+    key_sampling,
     log_prompts,
     model_counts,
     prompt_tokens,
@@ -80,6 +82,7 @@ async def plan_chat(body: ChatCompletionRequest, http: Request, model: LoadedMod
     """Everything that is decided before tokens are counted; refuses what cannot be done."""
     model = model.snapshot()
     sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
+    sampling = key_sampling(http, sampling)
     ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
     if sampling.skip_special_tokens and (model.reasoning or (model.tools and body.offered_tools)):
         sampling = replace(sampling, skip_special_tokens=False)  # formats are made of them
@@ -156,7 +159,9 @@ async def _ask_with_prompt(
     plan = await plan_chat(body, http, model)
     tokens = await plan.tokenize()
     return Asked(
-        generation_requests([tokens.token_ids], body, model, plan.sampling, id),
+        generation_requests(
+            [tokens.token_ids], body, model, plan.sampling, id, key=http.state.running.key
+        ),
         _new_collector(plan),
         {**plan.headers, **fitted(http, body, [tokens], model)},
         plan.prompt.text,
@@ -169,13 +174,15 @@ async def _ask_with_messages(
     body: ChatCompletionRequest, http: Request, model: LoadedModel, id: str
 ) -> Asked:
     sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
+    sampling = key_sampling(http, sampling)
     chat = await asyncio.to_thread(unrendered_chat, body, model)
     ignored = unsupported(body, sampling, model) + ignored_fields(http, body)
     headers = unsupported_header(http, ignored + ignored_unrendered(body, model))
+    headers |= clamped_to(http, body, model, room=None)
     rules = call_rules(body)
     asked_form = body.asked_constraint()
     return Asked(
-        generation_requests([()], body, model, sampling, id, chat=chat),
+        generation_requests([()], body, model, sampling, id, chat=chat, key=http.state.running.key),
         lambda: Collector(
             merge=is_merged(body, model.config),
             one_call=not rules.parallel,

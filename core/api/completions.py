@@ -14,6 +14,7 @@ from core.api.params import (
     fitted,
     generation_requests,
     ignored_fields,
+    key_sampling,
     log_prompts,
     model_counts,
     prompt_tokens,
@@ -49,7 +50,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     model = await prompted_model(http, body.model)
     body = model.overrides.applied_to(body)
     _check(body, model)
-    asked = sampling_params(body, model, logprobs=body.logprobs)
+    asked = key_sampling(http, sampling_params(body, model, logprobs=body.logprobs))
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)
     headers = unsupported_header(http, ignored)
     sampling = _sampling(body, asked)
@@ -68,7 +69,15 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests([p.token_ids for p in prompts], body, model, sampling, id, n=each),
+        generation_requests(
+            [p.token_ids for p in prompts],
+            body,
+            model,
+            sampling,
+            id,
+            n=each,
+            key=http.state.running.key,
+        ),
         Collector,
         running,
         counts=model_counts(http, model),

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.access.auth import is_admin, require_admin
+from core.access.models import may_use, permitted_name
 from core.api import sse
 from core.api.models import model_card
 from core.api.params import unsupported_header
@@ -41,7 +42,7 @@ async def current_model(http: Request) -> CurrentModel:
     """The model that answers requests without one; 503 while it is not loaded."""
     models: Models = http.app.state.models
     await models.measure()
-    model = models.get(None)
+    model = models.get(permitted_name(http.state.running.key, None, models))
     template = model.templates.choose(with_tools=False)
     parameters = CardParameters(
         **parameters_of(model.config, model.context_length),
@@ -56,7 +57,8 @@ async def current_model(http: Request) -> CurrentModel:
 async def list_loadable(http: Request) -> LoadableList:
     """What can be loaded: the configured models and, for admins, those in the folder of models."""
     models: Models = http.app.state.models
-    cards = [model_card(model) for model in models.all()]
+    key = http.state.running.key
+    cards = [model_card(model) for model in models.all() if may_use(key, model)]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 

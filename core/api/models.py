@@ -2,7 +2,9 @@
 
 from fastapi import APIRouter, Request
 
+from core.access.models import may_use, permitted_name
 from core.models import LoadedModel, Models
+from core.running import RunningRequest
 from core.schemas.models import Memory, ModelCard, ModelList
 
 router = APIRouter(tags=["models"])
@@ -11,13 +13,18 @@ router = APIRouter(tags=["models"])
 @router.head("/models", include_in_schema=False)
 @router.get("/models")
 async def list_models(http: Request) -> ModelList:
-    """Every model, loaded or not, their adapters as far as they are known, and dummy names."""
+    """Every model, loaded or not, their adapters as far as they are known, and dummy names.
+
+    Of those, the ones that the request's key may use.
+    """
     models: Models = http.app.state.models
+    running: RunningRequest = http.state.running
     await models.measure()
     everything = models.all()
     adapted = [model.adapted(name) for model in everything for name in model.adapters]
-    cards = [model_card(model) for model in (*everything, *adapted)]
-    if models.dummies and everything:
+    usable = [model for model in (*everything, *adapted) if may_use(running.key, model)]
+    cards = [model_card(model) for model in usable]
+    if models.dummies and everything and may_use(running.key, models.default):
         default = model_card(models.default)
         named = {"parent": default.id, "aliases": []}
         cards += [default.model_copy(update={"id": name, **named}) for name in models.dummies]
@@ -28,8 +35,9 @@ async def list_models(http: Request) -> ModelList:
 async def retrieve_model(model_id: str, http: Request) -> ModelCard:
     """One model."""
     models: Models = http.app.state.models
+    running: RunningRequest = http.state.running
     await models.measure()
-    return model_card(models.find(model_id))
+    return model_card(models.find(permitted_name(running.key, model_id, models) or model_id))
 
 
 def model_card(model: LoadedModel) -> ModelCard:

@@ -6,12 +6,14 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
+from core.access.keys import Key
+from core.access.models import permitted_name
 from core.api.respond import or_client_leaves
 from core.conversation import Chat
 from core.errors import (
@@ -96,8 +98,9 @@ async def served_model(http: Request, name: str | None) -> LoadedModel:
     """The model a request means, ready to answer, and kept so until the response has ended."""
     models: Models = http.app.state.models
     running = running_request(http)
-    running.asks, running.model, running.loading = True, name, True
-    model = await or_client_leaves(http, _held(running, models, name))
+    permitted = permitted_name(running.key, name, models)
+    running.asks, running.model, running.loading = True, permitted, True
+    model = await or_client_leaves(http, _held(running, models, permitted))
     running.model, running.loading = model.name, False
     return model
 
@@ -113,7 +116,8 @@ async def configured_model(http: Request, name: str | None) -> LoadedModel:
     It is not loaded for the request, but kept until the response has ended.
     """
     models: Models = http.app.state.models
-    models.get(name)
+    running: RunningRequest = http.state.running
+    models.get(permitted_name(running.key, name, models))
     served = await served_model(http, name)
     return models.find(served.config.name)
 
@@ -167,13 +171,15 @@ def generation_requests(
     *,
     n: int | None = None,
     chat: Chat | None = None,
+    key: Key | None = None,
 ) -> list[GenerationRequest]:
     """One engine request a prompt, for `n` choices, or as many as the body says.
 
-    With a `chat`, the prompt is empty.
+    With a `chat`, the prompt is empty. The request's `key` may say its priority.
 
     Its id is unique even when clients reuse theirs.
     """
+    priority = body.priority if key is None or key.priority is None else key.priority
     return [
         GenerationRequest(
             request_id=f"{id}-{position}-{secrets.token_hex(4)}",
@@ -181,7 +187,7 @@ def generation_requests(
             sampling=sampling,
             n=n or body.n,
             adapter=model.adapter,
-            priority=body.priority,
+            priority=priority,
             cache_salt=body.cache_salt,
             chat=chat,
         )
@@ -226,7 +232,8 @@ def clamped_header(http: Request, clamped: Mapping[str, int]) -> dict[str, str]:
     text = ", ".join(f"{name}={value}" for name, value in clamped.items())
     if http.app.state.config.server.strict_params:
         raise UnsupportedParameterError(
-            f"more than the context has room for; at most: {text}", param=next(iter(clamped))
+            f"more than the context or the API key has room for; at most: {text}",
+            param=next(iter(clamped)),
         )
     logger.info("clamped parameters: %s", text)
     return {CLAMPED_HEADER: text}
@@ -279,16 +286,41 @@ def kept_tokens(body: GenerationBody, model: LoadedModel, sampling: SamplingPara
 def fitted(
     http: Request, body: GenerationBody, prompts: Sequence[PromptTokens], model: LoadedModel
 ) -> dict[str, str]:
-    """Headers that say what had to give way to the context's length."""
+    """Headers that say what had to give way to the context's length, or the key's limit."""
     room = model.info.context_length - max(len(prompt.token_ids) for prompt in prompts)
-    asked = body.max_tokens or 0
-    too_many = asked > room and not model.overrides.gives("max_tokens", asked)
-    clamped = {"max_tokens": room} if too_many else {}
-    headers = clamped_header(http, clamped)
+    headers = clamped_to(http, body, model, room)
     if cut := sum(prompt.cut for prompt in prompts):
         logger.info("%d tokens cut off prompts", cut)
         headers[TRUNCATED_HEADER] = str(cut)
     return headers
+
+
+def clamped_to(
+    http: Request, body: GenerationBody, model: LoadedModel, room: int | None
+) -> dict[str, str]:
+    """The header that says how long the answer can get if that is less than was asked for.
+
+    `room`: what the context has for it, None where that is not known.
+    """
+    limits = [limit for limit in (room, _most_tokens(http)) if limit is not None]
+    asked = body.max_tokens or 0
+    too_many = bool(limits) and asked > min(limits)
+    if too_many and not model.overrides.gives("max_tokens", asked):
+        return clamped_header(http, {"max_tokens": min(limits)})
+    return {}
+
+
+def key_sampling(http: Request, sampling: SamplingParams) -> SamplingParams:
+    """The same params, for an answer that gets no longer than the request's key allows."""
+    limit = _most_tokens(http)
+    if limit is None or (sampling.max_tokens is not None and sampling.max_tokens <= limit):
+        return sampling
+    return replace(sampling, max_tokens=limit)
+
+
+def _most_tokens(http: Request) -> int | None:
+    running: RunningRequest = http.state.running
+    return running.key.max_tokens if running.key else None
 
 
 async def tokenize_prompt(

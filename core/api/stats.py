@@ -4,6 +4,7 @@ import time
 
 from fastapi import APIRouter, Request
 
+from core.access.models import may_use
 from core.models import LoadedModel, Models
 from core.schemas.models import Memory
 from core.schemas.stats import FirstToken, ModelStats, Stats
@@ -16,7 +17,8 @@ async def stats(http: Request) -> Stats:
     """How the models are and what they do, in numbers; made to be asked for every second."""
     models: Models = http.app.state.models
     await models.measure()
-    return Stats(time=time.time(), models=[_stats(model) for model in models.all()])
+    usable = [model for model in models.all() if may_use(http.state.running.key, model)]
+    return Stats(time=time.time(), models=[_stats(model) for model in usable])
 
 
 def _stats(model: LoadedModel) -> ModelStats:

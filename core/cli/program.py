@@ -10,6 +10,7 @@ from core.cli import (
     conformance,
     download,
     inspect_model,
+    keys,
     loading_models,
     models,
     new_plugin,
@@ -45,6 +46,12 @@ def program() -> typer.Typer:
     of_plugins.command("new")(new_plugin.new)
     app.add_typer(of_plugins, name="plugins")
     app.command("conformance")(conformance.conformance)
+    of_keys = typer.Typer(help="The API keys of the keys file.", no_args_is_help=True)
+    of_keys.command("list")(keys.list_keys)
+    of_keys.command("add")(keys.add)
+    of_keys.command("remove")(keys.remove)
+    of_keys.command("rotate")(keys.rotate)
+    app.add_typer(of_keys, name="keys")
     of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)
     of_config.command("check")(config.check)
     of_config.command("show")(config.show)

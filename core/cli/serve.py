@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.console import fail, stderr, stdout
+from core.cli.first_keys import about_keys, starting_keys, warn_if_open
 from core.cli.settings import ConfigOption, load_plugins, read_config, require_valid
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def serve(
     set_up_logging(settings.server.log_level, console, as_json=settings.server.log_format == "json")
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
+    keys = starting_keys(settings)
+    warn_if_open(settings)
 
     from core.app import create_app
 
@@ -40,7 +43,7 @@ def serve(
     except CannotListenError as error:
         fail(str(error))
     loading = Loading([model.name for model in settings.models], console)
-    app = create_app(settings, plugins, report_progress=loading.report)
+    app = create_app(settings, plugins, keys=keys, report_progress=loading.report)
 
     async def announce() -> None:
         loading.start()
@@ -48,7 +51,7 @@ def serve(
             await app.state.models.wait_until_loaded()
         finally:
             loading.stop()
-        _print_summary(app, settings, listening.getsockname()[1])
+        _print_summary(app, settings, about_keys(settings, keys), listening.getsockname()[1])
 
     server = Server(app, settings.server.log_level, announce)
     try:
@@ -61,7 +64,7 @@ def serve(
         raise typer.Exit(1)
 
 
-def _print_summary(app: Any, config: Config, port: int) -> None:
+def _print_summary(app: Any, config: Config, keys: str, port: int) -> None:
     from core.cli.server import url_of
 
     console, url = stdout(), url_of(config.server.host, port)
@@ -69,17 +72,11 @@ def _print_summary(app: Any, config: Config, port: int) -> None:
     console.print(f"OpenAI URL  {url}/v1")
     console.print(f"Page        {url}")
     console.print(f"API docs    {url}/docs")
-    console.print(f"API keys    {_keys(config)}")
+    console.print(f"API keys    {keys}")
     for model in app.state.models.all():
         console.print(f"Model       {model.name}: {_about(model)}")
     if not config.models:
         console.print(f"Model       none; add one under `models` in {config.origins.file}")
-
-
-def _keys(config: Config) -> str:
-    if keys := config.server.api_keys:
-        return f"{len(keys)}, from {config.origins.where(('server', 'api_keys'))}"
-    return "none: anyone who reaches this port can use it"
 
 
 def _about(model: Any) -> str:

@@ -15,6 +15,7 @@ import uvicorn
 from rich.console import Console
 from rich.logging import RichHandler
 
+from core.cli.protocol import limited_protocol
 from core.errors import ServerStoppingError
 from core.models import Models
 from core.observe.logs import AddRequest, JsonFormatter
@@ -72,6 +73,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=limited_protocol(app.state.config.server.request_timeout),
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
                 access_log=False,

@@ -23,7 +23,8 @@ from core.types import Isolation
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def _sendable(key: SecretStr) -> SecretStr:
+def sendable(key: SecretStr) -> SecretStr:
+    """A key that fits into a header."""
     text = key.get_secret_value()
     if not text or not all("!" <= character <= "~" for character in text):
         raise ValueError("an API key must be ASCII characters without spaces, at least one")
@@ -37,9 +38,21 @@ class ServerConfig(Section):
         "127.0.0.1", description="Address to listen on; 0.0.0.0 lets other machines in."
     )
     port: int = Field(5000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    api_keys: list[Annotated[SecretStr, AfterValidator(_sendable)]] = Field(
+    api_keys: list[Annotated[SecretStr, AfterValidator(sendable)]] = Field(
         default=[],
-        description="Keys that clients may send; with none, whoever reaches the port is let in.",
+        description="Keys that clients may send, beside those of the keys file.",
+    )
+    keys_file: Text = Field(
+        "keys.yml",
+        description="Named keys and their limits; the first start makes this file.",
+    )
+    auth: Literal["auto", "required", "admin", "none"] = Field(
+        "auto",
+        description="Who needs a key: auto, required (all), admin (for admin routes) or none.",
+    )
+    allowed_hosts: list[Text] = Field(
+        default=[],
+        description="More names that the server is reached by without a key (*.example too).",
     )
     cors_origins: list[Text] = Field(
         default=[],
@@ -60,6 +73,9 @@ class ServerConfig(Section):
     )
     max_request_bytes: int = Field(
         20_000_000, gt=0, description="Largest request body that is read, in bytes."
+    )
+    request_timeout: float = Field(
+        60, gt=0, description="Seconds in which a request's headers, then its body, must arrive."
     )
     ping_interval: float = Field(
         15,

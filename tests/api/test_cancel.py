@@ -12,12 +12,11 @@ import httpx2
 import openai
 import pytest
 
-from core.api import requests as routes
 from core.models import LoadedModel
 from core.running import RunningRequest
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
-from tests.api.test_queue import asking, error_of, name_keys, text_of
+from tests.api.test_queue import asking, error_of, keys_of, text_of
 from tests.held import holding, until
 from tests.support import Server, plugins_with, scripted_config, serve
 
@@ -264,10 +263,8 @@ def test_a_client_that_leaves_as_it_is_cancelled(cancels_first: bool) -> None:
             at.nothing_is_left()
 
 
-def test_others_with_the_same_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "is_admin", lambda http: http.headers["x-api-key"] == "admin")
-    with holding() as at, asking(at) as ask:
-        name_keys(at)
+def test_others_with_the_same_key_only() -> None:
+    with holding(keys=keys_of("ann", "bob", "eve")) as at, asking(at) as ask:
         ann, bob = ask("ann", key="ann"), ask("bob", key="bob")
         at.until(lambda: len(at.held.running) == 2)
         seen = {
@@ -292,5 +289,4 @@ def test_others_with_the_same_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ann.result().json()["choices"][0]["finish_reason"] == "abort"
         at.let_go("bob")
         assert text_of(bob) == "ab"
-        monkeypatch.undo()
         at.nothing_is_left()

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import openai
 import pytest
-from fastapi import Request
 
-from core.access.auth import require_key
+from core.access.key_store import KeyStore
+from core.access.keys import Key, digest_of
 from core.errors import BackendUnavailableError
 from tests.held import Holding, holding
 
@@ -46,13 +47,10 @@ def error_of(answer: Answer) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-def name_keys(at: Holding) -> None:
-    """Whatever key a request sends is a key of that name."""
-
-    async def named(http: Request) -> None:
-        http.state.running.key_name = http.headers.get("x-api-key")
-
-    at.server.app.dependency_overrides[require_key] = named
+def keys_of(*users: str) -> KeyStore:
+    """Keys that are the names of their users; there is one of an admin, too."""
+    keys = [Key(name, digest_of(name)) for name in users]
+    return KeyStore(Path("no such file"), [*keys, Key("admin", digest_of("admin"), "admin")])
 
 
 def test_an_engine_gets_a_quarter_more_than_it_computes_together() -> None:
@@ -89,8 +87,8 @@ def test_priority_and_a_full_queue(stream: bool) -> None:
 
 
 def test_keys_take_turns() -> None:
-    with holding(max_running=1, max_queue=6) as at, asking(at) as ask:
-        name_keys(at)
+    keys = keys_of("ann", "bob")
+    with holding(keys=keys, max_running=1, max_queue=6) as at, asking(at) as ask:
         answers = [ask("ann 0", key="ann")]
         at.begun("ann 0")
         for waiting, prompt in enumerate(("ann 1", "ann 2", "ann 3", "bob 1", "bob 2", "ann 4")):

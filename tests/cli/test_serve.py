@@ -59,6 +59,12 @@ def test_serve(start_serving: StartServing) -> None:
     """Plain lines when nobody sits at a terminal; Ctrl-C is a normal end."""
     Path("config.yml").write_text(CONFIG, encoding="utf-8")
     serving = start_serving()
+    keys = Path("keys.yml").absolute()
+    assert serving.lines_until("NAME is one of") == [
+        f"New keys are in {keys}, as hashes.",
+        "They are shown on terminals only; `enginebay keys rotate NAME` makes new",
+        "ones and prints them. NAME is one of: user, admin",
+    ]
     lines = serving.lines_until("Model +broken")
     url = re.search(r"http://127\.0\.0\.1:\d+", lines[0])
     assert url
@@ -67,7 +73,7 @@ def test_serve(start_serving: StartServing) -> None:
         f"OpenAI URL  {url[0]}/v1",
         f"Page        {url[0]}",
         f"API docs    {url[0]}/docs",
-        "API keys    2, from config.yml line 3",
+        f"API keys    needed for everything; 4 known (1 of admins), {keys} and config.yml line 3",
         "Model       good: scripted, context 4096 tokens, reasoning think, tools none",
         "Model       free: scripted, context 4096 tokens, reasoning think, tools none, no "
         "structured output",
@@ -129,11 +135,13 @@ def test_flags_and_no_models(start_serving: StartServing, level: str) -> None:
     serving = start_serving(
         *("--config", "other.yml", "--host", "localhost", "--port", "0", "--log-level", level)
     )
+    serving.lines_until("NAME is one of")
     lines = serving.lines_until("Model")
     assert lines[0].startswith("Enginebay")
     assert " http://localhost:" in lines[0]
-    assert lines[3:] == [
-        "API keys    none: anyone who reaches this port can use it",
+    assert lines[4:] == [
+        "API keys    needed for admin routes only; 2 known (1 of admins), "
+        f"{Path('keys.yml').absolute()}",
         "Model       none; add one under `models` in other.yml",
     ]
     url = lines[0].split()[4].rstrip(";")

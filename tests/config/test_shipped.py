@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from backends.hf.options import HFOptions
 from backends.llamacpp.options import LlamaCppOptions
 from core.config.check import check_config
+from core.config.keys import KeyEntry
 from core.config.load import load_config
 from core.config.schema import Config, SamplingDefaults
 from core.config.walk import schema_at
@@ -82,6 +83,11 @@ def test_the_json_schema_is_current() -> None:
 def test_the_reference_is_current(path: tuple[str | int, ...]) -> None:
     written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
     assert [row for row in rows(SCHEMA, *path) if row not in written] == []
+
+
+def test_the_reference_of_keys_is_current() -> None:
+    written = (REPOSITORY / "docs" / "keys.md").read_text(encoding="utf-8").splitlines()
+    assert [row for row in rows(KeyEntry.model_json_schema()) if row not in written] == []
 
 
 @pytest.mark.parametrize("options", [HFOptions, LlamaCppOptions])

@@ -1,0 +1,105 @@
+"""The keys that a server starts with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.cli.console import fail, stderr, stdout
+
+if TYPE_CHECKING:
+    from core.access.key_store import KeyStore
+    from core.config.schema import Config
+
+
+def starting_keys(config: Config) -> KeyStore:
+    """The keys of a server that is about to start; a first start makes the keys file.
+
+    Leaves when nobody could use the server.
+    """
+    from core.access.guard import needed
+    from core.access.key_store import key_store, keys_path
+    from core.config.problems import ConfigError
+
+    path = keys_path(config)
+    if config.server.auth != "none" and not path.exists():
+        _make(config)
+    try:
+        keys = key_store(config)
+    except ConfigError as error:
+        fail(error.problems, code=2)
+    if needed(config.server) == "required" and not keys.known():
+        fail(
+            f"every request needs a key here, and there is none in {path} nor under "
+            "`server.api_keys`: make one with `enginebay keys add NAME`, or let in everybody who "
+            "can connect with `server.auth: none` in the config"
+        )
+    return keys
+
+
+def _make(config: Config) -> None:
+    """Write a keys file with a key of a user and one of an admin, and show them this once."""
+    from core.access import keys_file
+    from core.access.key_store import keys_path
+    from core.access.keys import new_key
+
+    path = keys_path(config)
+    made = {"user": new_key(), "admin": new_key()}
+    try:
+        keys_file.create(
+            path,
+            [
+                keys_file.new_entry("user", made["user"]),
+                keys_file.new_entry("admin", made["admin"], "admin"),
+            ],
+        )
+    except FileExistsError:
+        return  # another server of the same config was faster
+    except OSError as error:
+        stderr().print(f"no keys were made: {path} cannot be written ({error.strerror})")
+        return
+    console = stdout()
+    console.print(f"New keys are in {path}, as hashes.", style="bold")
+    if not console.is_terminal:  # but a log, where they would stay
+        console.print("They are shown on terminals only; `enginebay keys rotate NAME` makes new")
+        console.print(f"ones and prints them. NAME is one of: {', '.join(made)}")
+        return
+    console.print("This is the only time they are shown:", style="bold")
+    for name, key in made.items():
+        console.print(f"{name:<6} {key}", soft_wrap=True)
+    console.print("`enginebay keys add NAME` makes more, with limits if you like.")
+
+
+def about_keys(config: Config, keys: KeyStore) -> str:
+    """Who needs a key on this server, for the lines that it shows when it has started."""
+    from core.access.guard import needed
+    from core.access.hosts import is_loopback
+
+    known = keys.known()
+    admins = sum(key.role == "admin" for key in known)
+    count = f"{len(known)} known ({admins} of admins), {keys.path}"
+    if config.server.api_keys:
+        count += f" and {config.origins.where(('server', 'api_keys'))}"
+    match needed(config.server):
+        case "required":
+            return f"needed for everything; {count}"
+        case "admin":
+            return f"needed for admin routes only; {count}"
+    open_to = "this machine" if is_loopback(config.server.host) else "who can reach this port"
+    return f"none needed: everybody on {open_to} can do everything, admin routes too"
+
+
+def warn_if_open(config: Config) -> None:
+    """Say so when other machines get in without a key, as the config wants it."""
+    from core.access.guard import needed
+    from core.access.hosts import is_loopback
+
+    who = needed(config.server)
+    if is_loopback(config.server.host) or who == "required":
+        return
+    what = "use, load and unload models" if who == "none" else "use the models"
+    origin = config.origins.where(("server", "auth"))
+    stderr().print(
+        f"warning: whoever can reach {config.server.host} port {config.server.port} can {what} "
+        f"without a key, as `server.auth: {who}` says ({origin}); take `required` to change that",
+        style="yellow",
+    )

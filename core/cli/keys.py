@@ -1,0 +1,146 @@
+"""`enginebay keys`: the keys file. A running server sees changes within a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from core.cli.console import fail, print_table, stderr, stdout, table
+from core.cli.settings import ConfigOption, read_config
+
+if TYPE_CHECKING:
+    from core.config.keys import KeyEntry
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")]
+
+
+def list_keys(config: ConfigOption = None) -> None:
+    """List the keys of the keys file: whose they are and what they may do, never themselves."""
+    path = _path(config)
+    rows = table("name", "role", "models", "per minute", "at once", "max tokens", "priority")
+    for entry in _entries(path):
+        numbers = (
+            entry.requests_per_minute,
+            entry.concurrent_requests,
+            entry.max_tokens,
+            entry.priority,
+        )
+        models = "all" if entry.models is None else ", ".join(entry.models)
+        shown = ("" if number is None else str(number) for number in numbers)
+        rows.add_row(entry.name, entry.role, models, *shown)
+    print_table(rows)
+
+
+def add(
+    name: Name,
+    admin: Annotated[bool, typer.Option("--admin", help="May use admin routes, too.")] = False,
+    models: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Models it may use; all if not given.")
+    ] = None,
+    rpm: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Requests it may make a minute.")
+    ] = None,
+    concurrent: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Requests it may have at once.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Longest answer in tokens.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="Of its requests; lower goes first.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Make a key and print it. It is shown this once: the file has only its hash."""
+    from core.access import keys_file
+    from core.access.keys import new_key
+    from core.config.keys import entry_problems
+
+    path = _path(config)
+    if any(entry.name == name for entry in _entries(path)):
+        fail(f"{path} has a key of {name} already; `enginebay keys rotate {name}` makes a new one")
+    key = new_key()
+    entry = keys_file.new_entry(
+        name,
+        key,
+        "admin" if admin else "user",
+        models=[model.strip() for model in models.split(",")] if models else None,
+        requests_per_minute=rpm,
+        concurrent_requests=concurrent,
+        max_tokens=max_tokens,
+        priority=priority,
+    )
+    if problems := entry_problems(entry):
+        fail(problems)
+    with _changing():
+        keys_file.add(path, entry)
+    _show(key, f"the key of {name}; it is shown only now, {path} has its hash")
+
+
+def remove(name: Name, config: ConfigOption = None) -> None:
+    """Take a key out: from then on the server does not know it."""
+    from core.access import keys_file
+
+    path = _path(config)
+    _require(name, path)
+    with _changing():
+        keys_file.remove(path, name)
+    stderr().print(f"{path} has no key of {name} any more")
+
+
+def rotate(name: Name, config: ConfigOption = None) -> None:
+    """Make a new key in the place of an old one, with the same limits, and print it."""
+    from core.access import keys_file
+    from core.access.keys import hash_of, new_key
+
+    path = _path(config)
+    _require(name, path)
+    key = new_key()
+    with _changing():
+        keys_file.set_hash(path, {name: hash_of(key)})
+    _show(key, f"the new key of {name}; the old one is not known any more")
+
+
+def _path(config: Path | None) -> Path:
+    from core.access.key_store import keys_path
+
+    return keys_path(read_config(config))
+
+
+def _entries(path: Path) -> list[KeyEntry]:
+    """What the file has; nothing when there is none yet."""
+    from core.config.keys import load_keys
+    from core.config.problems import ConfigError
+
+    try:
+        return load_keys(path) if path.exists() else []
+    except ConfigError as error:
+        fail(error.problems, code=2)
+
+
+def _require(name: str, path: Path) -> None:
+    names = [entry.name for entry in _entries(path)]
+    if name not in names:
+        fail(f"{path} has no key of {name}; it has those of: {', '.join(names) or 'nobody'}")
+
+
+@contextmanager
+def _changing() -> Iterator[None]:
+    """Leave with what is wrong when the file cannot be changed."""
+    from core.config.problems import ConfigError
+
+    try:
+        yield
+    except ConfigError as error:
+        fail(error.problems)
+    except OSError as error:
+        fail(f"{error.filename} cannot be written: {error.strerror}")
+
+
+def _show(key: str, remark: str) -> None:
+    stdout().print(key, soft_wrap=True)
+    stderr().print(remark)

@@ -1,0 +1,94 @@
+"""HTTP as uvicorn speaks it, with limits on how a request begins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from core.api.limit import MAX_HEADERS
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection whose requests' headers must arrive in time, and be no larger than allowed.
+
+    uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
+    keeps as many as are sent. Bodies are the application's business, but for the rest of one that
+    has been refused: that is thrown away, for as long as headers would be waited for.
+    """
+
+    seconds = 60.0
+    """How long that is."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_headers = False
+        self._arrived = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None and self.cycle and self.cycle.response_complete:
+            self._start_timer()
+        super().data_received(data)
+        if self._in_headers:
+            self._arrived += len(data)
+            if self._arrived > MAX_HEADERS:
+                self._refuse(431, f"the headers are larger than {MAX_HEADERS} bytes")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request has come."""
+        super().on_message_begin()
+        self._in_headers, self._arrived = True, 0
+        self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        """Its body, if it has one, comes next."""
+        self._in_headers = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        self._stop_timer()
+        super().on_message_complete()
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(self.seconds, self._time_is_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self) -> None:
+        if self.cycle and not self.cycle.response_complete:
+            self._start_timer()  # the next request can wait while this one is answered
+        elif self._in_headers:
+            said = f"the headers have not arrived within {self.seconds:g} seconds"
+            self._refuse(408, said)
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what is no request yet, and close the connection."""
+        self._in_headers = False
+        if self.transport.is_closing():
+            return
+        head = f"content-type: text/plain\r\ncontent-length: {len(message)}\r\nconnection: close"
+        self.transport.write(STATUS_LINE[status] + f"{head}\r\n\r\n{message}".encode())
+        self.transport.close()
+
+
+def limited_protocol(timeout: float) -> type[LimitedProtocol]:
+    """The same with another time-out, in seconds."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"seconds": timeout})

@@ -1,0 +1,94 @@
+"""What the keys file may say."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from core.config.document import Document
+from core.config.messages import explain
+from core.config.origins import Origins
+from core.config.problems import ConfigError, in_order, key_text
+from core.config.schema import sendable
+from core.config.section import Section, Text
+
+EXPECTED = "; it begins with `keys:`, and `enginebay keys add NAME` makes one"
+
+
+class KeyEntry(Section):
+    """One key and its limits."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$",
+        description="Whose key it is: letters, digits and . _ @ -",
+    )
+    role: Literal["user", "admin"] = Field("user", description="admin may use admin routes, too.")
+    hash: str | None = Field(
+        None,
+        pattern=r"^sha256:[0-9a-f]{64}$",
+        description="sha256: and the hash of the key; `enginebay keys` writes it.",
+    )
+    key: Annotated[SecretStr, AfterValidator(sendable)] | None = Field(
+        None, description="A key of your own; the server writes its hash in its place."
+    )
+    models: list[Text] | None = Field(
+        None, description="Models it may use, and sees; not set, all."
+    )
+    requests_per_minute: int | None = Field(
+        None, gt=0, description="Requests in any 60 seconds; not set, any number."
+    )
+    concurrent_requests: int | None = Field(
+        None, gt=0, description="Requests that run at once; not set, any number."
+    )
+    max_tokens: int | None = Field(
+        None, gt=0, description="Longest answer in tokens; not set, what the context allows."
+    )
+    priority: int | None = Field(
+        None, description="Priority of its requests (lower goes first); not set, what they ask."
+    )
+
+    @model_validator(mode="after")
+    def _hash_or_key(self) -> Self:
+        if (self.hash is None) == (self.key is None):
+            raise ValueError("wants either `hash` or `key`")
+        return self
+
+
+class KeysFile(Section):
+    """The whole file."""
+
+    model_config = ConfigDict(title="Enginebay keys.yml")
+
+    keys: list[KeyEntry] = Field(default=[], description="The keys.")
+
+
+def entry_problems(entry: Mapping[str, Any]) -> list[str]:
+    """What would be wrong with an entry of the file."""
+    try:
+        KeyEntry.model_validate(entry)
+    except ValidationError as error:
+        found = explain(error, entry, KeyEntry.model_json_schema())
+        return [f"{key_text(key)}: {message}" for key, message in found]
+    return []
+
+
+def load_keys(path: Path) -> list[KeyEntry]:
+    """The entries of a keys file. Raises `ConfigError` with all problems."""
+    document = Document(path, expected=EXPECTED)
+    origins = Origins(path, document)
+    problems = list(document.problems)
+    file = KeysFile()
+    try:
+        file = KeysFile.model_validate(document.data)
+    except ValidationError as error:
+        found = explain(error, document.data, KeysFile.model_json_schema())
+        problems += [origins.problem(*each) for each in found]
+    names = [entry.name for entry in file.keys]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            message = "another key has this name already"
+            problems.append(origins.problem(("keys", index, "name"), message))
+    if problems:
+        raise ConfigError(in_order(problems))
+    return file.keys

@@ -1,0 +1,358 @@
+"""Keys, limits, hosts and origins, from outside."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from fastapi import Depends
+from openai import OpenAI
+
+from core.access import keys_file
+from core.access.auth import require_admin
+from core.access.key_store import KeyStore
+from core.config.schema import Config
+from core.plugins import Plugins
+from tests.support import Server, plugins_with, scripted, serve
+
+USER: Any = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions"
+MODELS = [{"name": name, "backend": "scripted", "path": "."} for name in ("big", "small")]
+PUBLIC = {
+    "/",
+    "/health",
+    "/v1/health",
+    "/health/live",
+    "/health/ready",
+    "/livez",
+    "/readyz",
+    "/v1/livez",
+    "/v1/readyz",
+    "/v1/health/live",
+    "/v1/health/ready",
+    "/metrics",
+    "/v1/metrics",
+    "/.well-known/serviceinfo",
+    "/docs",
+    "/openapi.json",
+}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Place:
+    """A server with a keys file; the key of NAME is `key-of-NAME`."""
+
+    server: Server
+    file: Path
+    clock: Clock
+
+    def client(self, name: str) -> OpenAI:
+        return self.server.openai.with_options(api_key=f"key-of-{name}")
+
+    def say(self, name: str, **params: Any) -> Any:
+        params = {"model": "big", "messages": USER, **params}
+        return self.client(name).chat.completions.with_raw_response.create(**params)
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.server.http.get(
+            path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
+
+
+Start = Callable[..., Place]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start({"anna": {"max_tokens": 5}}, auth="required")`; `root` is an admin."""
+    with ExitStack() as stack:
+
+        def begin(keys: dict[str, dict[str, Any]], script: Any = ("ok",), **server: Any) -> Place:
+            file = tmp_path / "keys.yml"
+            entries = [
+                keys_file.new_entry(name, f"key-of-{name}", **limits)
+                for name, limits in {**keys, "root": {"role": "admin"}}.items()
+            ]
+            keys_file.create(file, entries)
+            settings = {"keys_file": str(file), "auth": "required", **server}
+            config = Config.model_validate({"models": MODELS, "server": settings})
+            plugins = plugins_with(scripted=scripted(script))
+            clock = Clock()
+            keys = KeyStore(file, clock=clock)
+            return Place(stack.enter_context(serve(config, plugins, keys=keys)), file, clock)
+
+        yield begin
+
+
+def test_keys_are_needed(start: Start) -> None:
+    place = start({"anna": {}})
+    assert place.say("anna").status_code == 200
+    assert place.say("root").status_code == 200
+    with pytest.raises(openai.AuthenticationError) as caught:
+        place.say("nobody")
+    assert caught.value.code == "invalid_api_key"
+    assert caught.value.response.headers["www-authenticate"] == "Bearer"
+    assert "not known" in caught.value.message
+    answer = place.get("/v1/models")
+    assert answer.status_code == 401
+    assert "no API key was sent" in answer.json()["error"]["message"]
+    for headers in (
+        {"authorization": "Bearer key-of-anna"},
+        {"x_api_key": "key-of-anna"},
+        {"x_admin_key": "key-of-root"},
+        {"x_api_key": "wrong", "authorization": "Bearer key-of-anna"},
+        {"x_api_key": "key-of-anna", "x_admin_key": "wrong"},
+    ):
+        assert place.get("/models", **headers).status_code == 200, headers
+
+
+def add_secret(server: Server) -> None:
+    """A route for admins."""
+    server.app.add_api_route(
+        "/v1/secret", lambda: {}, methods=["POST"], dependencies=[Depends(require_admin)]
+    )
+
+
+def test_admin_routes() -> None:
+    """Whoever needs a key or not: who gets to a route for admins."""
+    statuses = {}
+    for auth in ("required", "admin", "none"):
+        config = Config.model_validate({"server": {"auth": auth, "api_keys": ["user-key"]}})
+        with serve(config, Plugins()) as server:
+            add_secret(server)
+            keys: list[dict[str, str]] = [{}, {"x-api-key": "wrong"}, {"x-api-key": "user-key"}]
+            statuses[auth] = [
+                server.http.post("/v1/secret", headers=headers).status_code for headers in keys
+            ]
+            if auth == "admin":
+                refused = server.http.post("/v1/secret", headers=keys[-1]).json()["error"]
+                assert (refused["type"], refused["code"]) == (
+                    "permission_error",
+                    "permission_denied",
+                )
+    assert statuses == {
+        "required": [401, 401, 403],
+        "admin": [401, 401, 403],
+        "none": [200, 200, 200],
+    }
+
+
+def test_an_admin_key_opens_admin_routes(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yml"
+    keys_file.create(file, [keys_file.new_entry("root", "key-of-root", "admin")])
+    config = Config.model_validate({"server": {"keys_file": str(file), "auth": "admin"}})
+    with serve(config, Plugins()) as server:
+        add_secret(server)
+        for name, value in (
+            ("x-admin-key", "key-of-root"),
+            ("x-api-key", "key-of-root"),
+            ("authorization", "Bearer key-of-root"),
+        ):
+            assert server.http.post("/v1/secret", headers={name: value}).status_code == 200
+
+
+def test_every_route_needs_a_key_but_a_few() -> None:
+    """Those that exist, and those that do not: what is there is not to be found out without one."""
+    config = Config.model_validate({"server": {"api_keys": ["one"]}})
+    with serve(config, Plugins()) as server:
+        documented = set(server.app.openapi()["paths"])
+        paths = PUBLIC | documented | {path.removeprefix("/v1") for path in documented}
+        assert {CHAT, "/chat/completions", "/v1/models/{model_id}"} <= paths
+        for path in paths | {"/nothing", "/v1", "/health-not", "/HEALTH", "/v1/docs"}:
+            asked = path.replace("{model_id}", "x")
+            status = {m: server.http.request(m, asked).status_code for m in ("GET", "POST")}
+            if path in PUBLIC:
+                assert 401 not in status.values(), path
+            else:
+                assert set(status.values()) == {401}, path
+
+
+def test_a_request_without_a_key_is_refused_before_its_body(start: Start) -> None:
+    place = start({})
+
+    port = int(place.server.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n{{".encode()
+        )
+        assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize("key", ["wrong", "key-of-anna", ""])
+def test_where_only_admins_need_keys_any_will_do(start: Start, key: str) -> None:
+    # MLC-31
+    place = start({"anna": {"requests_per_minute": 1}}, auth="auto")
+    for header in ({"x_api_key": key}, {"authorization": f"Bearer {key}".strip()}):
+        assert place.get("/v1/models", **header).status_code == 200
+    body = {"messages": USER}
+    statuses = [
+        place.server.http.post(CHAT, json=body, headers={"x-api-key": key}).status_code
+        for _ in range(2)
+    ]
+    assert statuses == ([200, 429] if key == "key-of-anna" else [200, 200])
+
+
+def test_requests_per_minute(start: Start) -> None:
+    place = start({"anna": {"requests_per_minute": 2}, "bob": {}})
+    first = place.say("anna")
+    assert first.headers["x-ratelimit-limit-requests"] == "2"
+    assert first.headers["x-ratelimit-remaining-requests"] == "1"
+    assert first.headers["x-ratelimit-reset-requests"].endswith("s")
+    assert place.say("anna", stream=True).headers["x-ratelimit-remaining-requests"] == "0"
+    with pytest.raises(openai.RateLimitError) as caught:
+        place.say("anna")
+    assert caught.value.code == "rate_limit_exceeded"
+    assert caught.value.type == "requests"
+    assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
+    assert caught.value.response.headers["x-ratelimit-remaining-requests"] == "0"
+    assert [m.id for m in place.client("anna").models.list()] == ["big", "small"], "looking is free"
+    assert "x-ratelimit-limit-requests" not in place.say("bob").headers
+
+
+def test_concurrent_requests(start: Start) -> None:
+    """A request counts until its response has ended, however that happens."""
+    go_on = threading.Event()
+
+    def script(prompt: str, index: int) -> Iterator[str]:
+        yield "a"
+        go_on.wait(60)
+        yield "b"
+
+    place = start({"anna": {"concurrent_requests": 1}, "bob": {}}, script)
+    stream = place.client("anna").chat.completions.create(model="big", messages=USER, stream=True)
+    next(iter(stream))
+    with pytest.raises(openai.RateLimitError, match="1 requests answered at once") as caught:
+        place.say("anna")
+    assert caught.value.response.headers["retry-after"] == "1"
+    go_on.set()
+    assert place.say("bob").status_code == 200
+    for _ in stream:
+        pass
+    assert place.say("anna").status_code == 200
+    with pytest.raises(openai.BadRequestError):
+        place.say("anna", n=0)
+    assert place.say("anna").status_code == 200, "errors end, too"
+
+
+def test_models_of_a_key(start: Start) -> None:
+    place = start({"anna": {"models": ["small"]}, "bob": {}})
+    anna = place.client("anna")
+    assert [model.id for model in anna.models.list()] == ["small"]
+    assert [model.id for model in place.client("bob").models.list()] == ["big", "small"]
+    assert place.say("anna", model="small").status_code == 200
+    for path in ("/v1/model/list", "/v1/model", "/v1/stats"):
+        shown = place.get(path, x_api_key="key-of-anna").text
+        assert "small" in shown, path
+        assert "big" not in shown, path
+    for ask in (
+        lambda: place.say("anna"),
+        lambda: place.say("anna", model="none"),
+        lambda: anna.models.retrieve("big"),
+        lambda: anna.completions.create(model="big", prompt="x"),
+        lambda: anna.embeddings.create(model="big", input="x"),
+        lambda: explain(anna),
+        lambda: anna.post("/token/encode", body={"text": "x", "model": "big"}, cast_to=object),
+        lambda: anna.get("/props?model=big", cast_to=object),
+    ):
+        with pytest.raises(openai.NotFoundError) as caught:
+            ask()
+        assert "big" not in caught.value.message.replace("'big'", ""), "it is said to be unknown"
+    unnamed = place.server.http.post(
+        CHAT, json={"messages": USER}, headers={"x-api-key": "key-of-anna"}
+    )
+    assert unnamed.json()["model"] == "small", "the first that it may use"
+
+
+@pytest.mark.parametrize(("auth", "permissions"), [("required", ["api", "admin"]), ("none", None)])
+def test_permission(start: Start, auth: str, permissions: list[str] | None) -> None:
+    place = start({"anna": {}}, auth=auth)
+    answers = [
+        place.get("/v1/auth/permission", x_api_key=f"key-of-{name}").json()["permission"]
+        for name in ("anna", "root")
+    ]
+    assert answers == (permissions or ["admin", "admin"])
+
+
+def test_max_tokens_of_a_key(start: Start) -> None:
+    endless = lambda prompt, index: iter(lambda: "a", "")  # noqa: E731
+    place = start({"anna": {"max_tokens": 4}, "bob": {}}, endless)
+    for asked, header in ((None, None), (3, None), (9, "max_tokens=4")):
+        params = {} if asked is None else {"max_tokens": asked}
+        raw = place.say("anna", **params)
+        answer = raw.parse()
+        assert answer.usage.completion_tokens == min(asked or 4, 4)
+        assert answer.choices[0].finish_reason == "length"
+        assert raw.headers.get("x-clamped-params") == header
+        text = place.client("anna").completions.create(model="big", prompt="x", **params)
+        assert text.usage
+        assert text.usage.completion_tokens == ((asked and min(asked, 4)) or 4)
+    assert place.say("bob", max_tokens=9).parse().usage.completion_tokens == 9
+
+
+def test_keys_are_reloaded(start: Start) -> None:
+    place = start({"anna": {}})
+    assert place.say("anna").status_code == 200
+    keys_file.add(place.file, keys_file.new_entry("new", "key-of-new"))
+    keys_file.remove(place.file, "anna")
+    place.clock.now += 1
+    assert place.say("new").status_code == 200
+    with pytest.raises(openai.AuthenticationError):
+        place.say("anna")
+    place.file.write_text("keys: [", encoding="utf-8")
+    place.clock.now += 1
+    assert place.say("new").status_code == 200
+
+
+def test_other_sites_pages_and_names(start: Start) -> None:
+    """Kept out where no key is needed; a key opens the door."""
+    place = start({"anna": {}}, auth="admin", allowed_hosts=["llm.example"])
+    post = place.server.http.post
+    body = {"messages": USER}
+    assert post(CHAT, json=body).status_code == 200
+    refused = post(CHAT, json=body, headers={"Origin": "https://evil.example"})
+    assert refused.status_code == 403
+    assert "server.cors_origins" in refused.json()["error"]["message"]
+    refused = post(CHAT, json=body, headers={"Host": "evil.example:5000"})
+    assert refused.status_code == 403
+    assert "server.allowed_hosts" in refused.json()["error"]["message"]
+    for headers in (
+        {"Host": "llm.example", "Origin": "https://llm.example"},
+        {"Host": "evil.example", "Origin": "http://x.example", "x-api-key": "key-of-anna"},
+    ):
+        assert post(CHAT, json=body, headers=headers).status_code == 200
+    assert place.get("/health", host="evil.example").status_code == 200
+
+
+def test_cors_and_keys(start: Start) -> None:
+    """A page that may call gets to read refusals, too; browsers ask without a key."""
+    place = start({}, cors_origins=["https://ui.example"])
+    answer = place.get("/v1/models", origin="https://ui.example")
+    assert answer.status_code == 401
+    assert answer.headers["access-control-allow-origin"] == "https://ui.example"
+    asked = place.server.http.options(
+        CHAT,
+        headers={
+            "Origin": "https://ui.example",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, x-admin-key",
+        },
+    )
+    assert asked.status_code == 200
+    assert "authorization" in asked.headers["access-control-allow-headers"]
+
+
+def explain(client: OpenAI) -> object:
+    body = {"messages": USER, "model": "big"}
+    return client.post("/chat/completions/explain", body=body, cast_to=object)

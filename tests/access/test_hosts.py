@@ -1,0 +1,138 @@
+"""Which names and pages a server without keys answers."""
+
+import socket
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.access.hosts import check_host, check_origin, is_loopback
+from core.config.schema import ServerConfig
+from core.errors import PermissionDeniedError
+
+ALLOWED = ["llm.example", "*.tail1234.ts.net"]
+GOOD = [
+    "",  # HTTP/1.0
+    "localhost",
+    "LocalHost:5000",
+    "ui.localhost",
+    "127.0.0.1",
+    "127.0.0.1:5000",
+    "[::1]:5000",
+    "192.168.1.7:80",
+    "[fe80::1]",
+    "nas",
+    "nas.local:5000",
+    "host.docker.internal",
+    "box.home.arpa.",
+    socket.gethostname(),
+    "llm.example",
+    "LLM.example:443",
+    "a.tail1234.ts.net",
+    "chat.mine.example:5000",
+]
+BAD = [
+    "evil.example",
+    "evil.example:5000",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "llm.example.evil.example",
+    "xllm.example",
+    "tail1234.ts.net",
+    "evil.example#.local",
+    "evil.example/.local",
+    "a@evil.example",
+    "[::1",
+    ":5000",
+]
+
+
+def server(**settings: object) -> ServerConfig:
+    return ServerConfig.model_validate(
+        {"host": "chat.mine.example", "allowed_hosts": ALLOWED, **settings}
+    )
+
+
+@pytest.mark.parametrize("host", GOOD)
+def test_names_of_the_server(host: str) -> None:
+    check_host(host, server())
+
+
+@pytest.mark.parametrize("host", BAD)
+def test_names_of_others(host: str) -> None:
+    with pytest.raises(PermissionDeniedError, match=r"server\.allowed_hosts"):
+        check_host(host, server())
+    check_host(host, server(allowed_hosts=["*"]))
+
+
+@given(st.text(max_size=40))
+def test_any_host(host: str) -> None:
+    """It is judged, whatever it is."""
+    with suppress(PermissionDeniedError):
+        check_host(host, server())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://127.0.0.1:5000", "host": "127.0.0.1:5000"},
+        {"origin": "https://llm.example", "host": "llm.example"},
+        {
+            "origin": "https://llm.example",
+            "host": "127.0.0.1:5000",
+            "sec-fetch-site": "same-origin",
+        },
+        {"origin": "https://ui.example", "host": "127.0.0.1:5000"},
+        {"origin": "app://obsidian.md", "host": "localhost:5000"},
+        {"origin": "chrome-extension://abc", "host": "localhost:5000"},
+        {"origin": "file://", "host": "localhost", "sec-fetch-site": "none"},
+    ],
+)
+def test_pages_that_may_call(headers: dict[str, str]) -> None:
+    check_origin(encoded(headers), server(cors_origins=["https://ui.example"]))
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "http://localhost:8000",
+        "http://ui.example",
+        "https://ui.example:444",
+        "https://ui.example.evil.example",
+        "null",
+        "file://",
+        "\xff",
+    ],
+)
+def test_pages_that_may_not(origin: str) -> None:
+    headers = encoded({"origin": origin, "host": "localhost:5000", "sec-fetch-site": "cross-site"})
+    with pytest.raises(PermissionDeniedError, match=r"server\.cors_origins"):
+        check_origin(headers, server(cors_origins=["https://ui.example"]))
+    check_origin(headers, server(cors_origins=["*"]))
+
+
+def encoded(headers: dict[str, str]) -> dict[bytes, bytes]:
+    return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("a.localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("192.168.1.7", False),
+        ("nas", False),
+        ("localhost.example", False),
+    ],
+)
+def test_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

@@ -1,0 +1,108 @@
+"""How much a key may ask for, by a clock that the test moves."""
+
+from collections import deque
+from contextlib import AsyncExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.access.keys import Key
+from core.access.limits import WINDOW, KeyUse, KeyUses
+from core.errors import RateLimitError
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def ask(use: KeyUse, key: Key) -> None:
+    async with use.counted(key):
+        pass
+
+
+async def refused(use: KeyUse, key: Key) -> int | None:
+    """Ask, and return after how many seconds to try again if that was refused."""
+    try:
+        await ask(use, key)
+    except RateLimitError as error:
+        return error.retry_after
+    return None
+
+
+async def test_requests_per_minute() -> None:
+    clock, key = Clock(), Key("a", b"", requests_per_minute=2)
+    use = KeyUse(clock)
+    await ask(use, key)
+    clock.now += 10
+    assert use.headers(key)["x-ratelimit-remaining-requests"] == "1"
+    await ask(use, key)
+    clock.now += 10.5
+    with pytest.raises(RateLimitError, match="2 requests a minute: try again in 40") as caught:
+        await ask(use, key)
+    assert caught.value.retry_after == 40
+    assert use.headers(key) == {
+        "x-ratelimit-limit-requests": "2",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "49.500s",
+    }
+    clock.now += 40
+    await ask(use, key)
+    with pytest.raises(RateLimitError):
+        await ask(use, key)
+    clock.now += WINDOW
+    assert use.headers(key)["x-ratelimit-remaining-requests"] == "2"
+    assert use.headers(key)["x-ratelimit-reset-requests"] == "0.000s"
+
+
+@given(st.integers(1, 4), st.lists(st.integers(0, 90), max_size=30))
+async def test_no_minute_has_more_and_retry_after_is_exact(limit: int, waits: list[int]) -> None:
+    clock, key = Clock(), Key("a", b"", requests_per_minute=limit)
+    use = KeyUse(clock)
+    answered: deque[float] = deque()
+    for wait in waits:
+        clock.now += wait
+        if seconds := await refused(use, key):
+            clock.now += seconds - 1
+            assert await refused(use, key) == 1
+            clock.now += 1
+            assert await refused(use, key) is None
+        answered.append(clock.now)
+        assert sum(at > clock.now - WINDOW for at in answered) <= limit
+
+
+async def test_concurrent_requests() -> None:
+    key = Key("a", b"", concurrent_requests=2, requests_per_minute=5)
+    use = KeyUse(Clock())
+    async with AsyncExitStack() as running:
+        await running.enter_async_context(use.counted(key))
+        await running.enter_async_context(use.counted(key))
+        with pytest.raises(RateLimitError, match="2 requests answered at once"):
+            await ask(use, key)
+        assert use.running == 2
+        assert use.headers(key)["x-ratelimit-remaining-requests"] == "3", "refused ones are free"
+    assert use.running == 0
+    await ask(use, key)
+
+
+async def test_a_limit_that_changes_meanwhile() -> None:
+    clock = Clock()
+    use = KeyUses(clock).of(Key("a", b""))
+    for _ in range(3):
+        await ask(use, Key("a", b"", requests_per_minute=5))
+        clock.now += 1
+    with pytest.raises(RateLimitError) as caught:
+        await ask(use, Key("a", b"", requests_per_minute=1))
+    assert caught.value.retry_after == 59, "when the last of the three is a minute old"
+
+
+async def test_keys_have_a_use_each() -> None:
+    uses, key, other = KeyUses(Clock()), Key("a", b"", requests_per_minute=1), Key("b", b"")
+    await ask(uses.of(key), key)
+    await ask(uses.of(other), other)
+    with pytest.raises(RateLimitError):
+        await ask(uses.of(key), key)
+    assert uses.of(other).headers(other) == {}

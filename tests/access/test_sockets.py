@@ -1,0 +1,192 @@
+"""Requests as no client library sends them: too slow, too large, never ending."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from core.api.limit import MAX_HEADERS
+from core.app import create_app
+from core.cli.server import Server, listen
+from tests.support import plugins_with, scripted, scripted_config
+
+SHORT = 0.3
+"""A time-out, in seconds, that a test can wait for."""
+
+
+@contextmanager
+def serving(timeout: float) -> Iterator[int]:
+    """A server as `enginebay serve` runs it; its port."""
+    settings = {"request_timeout": timeout, "max_request_bytes": 100_000}
+    app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(["ok"])))
+
+    async def started() -> None:
+        await app.state.models.wait_until_loaded()
+
+    server = Server(app, "warning", started)
+    with listen("127.0.0.1", 0) as listening, server.in_thread(listening):
+        yield listening.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with serving(60) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Iterator[int]:
+    with serving(SHORT) as port:
+        yield port
+
+
+@contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        yield connection
+
+
+def answer(connection: socket.socket) -> str:
+    """All that the server sends until it closes the connection."""
+    parts = []
+    try:
+        while part := connection.recv(65_536):
+            parts.append(part)
+    except ConnectionError:
+        pass  # it was closed while there was more to read for the server
+    return b"".join(parts).decode()
+
+
+def assert_others_are_served(port: int) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    assert httpx2.post(url, json=body, timeout=60).status_code == 200
+
+
+def head(*headers: str, method: str = "GET", path: str = "/health") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
+    return "\r\n".join(lines).encode()
+
+
+CHAT = {"method": "POST", "path": "/v1/chat/completions"}
+
+
+def test_a_connection_on_which_nothing_comes(hurried: int) -> None:
+    with connected(hurried) as connection:
+        assert_others_are_served(hurried)
+        assert answer(connection) == ""
+
+
+def test_headers_that_do_not_end(hurried: int) -> None:
+    with connected(hurried) as connection:
+        connection.sendall(head("X-A: b"))
+        assert_others_are_served(hurried)
+        assert answer(connection).startswith("HTTP/1.1 408 ")
+
+
+def test_headers_that_come_drop_by_drop(hurried: int) -> None:
+    """Each byte gives no new time."""
+    with connected(hurried) as connection:
+        connection.settimeout(SHORT / 10)
+        connection.sendall(head())
+        sent, came = 0, b""
+        while not came:
+            try:
+                connection.sendall(b"\r\nX-A: b")
+                sent += 1
+                came = connection.recv(1000)
+            except TimeoutError:
+                continue
+        assert came.startswith(b"HTTP/1.1 408 ")
+        assert 1 <= sent <= 100
+
+
+def test_the_next_requests_headers(hurried: int) -> None:
+    with connected(hurried) as connection:
+        connection.sendall(head() + b"\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(head())
+        assert "HTTP/1.1 408 " in answer(connection)
+
+
+def test_a_body_that_does_not_end(hurried: int) -> None:
+    with connected(hurried) as connection:
+        connection.sendall(head("Content-Length: 100", **CHAT) + b'\r\n\r\n{"messages"')
+        assert_others_are_served(hurried)
+        text = answer(connection)
+        assert text.startswith("HTTP/1.1 408 ")
+        assert "the body has not arrived within 0.3 seconds" in text
+        assert '"type":"invalid_request_error"' in text
+
+
+def test_a_chunked_body_that_does_not_end(hurried: int) -> None:
+    with connected(hurried) as connection:
+        connection.sendall(head("Transfer-Encoding: chunked", **CHAT) + b"\r\n\r\n1\r\n{\r\n")
+        assert answer(connection).startswith("HTTP/1.1 408 ")
+
+
+def test_the_rest_of_a_body_that_was_refused(hurried: int) -> None:
+    """It is not waited for without an end."""
+    with connected(hurried) as connection:
+        connection.sendall(head("Content-Length: 999999", **CHAT) + b"\r\n\r\n{")
+        text = answer(connection)
+        assert text.startswith("HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"X-A: " + b"b" * 2 * MAX_HEADERS,
+        b"\r\n".join(b"X-%d: y" % n for n in range(10_000)),
+    ],
+    ids=["one", "many"],
+)
+def test_too_many_headers(port: int, flood: bytes, at_once: bool) -> None:
+    """Whether they come to an end or not."""
+    with connected(port) as connection:
+        try:
+            if at_once:
+                connection.sendall(head() + b"\r\n" + flood + b"\r\n\r\n")
+            else:
+                connection.sendall(head() + b"\r\n" + flood)
+        except ConnectionError:
+            pass
+        assert "HTTP/1.1 431 " in connection.recv(1000).decode()
+    assert_others_are_served(port)
+
+
+def test_a_path_that_does_not_end(port: int) -> None:
+    with connected(port) as connection:
+        connection.sendall(b"GET /" + b"a" * 2 * MAX_HEADERS)
+        assert "HTTP/1.1 431 " in connection.recv(1000).decode()
+
+
+def test_as_many_headers_as_are_allowed(port: int) -> None:
+    with connected(port) as connection:
+        connection.sendall(head("X-A: " + "b" * (MAX_HEADERS - 1000)) + b"\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_body_that_is_too_large(port: int, chunked: bool) -> None:
+    with connected(port) as connection:
+        if chunked:
+            start = head("Transfer-Encoding: chunked", **CHAT)
+            connection.sendall(start + b"\r\n\r\n20000\r\n" + b"a" * 0x20000 + b"\r\n0\r\n\r\n")
+        else:
+            connection.sendall(head("Content-Length: 200000", **CHAT) + b"\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+    assert_others_are_served(port)
+
+
+@pytest.mark.parametrize(
+    "junk", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\x00" * 100, b"POST / HTTP/9.9\r\n\r\n"]
+)
+def test_what_is_no_http(port: int, junk: bytes) -> None:
+    with connected(port) as connection:
+        connection.sendall(junk)
+        assert "HTTP/1.1 400 " in answer(connection)
+    assert_others_are_served(port)
