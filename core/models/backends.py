@@ -77,21 +77,26 @@ class Backends:
                 started.models += 1
                 return started
             backend = self._create(config, report_progress)
-            before, gpu_before = await self._taken(None), await self._gpu_taken()
             try:
                 _require_isolation(config, backend)
-                info = await backend.start()
+                started = await self._start(key, backend)
             except BaseException:
                 await _close_quietly(backend, config.name)
                 raise
-            memory = await self._taken(backend.pid)
-            if backend.pid is None:
-                memory = memory.since(before)
-            if not memory.gpu:
-                memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
-            started = self._started[key] = StartedBackend(key, backend, info, memory)
-            self._peaks[key] = memory.highest(self._peaks.get(key, MemoryUse()))
+            self._started[key] = started
+            self._peaks[key] = started.peak.highest(self._peaks.get(key, MemoryUse()))
             return started
+
+    async def _start(self, key: Hashable, backend: Backend) -> StartedBackend:
+        """Start a backend, and measure what comes to the memory meanwhile."""
+        before, gpu_before = await self._taken(None), await self._gpu_taken()
+        info = await backend.start()
+        memory = await self._taken(backend.pid)
+        if backend.pid is None:
+            memory = memory.since(before)
+        if not memory.gpu:
+            memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
+        return StartedBackend(key, backend, info, memory)
 
     async def stop(self, started: StartedBackend) -> None:
         """Close it once no model needs it any more."""

@@ -59,6 +59,7 @@ class LoadedModel:
         self.loaded_at: int | None = None
         self.last_used: int | None = None
         self.use = Use()
+        self.there = asyncio.Event()
         self.settled = asyncio.Event()
         self.on_request = config.load != "command"
         self.failures = 0
@@ -330,6 +331,7 @@ class LoadedModel:
         self._use_chosen_preset(base)
         self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
         self._started = started
+        self.there.set()
         self._state, self._error, self.failures = "ready", None, 0
         self.loaded_at = int(time.time())
         logger.info("model %s is ready; %s", self.name, sampling_defaults(self.config, info))
@@ -363,6 +365,7 @@ class LoadedModel:
     async def close(self, backends: Backends, reason: str) -> None:
         """Unload the model. `reason` is what requests for it get to know."""
         started, self._started = self._started, None
+        self.there.clear()
         self.gate.close(BackendUnavailableError(f"model {self.name!r} was unloaded"))
         try:
             if started:

@@ -91,11 +91,22 @@ class Loader:
         try:
             if not model.is_loaded:
                 self._require_loadable(model)
-                await asyncio.wait({self.load(model)})
+                await self._until_loaded(model)
             model.require_ready()
         except BaseException:
             self.give_back(model)
             raise
+
+    async def _until_loaded(self, model: LoadedModel) -> None:
+        """Return when the load has ended, or before, once the model is there.
+
+        Another load may already wait behind the one that brings it, until others have let go.
+        """
+        there = asyncio.ensure_future(model.there.wait())
+        try:
+            await asyncio.wait({self.load(model), there}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            there.cancel()
 
     def give_back(self, model: LoadedModel) -> None:
         """A request has ended."""
@@ -196,6 +207,7 @@ class Loader:
                     await model.load(
                         self._backends, self._plugins, self._base, self._report_progress
                     )
+                    model.use.last = self._clock.time()
                     await self._keep_to_limits(model)
         except BackendUnavailableError as error:
             logger.error("model %s: %s", model.name, error.message)
@@ -204,7 +216,6 @@ class Loader:
             await model.close(self._backends, "its loading was stopped")
             raise
         if model.is_loaded:
-            model.use.last = self._clock.time()
             self._unload_when_idle(model)
             return
         self._retry_at[model] = self._clock.time() + self._backoff.delay(max(1, model.failures))

@@ -90,10 +90,13 @@ class FakeBackend(InlineBackend):
             raise BackendUnavailableError(reason)
         memory = self._house.memory.get(self.name, MemoryUse())
         self._house.meter.processes[self._pid] = memory
+        self._house.running.append(self.name)
         return await super().start()
 
     async def close(self) -> None:
         self._house.closed.append(self.name)
+        if self.name in self._house.running:
+            self._house.running.remove(self.name)
         self._house.meter.processes.pop(self._pid, None)
 
 
@@ -104,6 +107,7 @@ class House:
         self.base = base
         self.started: list[str] = []
         self.closed: list[str] = []
+        self.running: list[str] = []
         self.broken: dict[str, str] = {}
         self.memory: dict[str, MemoryUse] = {}
         self.may_start = asyncio.Event()

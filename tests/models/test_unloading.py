@@ -207,6 +207,7 @@ async def test_memory_is_measured(house: House, limits: Mapping[str, Any]) -> No
         for name in "abc":
             house.clock.advance(2)
             await ask(models, name)
+            await settle()
         assert states(models) == {"a": "unloaded", "b": "ready", "c": "ready"}
         assert models.find("b").memory == MemoryUse(4 * GIB, 3 * GIB)
         await ask(models, "a")  # measured by now, so there is room before it is loaded
