@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -39,11 +40,12 @@ from core.api.limit import RequestLimit
 from core.api.page import add_page
 from core.api.respond import ClientLeft
 from core.config.problems import key_text
-from core.config.schema import Config
+from core.config.schema import Config, resolved_path
 from core.downloads import Downloads, places
 from core.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.models import Models, ReportModelProgress
 from core.models.loadable import Loadable
+from core.observe.capture import Captures
 from core.observe.metrics import Metrics
 from core.observe.requests import ObserveRequests
 from core.observe.watch import Watch
@@ -84,6 +86,7 @@ def create_app(
     app.state.requests = RunningRequests()
     app.state.downloads = Downloads(places(config))
     app.state.metrics = Metrics(app.state.models, app.state.requests)
+    app.state.captures = _captures(config)
     app.state.watch = Watch(app.state.models, app.state.metrics, config.server.stall_timeout)
     app.state.metrics.register(app.state.watch)
     for prefix in ("/v1", ""):
@@ -133,6 +136,13 @@ def create_app(
     return app
 
 
+def _captures(config: Config) -> Captures | None:
+    if config.server.capture is None:
+        return None
+    folder = Path(resolved_path(config.server.capture, config.base))
+    return Captures(folder, config.server.capture_files)
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     loading = asyncio.create_task(app.state.models.load_at_start())
@@ -149,6 +159,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.watch.close()
         await asyncio.gather(loading, watching, return_exceptions=True)
         await app.state.models.close()
+        if app.state.captures:
+            await asyncio.to_thread(app.state.captures.close)
 
 
 async def _serving_error(http: Request, error: Exception) -> Response:

@@ -5,15 +5,17 @@ Chat and text completions, streamed and whole, all read the same updates.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from time import monotonic
 
 from core.chat.collector import Collector
+from core.chat.recipe import CollectorRecipe
 from core.chat.usage import UsageCounter
 from core.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
 from core.models import LoadedModel
+from core.observe.capture import Capture
 from core.observe.counts import AnswerCounts, ModelCounts, Outcome
 from core.plugins import Plugins
 from core.running import RunningRequest
@@ -47,6 +49,7 @@ class Generation:
     model's. With `prompt_only` nothing is generated: engines make one token at least, which nobody
     gets to see. `log_text`: the log gets what is said, not only how much. `constrained_by`: the
     field of the body that a constraint comes from, for errors that only the engine finds in it.
+    `recipe`: how its text is read. `capture`: where all of it is written down.
     """
 
     def __init__(
@@ -54,13 +57,14 @@ class Generation:
         plugins: Plugins,
         model: LoadedModel,
         requests: Sequence[GenerationRequest],
-        new_collector: Callable[[], Collector],
+        recipe: CollectorRecipe,
         running: RunningRequest,
         *,
         counts: ModelCounts,
         prompt_only: bool = False,
         log_text: bool = False,
         constrained_by: str | None = None,
+        capture: Capture | None = None,
     ) -> None:
         self.model = model
         self.requests = requests
@@ -73,7 +77,8 @@ class Generation:
         self._constrained_by = constrained_by
         self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
         self._plugins = plugins
-        self._new_collector = new_collector
+        self._recipe = recipe
+        self._capture = capture
         self._collectors: list[Collector] = []
 
     @property
@@ -111,6 +116,8 @@ class Generation:
             raise
         finally:
             counts.end(outcome)
+            if self._capture:
+                self._capture.end(outcome)
             self._log_answer(outcome + reason)
 
     def _log_request(self) -> None:
@@ -151,7 +158,8 @@ class Generation:
             logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 
     async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
-        collectors = {index: self._new_collector() for index in range(request.n)}
+        formats = self._plugins.reasoning, self._plugins.tools
+        collectors = {index: self._recipe.collector(*formats) for index in range(request.n)}
         self._collectors += collectors.values()
         tokens = [0] * request.n
         aborted = False
@@ -173,7 +181,7 @@ class Generation:
                             delta = _of_the_prompt(delta)
                         self.counter.add(delta)
                         tokens[delta.index] += len(delta.token_ids)
-                        update = _update(first, collector, delta, tokens[delta.index])
+                        update = self._update(first, collector, delta, tokens[delta.index])
                         if collector.reasons:
                             self.counter.set_reasoning(update.index, collector.reasoning_tokens)
                         self._answered = self._answered or bool(update.tokens or update.parts)
@@ -195,7 +203,7 @@ class Generation:
         for index, collector in collectors.items():
             if not collector.finished:  # or a backend that forgot to say so
                 end = Delta(index=index, finish_reason="stop")
-                update = _update(first, collector, end, tokens[index])
+                update = self._update(first, collector, end, tokens[index])
                 yield replace(update, finish_reason="abort") if aborted else update
 
     def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
@@ -203,9 +211,16 @@ class Generation:
         request = replace(request, adapter=self.model.applied_adapter)
         return self._plugins.generate(self.model.backend, request)
 
+    def _update(self, first: int, collector: Collector, delta: Delta, tokens: int) -> Update:
+        parts = collector.feed(delta)
+        if self._capture:
+            self._capture.delta(first + delta.index, delta, parts)
+        return _update(first, collector, delta, tokens, parts)
 
-def _update(first: int, collector: Collector, delta: Delta, tokens: int) -> Update:
-    parts = collector.feed(delta)
+
+def _update(
+    first: int, collector: Collector, delta: Delta, tokens: int, parts: list[Part]
+) -> Update:
     finish_reason: FinishReason | None = delta.finish_reason
     if finish_reason == "stop" and collector.ends_with_calls:
         finish_reason = "tool_calls"

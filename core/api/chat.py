@@ -1,11 +1,11 @@
 """`POST /v1/chat/completions`."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
 
+from core.api.capturing import begin_capture
 from core.api.params import (
     PromptTokens,
     checked,
@@ -25,21 +25,19 @@ from core.api.params import (
     unsupported_header,
 )
 from core.api.respond import respond
-from core.chat.answer_parser import AnswerParser
-from core.chat.collector import Collector
 from core.chat.compose import ChatComposer
 from core.chat.composer import Head
 from core.chat.constraint import ChatConstraint, chat_constraint
 from core.chat.continuing import continued
 from core.chat.logprobs import LogprobForm
 from core.chat.prompt import Prompt, chat_prompt
+from core.chat.recipe import CollectorRecipe
 from core.chat.thinking import ignored_budget, is_merged, reasoning_fields, with_budget
 from core.chat.tool_choice import argument_schemas, call_rules
 from core.chat.unrendered import ignored_unrendered, unrendered_chat
 from core.errors import InvalidRequestError
 from core.generation import Generation
 from core.models import LoadedModel
-from core.parsing import ReasoningParser, new_call_id
 from core.sampling import sampling_params, unsupported
 from core.sampling_params import SamplingParams
 from core.schemas.chat import ChatCompletionRequest
@@ -108,7 +106,7 @@ class Asked:
     """
 
     requests: list[GenerationRequest]
-    new_collector: Callable[[], Collector]
+    recipe: CollectorRecipe
     headers: dict[str, str]
     shown: object
     constrained_by: str | None
@@ -129,11 +127,12 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         http.app.state.plugins,
         model,
         asked.requests,
-        asked.new_collector,
+        asked.recipe,
         running,
         counts=model_counts(http, model),
         log_text=log_prompts(http, id, [asked.shown]),
         constrained_by=asked.constrained_by,
+        capture=begin_capture(http, body, model, asked.requests, asked.recipe, asked.shown),
     )
     role = _response_role(body)
     counts_tokens = body.continuous_usage and not model.info.chats
@@ -162,7 +161,7 @@ async def _ask_with_prompt(
         generation_requests(
             [tokens.token_ids], body, model, plan.sampling, id, key=http.state.running.key
         ),
-        _new_collector(plan),
+        _recipe(plan),
         {**plan.headers, **fitted(http, body, [tokens], model)},
         plan.prompt.text,
         plan.constraint.param,
@@ -183,7 +182,7 @@ async def _ask_with_messages(
     asked_form = body.asked_constraint()
     return Asked(
         generation_requests([()], body, model, sampling, id, chat=chat, key=http.state.running.key),
-        lambda: Collector(
+        CollectorRecipe(
             merge=is_merged(body, model.config),
             one_call=not rules.parallel,
             named_call=rules.named,
@@ -210,35 +209,23 @@ def _echoed(body: ChatCompletionRequest, role: str) -> str:
     return "\n".join(part.text or "" for part in last.content)
 
 
-def _new_collector(plan: ChatPlan) -> Callable[[], Collector]:
-    """What makes the collector of each choice."""
-    body, model, constrained = plan.body, plan.model, plan.constraint.form is not None
-    tools = model.tools if body.offered_tools else None
-    schemas = argument_schemas(body)
+def _recipe(plan: ChatPlan) -> CollectorRecipe:
+    """What the collector of each choice is made of."""
+    body, model, form = plan.body, plan.model, plan.constraint.form
+    offered = model.tools is not None and bool(body.offered_tools)
     rules = call_rules(body)
-    return lambda: Collector(
-        _reasoning_parser(plan),
-        tools.parser(schemas) if tools else None,
+    return CollectorRecipe(
+        reasoning=model.reasoning_name if model.reasoning else None,
+        tools=model.tools_name if offered else None,
+        schemas=argument_schemas(body),
         starts_in_reasoning=plan.starts_in_reasoning,
-        trim=tools is not None or not constrained,
+        tools_in_reasoning=model.config.tools_in_reasoning and form is None,
+        form=form,
+        trim=offered or form is None,
         merge=is_merged(body, model.config),
         one_call=not rules.parallel,
         named_call=rules.named,
-        new_call_id=tools.new_call_id if tools else new_call_id,
     )
-
-
-def _reasoning_parser(plan: ChatPlan) -> ReasoningParser | None:
-    model, inside = plan.model, plan.starts_in_reasoning
-    format = model.reasoning
-    if format is None:
-        return None
-    offered = bool(plan.body.offered_tools)
-    spans = model.tools.spans if model.tools and offered else ()
-    form = plan.constraint.form
-    in_thought = model.config.tools_in_reasoning and form is None
-    parser = format.parser(inside=inside, spans=spans, spans_in_thought=in_thought)
-    return AnswerParser(parser, form) if form else parser
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 
+from core.api.capturing import begin_capture
 from core.api.infill import infill_prompt
 from core.api.params import (
     PromptTokens,
@@ -26,10 +27,10 @@ from core.api.params import (
 )
 from core.api.respond import respond
 from core.chat.checked import content_grammar
-from core.chat.collector import Collector
 from core.chat.compose_text import Echo, Shown, TextComposer
 from core.chat.composer import Head
 from core.chat.logprobs import LogprobForm
+from core.chat.recipe import CollectorRecipe
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.generation import Generation
 from core.models import LoadedModel
@@ -66,31 +67,27 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
             echoes.append(await _echo(text, tokens, model))
     headers = {"X-Request-Id": base, **headers, **fitted(http, body, prompts, model)}
     each = body.best_of or body.n
+    token_ids = [prompt.token_ids for prompt in prompts]
+    requests = generation_requests(token_ids, body, model, sampling, id, n=each, key=running.key)
+    recipe = CollectorRecipe()
     generation = Generation(
         http.app.state.plugins,
         model,
-        generation_requests(
-            [p.token_ids for p in prompts],
-            body,
-            model,
-            sampling,
-            id,
-            n=each,
-            key=http.state.running.key,
-        ),
-        Collector,
+        requests,
+        recipe,
         running,
         counts=model_counts(http, model),
         prompt_only=body.max_tokens == 0,
         log_text=log_prompts(http, id, texts),
         constrained_by=asked_constraint[0] if asked_constraint else None,
+        capture=begin_capture(http, body, model, requests, recipe, texts),
     )
     composer = TextComposer(
         Head(id, model.name, fingerprint(http, model)),
         len(prompts),
         generation.choices,
         continuous=generation.counter if body.continuous_usage else None,
-        prompt_token_ids=[p.token_ids for p in prompts] if body.return_token_ids else None,
+        prompt_token_ids=token_ids if body.return_token_ids else None,
         shown=Shown(
             logprobs=body.logprobs is not None,
             prompt_logprobs=body.prompt_logprobs is not None,

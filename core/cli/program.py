@@ -15,6 +15,7 @@ from core.cli import (
     models,
     new_plugin,
     plugins,
+    replay,
     serve,
 )
 
@@ -52,6 +53,7 @@ def program() -> typer.Typer:
     of_keys.command("remove")(keys.remove)
     of_keys.command("rotate")(keys.rotate)
     app.add_typer(of_keys, name="keys")
+    app.command("replay")(replay.replay)
     of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)
     of_config.command("check")(config.check)
     of_config.command("show")(config.show)

@@ -68,6 +68,12 @@ class ServerConfig(Section):
         "on",
         description="/metrics: on (keyed where others reach the port), keyed or off.",
     )
+    capture: Text | None = Field(
+        None, description="Folder for a file a request, prompts and all; not set, none is written."
+    )
+    capture_files: int = Field(
+        1000, ge=1, description="How many such files there may be; the oldest are deleted."
+    )
     stall_timeout: float = Field(
         60, gt=0, description="Seconds without a sign of life after which a model counts as stuck."
     )

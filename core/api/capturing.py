@@ -1,0 +1,49 @@
+"""Writing requests down, where the config wants that."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from fastapi import Request
+
+from core.api.params import running_request
+from core.chat.recipe import CollectorRecipe
+from core.models import LoadedModel
+from core.observe.capture import Capture, Captures
+from core.schemas.common import GenerationBody
+from core.types import GenerationRequest
+
+
+def begin_capture(
+    http: Request,
+    body: GenerationBody,
+    model: LoadedModel,
+    requests: Sequence[GenerationRequest],
+    recipe: CollectorRecipe,
+    shown: object,
+) -> Capture | None:
+    """Write down what is asked and what will be answered; None where nobody wants that.
+
+    `shown`: the prompt as text, or messages that are handed on. Headers, and keys with them, are
+    left out.
+    """
+    captures: Captures | None = http.app.state.captures
+    if captures is None:
+        return None
+    sampling = asdict(requests[0].sampling)
+    sampling["constraint"] = repr(requests[0].sampling.constraint)
+    asked = {
+        "time": datetime.now(UTC).isoformat(),
+        "enginebay": http.app.version,
+        "route": http.url.path,
+        "model": model.name,
+        "backend": model.config.backend,
+        "path": model.config.path,
+        "body": body.model_dump(mode="json", exclude_unset=True),
+        "prompt": shown,
+        "prompt_token_ids": [list(request.prompt_token_ids) for request in requests],
+        "sampling": sampling,
+    }
+    return captures.begin(
+        running_request(http).answer_id or running_request(http).id, recipe, asked
+    )
