@@ -56,9 +56,9 @@ class Override:
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Two lists, or two mappings of which the second goes before."""
-    if isinstance(first, dict) and isinstance(second, dict):
-        return {**first, **second}
+    """Two lists, or two mappings of which the second goes before; None is an empty one."""
+    if isinstance(first, dict) or isinstance(second, dict):
+        return {**(first or {}), **(second or {})}
     return list(dict.fromkeys([*(first or ()), *(second or ())]))
 
 
@@ -116,8 +116,11 @@ class Overrides:
         """`InvalidRequestError` for a token id that a model of this size does not have."""
         check_token_ids(OverrideBody(**self._values()), vocab_size)
 
-    def applied_to(self, body: Body) -> Body:
-        """The request as it is with these."""
+    def applied_to(self, body: Body, beneath: Mapping[str, Any]) -> Body:
+        """The request as it is with these.
+
+        `beneath`: `SamplingParams` fields that count where neither says anything.
+        """
         fields = type(body).model_fields
         own = {name: override for name, override in self._fields.items() if name in fields}
         if not own:
@@ -125,10 +128,12 @@ class Overrides:
         changed: dict[str, Any] = {}
         for name, override in own.items():
             value = getattr(body, name) if name in body.model_fields_set else None
-            if override.force or value is None:
+            if override.additive:
+                changed[name] = joined(
+                    beneath.get(name) if value is None else value, override.value
+                )
+            elif override.force or value is None:
                 changed[name] = override.value
-            elif override.additive:
-                changed[name] = joined(value, override.value)
         if (temperature := own.get("temperature")) and temperature.force:
             changed |= {name: None for name in _TEMPERATURES if name not in own}
         return body.model_copy(update=changed)

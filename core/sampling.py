@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from core.models import LoadedModel
 from core.sampling_params import SamplingParams
@@ -10,7 +10,14 @@ from core.schemas.common import GenerationBody
 from core.schemas.explain import Source
 from core.schemas.sampling import check_token_ids
 
+Body = TypeVar("Body", bound=GenerationBody)
+
 _PARAMS = frozenset(field.name for field in fields(SamplingParams))
+
+
+def overridden(body: Body, model: LoadedModel) -> Body:
+    """A request as the sampling overrides of its model make it."""
+    return model.overrides.applied_to(body, model.config.sampling.params())
 
 
 def sampling_params(

@@ -38,7 +38,7 @@ from core.chat.unrendered import ignored_unrendered, unrendered_chat
 from core.errors import InvalidRequestError
 from core.generation import Generation
 from core.models import LoadedModel
-from core.sampling import sampling_params, unsupported
+from core.sampling import overridden, sampling_params, unsupported
 from core.sampling_params import SamplingParams
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.chat_answers import ChatCompletion
@@ -120,7 +120,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
     id = f"chatcmpl-{base}"
     running = tracked(http, body, id)
     model = await generating_model(http, body.model)
-    body = continued(model.overrides.applied_to(body), model.config)
+    body = continued(overridden(body, model), model.config)
     ask = _ask_with_messages if model.info.chats else _ask_with_prompt
     asked = await ask(body, http, model, id)
     generation = Generation(

@@ -34,7 +34,7 @@ from core.chat.recipe import CollectorRecipe
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.generation import Generation
 from core.models import LoadedModel
-from core.sampling import sampling_params, unsupported
+from core.sampling import overridden, sampling_params, unsupported
 from core.sampling_params import SamplingParams
 from core.schemas.completions import Completion, CompletionRequest
 from core.schemas.prompts import TokenIds, listed
@@ -49,7 +49,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     id = f"cmpl-{base}"
     running = tracked(http, body, id)
     model = await prompted_model(http, body.model)
-    body = model.overrides.applied_to(body)
+    body = overridden(body, model)
     _check(body, model)
     asked = key_sampling(http, sampling_params(body, model, logprobs=body.logprobs))
     ignored = unsupported(body, asked, model) + ignored_fields(http, body)

@@ -14,7 +14,7 @@ from core.errors import ContextLengthExceededError
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
 from core.report import model_report
-from core.sampling import sampling_sources
+from core.sampling import overridden, sampling_sources
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.errors import ErrorObject
 from core.schemas.explain import (
@@ -38,7 +38,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    asked = continued(model.overrides.applied_to(body), model.config)
+    asked = continued(overridden(body, model), model.config)
     plan = await plan_chat(asked, http, model)
     prompt, sampling = plan.prompt, plan.sampling
     headers = dict(plan.headers)

@@ -185,6 +185,14 @@ def test_entries_of_the_config_itself() -> None:
         assert ask.text(top_p=0.3).top_p == 0.2
 
 
+def test_additive_values_are_joined_to_those_of_the_config() -> None:
+    with serving(sampling={"stop": ["A"]}) as ask:
+        added = {"stop": {"override": ["B"], "additive": True}}
+        ask.switch(overrides=added)
+        assert ask.text().stop == ("A", "B")
+        assert ask.text(stop="C").stop == ("C", "B")
+
+
 @pytest.mark.parametrize("prefix", ["/v1", ""])
 def test_routes(folder: Path, prefix: str) -> None:
     with serving() as ask:
@@ -237,6 +245,10 @@ def test_unloading_goes_back_to_what_the_config_says_without_a_preset(folder: Pa
          {"banned_tokens": [7], "logit_bias": {"8": 2}}, {"logit_bias": {5: -math.inf, 8: 2}}),
         ({"logit_bias": {"override": {"5": 1, "6": 1}, "additive": True}},
          {"logit_bias": {"6": 2}}, {"logit_bias": {5: 1, 6: 1}}),
+        ({"logit_bias": {"override": {"5": 1}, "additive": True}}, {}, {"logit_bias": {5: 1}}),
+        ({"banned_tokens": {"override": [], "additive": True}}, {}, {"logit_bias": {}}),
+        ({"banned_tokens": {"override": [5], "additive": True}}, {},
+         {"logit_bias": {5: -math.inf}}),
         ({"banned_strings": {"override": "x", "additive": True}}, {"banned_strings": ["y"]},
          {"banned_strings": ("y", "x")}),
         ({"allowed_tokens": {"override": [5], "additive": True}}, {"allowed_token_ids": [6]},

@@ -284,10 +284,10 @@ def test_overrides_are_taken_or_refused(entries: dict[str, Any]) -> None:
         CompletionRequest.model_validate({"prompt": "x"}),
         CompletionRequest.model_validate({**SILLYTAVERN, "stop": ["a"], "banned_tokens": [5]}),
     ):
-        SamplingParams(**overrides.applied_to(body).sampling_fields())
+        SamplingParams(**overrides.applied_to(body, {}).sampling_fields())
     list(overrides.sources())
     both = overrides.over(Overrides({"top_k": {"override": 3, "force": True}}))
-    top_k = both.applied_to(body).top_k
+    top_k = both.applied_to(body, {}).top_k
     assert top_k == 3 or overrides.gives("top_k", top_k)
 
 
