@@ -103,7 +103,7 @@ class Generation:
         reason = ""
         counts = AnswerCounts(self._model_counts, self.counter)
         try:
-            with self.model.traffic.counting(self.counter), self._model_counts.working():
+            with self._model_counts.working():
                 async with aclosing(merge(streams)) as updates:
                     async for update in updates:
                         counts.add(update.index, len(update.token_ids), update.finish_reason)

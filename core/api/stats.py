@@ -5,7 +5,10 @@ import time
 from fastapi import APIRouter, Request
 
 from core.access.models import may_use
+from core.api.params import model_counts
 from core.models import LoadedModel, Models
+from core.observe.counts import ModelCounts
+from core.running import RunningRequest
 from core.schemas.models import Memory
 from core.schemas.stats import FirstToken, ModelStats, Stats
 
@@ -14,15 +17,20 @@ router = APIRouter(tags=["health"])
 
 @router.get("/stats")
 async def stats(http: Request) -> Stats:
-    """How the models are and what they do, in numbers; made to be asked for every second."""
+    """How the models are and what they do, in numbers; made to be asked for every second.
+
+    Those that the request's key may use.
+    """
     models: Models = http.app.state.models
     await models.measure()
-    usable = [model for model in models.all() if may_use(http.state.running.key, model)]
-    return Stats(time=time.time(), models=[_stats(model) for model in usable])
+    running: RunningRequest = http.state.running
+    usable = [model for model in models.all() if may_use(running.key, model)]
+    shown = [_stats(model, model_counts(http, model)) for model in usable]
+    return Stats(time=time.time(), models=shown)
 
 
-def _stats(model: LoadedModel) -> ModelStats:
-    traffic, memory, engine = model.traffic, model.memory, model.stats
+def _stats(model: LoadedModel, counts: ModelCounts) -> ModelStats:
+    memory, engine = model.memory, model.stats
     state, error = model.shown
     return ModelStats(
         id=model.name,
@@ -34,9 +42,9 @@ def _stats(model: LoadedModel) -> ModelStats:
         context_length=model.context_length,
         running=model.gate.running,
         waiting=model.gate.waiting,
-        prompt_tokens=traffic.prompt_tokens,
-        completion_tokens=traffic.completion_tokens,
-        first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in traffic.first_tokens],
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.generation_tokens,
+        first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in counts.first_tokens],
         kv_used=engine.kv_usage if engine else None,
         memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
     )

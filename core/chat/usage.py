@@ -14,7 +14,6 @@ class UsageCounter:
     """Counts one answer: every prompt once, whatever `n` is, and every token that was sampled.
 
     `received` is when its request came, by `time.monotonic`; now, if that is not known.
-    `first_token_at` is when the engine first said something, by the same clock; None before.
     """
 
     def __init__(self, received: float | None = None) -> None:
@@ -24,7 +23,7 @@ class UsageCounter:
         self._cached_tokens = 0
         self._completion_tokens = 0
         self._reasoning_tokens: dict[int, int] = {}
-        self.first_token_at: float | None = None
+        self._first_token_at: float | None = None
         self._last_token_at = self.received
         self._constrained = False
         self._grammar_init_s = 0.0
@@ -44,8 +43,8 @@ class UsageCounter:
         self._grammar_init_s += delta.grammar_init_s
         self._grammar_s += delta.grammar_s
         self._last_token_at = monotonic()
-        if self.first_token_at is None:
-            self.first_token_at = self._last_token_at
+        if self._first_token_at is None:
+            self._first_token_at = self._last_token_at
 
     def take(self, told: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
@@ -67,7 +66,7 @@ class UsageCounter:
     @property
     def time_to_first_token(self) -> float | None:
         """Seconds until an engine said something; None before that."""
-        return None if self.first_token_at is None else self.first_token_at - self.received
+        return None if self._first_token_at is None else self._first_token_at - self.received
 
     @property
     def usage(self) -> Usage:
@@ -95,7 +94,7 @@ class UsageCounter:
 
     def _timings(self) -> Timings:
         """WebLLM's formulas, over the tokens that were computed: cached ones took no time."""
-        first = self._last_token_at if self.first_token_at is None else self.first_token_at
+        first = self._last_token_at if self._first_token_at is None else self._first_token_at
         prefill = first - self.received
         decode = self._last_token_at - first
         timings = Timings(

@@ -21,7 +21,6 @@ from core.models.formats import format_choice, require_no_prompts, sampling_defa
 from core.models.loras import Loras
 from core.models.memory import MemoryUse
 from core.models.progress import LoadProgress
-from core.models.traffic import Traffic
 from core.models.use import Use
 from core.overrides import Overrides
 from core.parsing import ReasoningFormat, ToolFormat
@@ -67,7 +66,6 @@ class LoadedModel:
         self._state: State = "unloaded"
         self._error: str | None = None
         self.stuck: str | None = None  # which whoever watches it finds out
-        self.traffic = Traffic()
         self._started: StartedBackend | None = None
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None

@@ -1,10 +1,10 @@
 """What is counted of each model while it answers."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
-from typing import Literal
+from time import monotonic, time
+from typing import Literal, NamedTuple
 
 from core.chat.usage import UsageCounter
 from core.observe.histogram import Histogram
@@ -27,11 +27,22 @@ REQUEST_LATENCY = (
 )
 
 
+_REMEMBERED = 200
+
+
+class FirstToken(NamedTuple):
+    """An answer began `at` (Unix time), `seconds` after its request had come."""
+
+    at: float
+    seconds: float
+
+
 class ModelCounts:
     """What one model has done since the server started, its adapters' work included.
 
     `in_flight`: answers and embeddings that somebody waits for. `progress_at`: when one of them
-    last gained something, by `clock`, or the first of them began.
+    last gained something, by `clock`, or the first of them began. `first_tokens`: those of the last
+    answers.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -44,9 +55,15 @@ class ModelCounts:
         self.finish_reasons: Counter[str] = Counter()
         self.outcomes: Counter[Outcome] = Counter()
         self.time_to_first_token = Histogram(TIME_TO_FIRST_TOKEN)
+        self.first_tokens: deque[FirstToken] = deque(maxlen=_REMEMBERED)
         self.inter_token_latency = Histogram(INTER_TOKEN_LATENCY)
         self.queue_time = Histogram(REQUEST_LATENCY)
         self.request_latency = Histogram(REQUEST_LATENCY)
+
+    def began(self, seconds: float) -> None:
+        """An answer has its first token, so many seconds after its request had come."""
+        self.time_to_first_token.observe(seconds)
+        self.first_tokens.append(FirstToken(time(), seconds))
 
     def progress(self) -> None:
         """Something that is waited for goes on."""
@@ -86,7 +103,7 @@ class AnswerCounts:
             times = tokens or 1
             model.inter_token_latency.observe((now - before) / times, times)
         elif not self._last:
-            model.time_to_first_token.observe(now - self._usage.received)
+            model.began(now - self._usage.received)
         self._last[choice] = now
         if finish_reason:
             model.finish_reasons[finish_reason] += 1

@@ -18,14 +18,15 @@ _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
-_QUIET = ("/health", "/livez", "/readyz", "/metrics")
+_QUIET = ("/health", "/livez", "/readyz", "/metrics", "/stats", "/requests")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class ObserveRequests:
     """ASGI middleware, the outermost one: counts responses and logs each.
 
-    What is asked again and again by machines, `/health` and `/metrics`, is logged at debug.
+    What is asked again and again by machines, `/health`, `/metrics` and what the page asks for, is
+    logged at debug.
     """
 
     def __init__(self, app: _App, metrics: Metrics) -> None:
@@ -60,7 +61,9 @@ class ObserveRequests:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.count_response(method, route, status, running.model if running else None)
-        level = logging.DEBUG if route.startswith(_QUIET) else logging.INFO
+        looked = method in ("GET", "HEAD")
+        quiet = looked and (route.startswith(_QUIET) or scope["path"].startswith("/page/"))
+        level = logging.DEBUG if quiet else logging.INFO
         if not logger.isEnabledFor(level):
             return
         path = quote(scope["path"])[:500]

@@ -17,8 +17,9 @@ class ModelStats(BaseModel):
 
     `progress`: of loading, from 0 to 1, and `stage`, what it is at. `running`: choices of answers
     under way, `waiting`: requests that have not begun. `prompt_tokens` and `completion_tokens` are
-    counted since the server began. `first_tokens`: those of the last answers. `kv_used`: the part
-    of the KV cache that is taken, `memory`: what was measured; None where they are not known.
+    counted since the server began, prompts when their answers end. `first_tokens`: those of the
+    last answers. `kv_used`: the part of the KV cache that is taken, `memory`: what was measured;
+    None where they are not known.
     """
 
     id: str

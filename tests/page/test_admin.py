@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.access.test_access import Start
+from tests.access.test_access import start as start
 from tests.api.test_loras import Adapted
 from tests.downloads.conftest import StartHub
 from tests.downloads.conftest import start_hub as start_hub
@@ -63,3 +65,26 @@ def test_a_model_is_downloaded(page: "Page", tmp_path: Path, start_hub: StartHub
         section.get_by_text(f"Downloaded to {tmp_path / 'models'}").wait_for()
         assert section.get_by_label("Hub token").input_value() == ""
         assert not section.get_by_role("progressbar").is_visible()
+
+
+def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> None:
+    server = start({"anna": {"models": ["small"]}}).server
+    page.goto(server.url)
+    dialog = page.get_by_role("dialog")
+
+    def use(key: str) -> None:
+        dialog.get_by_label("Key", exact=True).fill(key)
+        dialog.get_by_role("button", name="Use key").click()
+
+    dialog.get_by_text("no API key was sent").wait_for()
+    use("key-of-anna")
+    page.locator(".card", has_text="small").wait_for()
+    assert page.locator(".card").count() == 1
+    assert not page.get_by_role("button", name="Unload").is_visible()
+    assert not page.locator("#download-section").is_visible()
+    say(page, "Hi")
+    assert answered(page).locator(".said").inner_text() == "ok"
+    page.get_by_role("button", name="Key").click()
+    use("key-of-root")
+    page.get_by_role("button", name="Unload big").wait_for()
+    assert page.locator("#download-section").is_visible()

@@ -114,7 +114,7 @@ def test_the_numbers_behind_the_plots(serve_scripted: ServeScripted) -> None:
         next(lines)
         running = stats(server)
         assert running["running"] == 1
-        assert (running["prompt_tokens"], running["completion_tokens"]) == (5, 3)
+        assert running["completion_tokens"] == 3
         [first] = running["first_tokens"]
         script.go_on()
         list(lines)

@@ -19,7 +19,6 @@ export class History {
       running: sum("running"),
       waiting: sum("waiting"),
       generated: this.#rate(stats, "completion_tokens"),
-      prefilled: this.#rate(stats, "prompt_tokens"),
       kv: used.length ? Math.max(...used) : null,
     };
     this.points = [...this.points.filter((each) => each.at > at - SECONDS && each.at < at), point];
