@@ -38,8 +38,11 @@ async def props(http: Request, model: str | None = None) -> Props:
     """What frontends want to know of a model before they use it."""
     asked = await configured_model(http, model)
     usual = asked.templates.choose(with_tools=False)
+    special = asked.info.special_tokens
     return Props(
         chat_template=usual and usual.template.source,
+        bos_token=special.get("bos_token"),
+        eos_token=special.get("eos_token"),
         default_generation_settings=GenerationSettings(n_ctx=asked.info.context_length),
         total_slots=asked.info.max_batch_size,
         model_alias=asked.name,

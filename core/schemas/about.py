@@ -37,6 +37,8 @@ class Props(BaseModel):
     """
 
     chat_template: str | None = None
+    bos_token: str | None = None
+    eos_token: str | None = None
     default_generation_settings: GenerationSettings
     total_slots: int | None = None
     model_alias: str

@@ -133,7 +133,9 @@ def test_props(prefix: str) -> None:
 
 
 def test_an_engine_tells_its_slots(demo: Server) -> None:
-    assert demo.http.get("/props").json()["total_slots"] > 1
+    props = demo.http.get("/props").json()
+    assert props["total_slots"] > 1
+    assert props["eos_token"] == "<|im_end|>"
 
 
 def test_service_info_needs_no_key(serve_scripted: ServeScripted) -> None:

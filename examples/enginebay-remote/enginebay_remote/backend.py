@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
+from urllib.parse import urlencode
 
 from enginebay import (
     Backend,
@@ -59,7 +60,7 @@ class RemoteBackend(Backend):
         self._model = str(card["id"])
         server = server_of(self._http, card, self._options)
         self._dialect = DIALECTS.get(server, DIALECTS["other"])
-        props = await self._http.get("/props") if server == "llama-server" else {}
+        props = await self._props(server)
         self._context_length = self._room(card, props)
         known = await self._start_tokens(server, card, props)
         self._end_token_id = known.end_token_id
@@ -145,6 +146,14 @@ class RemoteBackend(Backend):
         if source == "token_ids":
             return {"return_token_ids": True}
         return {} if source == "text" else {"logprobs": self._dialect.least_logprobs}
+
+    async def _props(self, server: Server) -> Mapping[str, Any]:
+        """What llama-server and Enginebay tell of a model: template, special tokens, context."""
+        if server == "llama-server":
+            return dict(await self._http.get("/props"))
+        if server == "enginebay":
+            return dict(await self._http.get(f"/props?{urlencode({'model': self._model})}"))
+        return {}
 
     def _room(self, card: Mapping[str, Any], props: Mapping[str, Any]) -> int:
         """The context length."""

@@ -105,6 +105,8 @@ class RemoteTokens:
     def __init__(self, http: Http, server: Server, model: str) -> None:
         self._http = http
         self._llama = server == "llama-server"
+        # Others may leave special tokens out, as SGLang does.
+        self._always_whole = server in ("llama-server", "vllm", "enginebay")
         self._model = model
         self._texts: dict[int, str] = {}  # of single tokens, so no more than the vocabulary
 
@@ -129,7 +131,9 @@ class RemoteTokens:
     async def _decode(self, token_ids: Sequence[int]) -> str:
         body: dict[str, Any] = {"tokens": list(token_ids)}
         if not self._llama:
-            body |= {"model": self._model, "skip_special_tokens": False}
+            body["model"] = self._model
+        if not self._always_whole:
+            body["skip_special_tokens"] = False
         answer = await self._http.post("/detokenize", body)
         for name in ("prompt", "content", "text"):  # vLLM, llama-server, SGLang
             if name in answer:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -49,9 +50,13 @@ def test_every_param_is_tried() -> None:
         assert value != (list(default) if isinstance(default, tuple) else default), name
 
 
-async def test_says_what_the_remote_says(remote: Make) -> None:
-    """Text, tokens and logprobs to the last token, the one without a text."""
-    backend = remote()
+@pytest.mark.parametrize("options", [{}, {"tokenizer": None, "api": "completions"}])
+async def test_says_what_the_remote_says(remote: Make, options: dict[str, Any]) -> None:
+    """Text, tokens and logprobs to the last token, the one without a text.
+
+    An Enginebay has a tokenizer and a template for those who have no tokenizer here.
+    """
+    backend = remote(**options)
     info = await backend.start()
     try:
         prompt = tuple(await backend.tokenize("Hi", add_special_tokens=True))
@@ -74,7 +79,9 @@ async def test_says_what_the_remote_says(remote: Make) -> None:
     assert deltas[0].prompt_logprobs
     assert [entry and entry.token for entry in deltas[0].prompt_logprobs] == [None, "i"]
     assert info.context_length == 4096
-    assert info.chat_template == "{{ messages[-1].content }}"
+    of_folder = info.chat_template == "{{ messages[-1].content }}"
+    assert of_folder != bool(options)
+    assert info.chat_template
     assert not info.constraints
     # What the engine behind the remote has no use for is unsupported here, too.
     assert {"temperature", "mirostat", "constraint"} <= info.unsupported
@@ -94,7 +101,6 @@ async def test_errors_of_the_remote(remote: Make) -> None:
     for options, message in (
         ({"api_key": "wrong"}, "401"),
         ({"model": "other"}, "has no model 'other'; it has: said"),
-        ({"tokenizer": None, "api": "completions"}, "option `tokenizer`"),
         ({"tokenizer": "/nowhere"}, "there is no"),
     ):
         backend = remote(**options)

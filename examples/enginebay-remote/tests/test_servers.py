@@ -152,6 +152,14 @@ async def test_llama_server() -> None:
     assert {"stop_token_ids", "constraint"} <= unsupported
 
 
+async def test_a_server_without_a_tokenizer() -> None:
+    answers = vllm(b"")
+    del answers["/tokenize"]
+    gives = pytest.raises(BackendUnavailableError, match="give the option `tokenizer`")
+    with fake(answers) as server, gives:
+        await run(server, SamplingParams())
+
+
 async def test_sglang() -> None:
     """No token ids: those of the text. The stop token is told, also at the end of sequence."""
     answers: dict[str, list[Answer]] = {
