@@ -109,7 +109,7 @@ def running(peer: Peer, settings: Settings) -> Iterator[Server]:
 
     Raises RuntimeError with the end of its log when it does not come up.
     """
-    port = _free_port()
+    port = free_port()
     environments.FOLDER.mkdir(exist_ok=True)
     log = environments.FOLDER / f"{peer.name}.log"
     command = peer.command(peer.install(), settings, port)
@@ -157,7 +157,7 @@ def _wait_until_healthy(popen: "subprocess.Popen[bytes]", url: str, log: Path) -
     raise RuntimeError(f"{log.stem} did not start:\n{end}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
