@@ -224,7 +224,7 @@ def test_documented_bodies(strict: Server, path: str, body: dict[str, Any] | Non
     [
         "/health", "/v1/models", "/props", "/v1/auth/permission", "/v1/templates",
         "/v1/template/list", "/v1/sampling/overrides", "/v1/sampling/override/list",
-        "/.well-known/serviceinfo", "/version",
+        "/.well-known/serviceinfo", "/version", "/v1/loras", "/v1/lora/list", "/v1/lora",
     ],
 )  # fmt: skip
 def test_what_can_be_read(strict: Server, path: str) -> None:
