@@ -87,5 +87,8 @@ def write_config(folder: Path, backend: str, path: Path, port: int) -> Path:
     ]
     server = {"port": port, "auth": "required", "log_level": "warning"}
     config = folder / "config.yml"
-    config.write_text(json.dumps({"server": server, "models": entries}), encoding="utf-8")
+    config.write_text(
+        json.dumps({"server": server, "models": entries, "loading": {"drain_timeout": 5}}),
+        encoding="utf-8",
+    )
     return config
