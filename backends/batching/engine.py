@@ -78,7 +78,6 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
 
     def add_request(self, request: GenerationRequest) -> None:
         self._limits.check(request)
-        self._scheduler.check_queue(request.n)
         choices = self._requests[request.request_id] = []
         try:
             for index in range(request.n):

@@ -11,7 +11,7 @@ from backends.batching.choice import Choice
 from backends.batching.drafts import Drafter
 from backends.batching.runner import Chunk, Memory, Sampler
 from backends.batching.slots import Slots, common_prefix
-from enginebay import EngineStats, QueueFullError
+from enginebay import EngineStats
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +29,11 @@ _PROMPT_ROWS = 64
 class BatchLimits:
     """Sizes of a batch, in choices and tokens.
 
-    `max_batch_size`: choices that run together. `max_waiting`: requests that may wait, 0 is any.
-    `batch_tokens`: prompt tokens of one step. `prefill_tokens`: of each prompt, on average, while
-    others decode.
+    `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
+    `prefill_tokens`: of each prompt, on average, while others decode.
     """
 
     max_batch_size: int
-    max_waiting: int = 0
     batch_tokens: int = 2048
     prefill_tokens: int = 256
 
@@ -100,19 +98,6 @@ class Scheduler(Generic[Sampler]):
     def next_arrival(self) -> int:
         """A number for the next choice."""
         return next(self._arrivals)
-
-    def check_queue(self, choices: int) -> None:
-        """Raise `QueueFullError` if too many requests wait already for another to join them."""
-        if not self._limits.max_waiting:
-            return
-        places = self._max_running - len(self.running) - choices
-        must_wait = 1 if places < 0 else 0
-        for choice in self.waiting:
-            places -= 1 + len(choice.siblings)
-            must_wait += places < 0
-        if must_wait > self._limits.max_waiting:
-            waiting = f"{must_wait - 1} requests are waiting already"
-            raise QueueFullError(f"{waiting}; try again later")
 
     def add(self, choice: Choice[Sampler]) -> None:
         """Queue a choice, its siblings with it."""

@@ -88,7 +88,6 @@ class ExLlamaV2Engine(TextEngine):
     def add_request(self, request: GenerationRequest) -> None:
         self._limits.check(request)
         self._check(request)
-        self._scheduler.check_queue(request.n)
         choices = [self._new_choice(request, index) for index in range(request.n)]
         self._requests[request.request_id] = choices
         for choice in choices:

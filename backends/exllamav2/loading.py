@@ -64,7 +64,7 @@ def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
         model,
         tokenizer,
         info,
-        BatchLimits(max_batch_size=model.max_batch_size, max_waiting=options.max_waiting),
+        BatchLimits(max_batch_size=model.max_batch_size),
         eos_token_ids=ends,
         compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
     )

@@ -32,9 +32,6 @@ class ExLlamaV2Options(BaseModel):
     max_batch_size: int = Field(
         default=16, gt=0, le=256, description="Choices decoded together; a request takes one each."
     )
-    max_waiting: int = Field(
-        default=0, ge=0, description="Requests that may wait before new ones get 429; 0: any."
-    )
     cache_tokens: int | None = Field(
         default=None,
         gt=0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import logging
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from backends.exllamav2.adapters import Adapters
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.job import Job
 from backends.exllamav2.pages import Pages
-from enginebay import EngineStats, QueueFullError
+from enginebay import EngineStats
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,6 @@ class Scheduler:
         self.waiting: list[LibraryChoice] = []
         self.running: dict[LibraryChoice, Job] = {}
         self._model = model
-        self._max_waiting = limits.max_waiting
         self._max_running = limits.max_batch_size if model.paged else 1
         self._new_job = new_job
         self._arrivals = count()
@@ -85,19 +83,6 @@ class Scheduler:
     def next_arrival(self) -> int:
         """A number for the next choice."""
         return next(self._arrivals)
-
-    def check_queue(self, choices: int) -> None:
-        """Raise `QueueFullError` if too many requests wait already for another to join them."""
-        if not self._max_waiting:
-            return
-        places = self._max_running - len(self.running)
-        waiting = Counter(choice.request.request_id for choice in self.waiting)
-        must_wait = 0
-        for asked in (*waiting.values(), choices):
-            places -= asked
-            must_wait += places < 0
-        if must_wait > self._max_waiting:
-            raise QueueFullError(f"{must_wait - 1} requests are waiting already; try again later")
 
     def add(self, choice: LibraryChoice) -> None:
         """Queue a choice."""

@@ -83,7 +83,6 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         info,
         BatchLimits(
             max_batch_size=min(options.max_batch_size, runner.memory.slots),
-            max_waiting=options.max_waiting,
             batch_tokens=options.batch_tokens
             or (_BATCH_TOKENS if model.device.type == "cpu" else _BATCH_TOKENS_GPU),
             prefill_tokens=options.prefill_tokens,

@@ -53,9 +53,6 @@ class HFOptions(BaseModel):
     adapters: dict[str, str] = Field(
         default={}, description="LoRA adapters: PEFT folders by the names that clients ask for."
     )
-    max_waiting: int = Field(
-        default=0, ge=0, description="Requests that may wait before new ones get 429; 0: any."
-    )
     threads: int | None = Field(
         default=None, gt=0, description="CPU threads of torch; none: what torch chooses."
     )

@@ -118,7 +118,6 @@ def _text_engine(
         model_info(model, tokenizer, length, adapters.names),
         BatchLimits(
             max_batch_size=options.max_batch_size,
-            max_waiting=options.max_waiting,
             batch_tokens=context.batch_tokens,
             prefill_tokens=options.prefill_tokens
             or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),

@@ -33,9 +33,6 @@ class LlamaCppOptions(BaseModel):
         le=MAX_SEQUENCES,
         description="Choices decoded together; a request takes one a choice.",
     )
-    max_waiting: int = Field(
-        default=0, ge=0, description="Requests that may wait before new ones get 429; 0: any."
-    )
     cache_tokens: int | None = Field(
         default=None,
         gt=0,

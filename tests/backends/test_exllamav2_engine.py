@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from core.testing import check_backend
-from enginebay import QueueFullError
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.tiny import greedy_reference
@@ -317,13 +316,3 @@ def test_lower_numbers_start_first(load_exllamav2: LoadExLlamaV2, prompts: list[
         run.steps(1)
         order += [n for n in ("late", "normal", "early") if run.deltas[n, 0] and n not in order]
     assert order == ["early", "normal", "late"]
-
-
-def test_so_many_may_wait(load_exllamav2: LoadExLlamaV2, prompts: list[list[int]]) -> None:
-    engine = load_exllamav2(DEMO_MODEL, max_batch_size=2, max_waiting=1)
-    run = Run(engine, request(prompts[0], n=2)).steps(1)
-    run.add(request(prompts[0], id="waits", n=2))
-    with pytest.raises(QueueFullError, match="1 requests are waiting"):
-        run.add(request(prompts[0], id="refused"))
-    run.finish()
-    assert_empty(engine)

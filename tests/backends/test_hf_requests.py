@@ -14,7 +14,6 @@ from enginebay import (
     Delta,
     GenerationRequest,
     InvalidRequestError,
-    QueueFullError,
     SamplingParams,
     ServingError,
 )
@@ -119,17 +118,6 @@ def test_too_long_a_prompt_names_both_lengths(engine: HFEngine) -> None:
     assert caught.value.message.startswith(
         "This model's maximum context length is 256 tokens. However, your prompt has 300 tokens"
     )
-
-
-def test_queue_full(tiny_llama: Path) -> None:
-    engine = load(tiny_llama, max_batch_size=2, max_waiting=1)
-    run = Run(engine, *(request(PROMPTS[0], id=id) for id in "abc"))  # two run, one waits
-    with pytest.raises(QueueFullError):
-        engine.add_request(request(PROMPTS[0], id="d"))
-    run.finish()
-    run.add(request(PROMPTS[0], id="d"))
-    run.finish()
-    assert run.token_ids("d") == run.token_ids("a")
 
 
 def test_half_a_surrogate_pair_is_refused(engine: HFEngine) -> None:

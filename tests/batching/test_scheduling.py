@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backends.batching.drafts import PromptLookup
 from backends.batching.runner import Memory
-from enginebay import GenerationRequest, InvalidRequestError, QueueFullError
+from enginebay import GenerationRequest, InvalidRequestError
 from tests.batching.model import CONTEXT, EOS, HashEngine, budget, expected, make_engine, request
 from tests.run import Run
 
@@ -365,12 +365,3 @@ def test_more_choices_than_fit_are_refused_where_a_prompt_cannot_be_run_again() 
     engine = make_engine(MEMORIES["recurrent"], max_batch_size=2)
     with pytest.raises(InvalidRequestError, match="1 to 2 choices"):
         engine.add_request(request([5], n=3))
-
-
-def test_a_full_queue_is_said() -> None:
-    engine = make_engine(max_batch_size=2, max_waiting=1)
-    run = Run(engine, *(request([5], id=str(number)) for number in range(3)))
-    with pytest.raises(QueueFullError, match="1 requests are waiting"):
-        engine.add_request(request([5], id="late"))
-    run.finish()
-    Run(engine, request([5], id="again")).finish()
