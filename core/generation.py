@@ -166,7 +166,7 @@ class Generation:
         asked = monotonic()
         try:
             async with (
-                self._running.turn(self.model.gate, request.n, priority=request.priority),
+                self._running.turn(self.model, request.n, priority=request.priority),
                 aclosing(self._generate(request)) as deltas,
             ):
                 self._model_counts.queue_time.observe(monotonic() - asked)

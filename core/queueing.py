@@ -3,6 +3,7 @@
 import asyncio
 import time
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ class Place:
 
     gate: "Gate"
     choices: int
+    model: str
     key: str | None
     priority: int
     number: int
@@ -82,7 +84,7 @@ class Gate:
     `max_queue` requests may wait. When one more comes, the last one of the key with the longest
     queue is refused, so that nobody can fill the queue for others.
 
-    Lives on the event loop. `clock` is in seconds.
+    Models that share an engine share its gate. Lives on the event loop. `clock` is in seconds.
     """
 
     def __init__(
@@ -94,8 +96,8 @@ class Gate:
     ) -> None:
         self.max_running = max_running
         self.max_queue = max_queue
-        self.running = 0
         self._clock = clock
+        self._running: Counter[str] = Counter()
         self._shares: dict[str | None, _Share] = {}
         self._engine_requests = 0
         self._turns = 0
@@ -103,14 +105,28 @@ class Gate:
         self._took: float | None = None
 
     @property
+    def running(self) -> int:
+        """Choices that run in the engine."""
+        return self._running.total()
+
+    @property
     def waiting(self) -> int:
         """Requests of clients that wait for their first turn."""
-        return sum(not place.goes_on for share in self._shares.values() for place in share.queue)
+        return sum(not place.goes_on for place in self._queued())
+
+    def running_of(self, model: str) -> int:
+        """Choices that run for one of the models that share the engine."""
+        return self._running[model]
+
+    def waiting_of(self, model: str) -> int:
+        """Requests for one of them that wait for their first turn."""
+        return sum(place.model == model and not place.goes_on for place in self._queued())
 
     def join(
         self,
         choices: int = 1,
         *,
+        model: str = "",
         key: str | None = None,
         priority: int = 0,
         goes_on: bool = False,
@@ -123,7 +139,7 @@ class Gate:
         if self._closed and not goes_on:
             raise copy(self._closed)
         admitted = asyncio.get_running_loop().create_future()
-        place = Place(self, choices, key, priority, self._next_turn(), goes_on, admitted)
+        place = Place(self, choices, model, key, priority, self._next_turn(), goes_on, admitted)
         share = self._shares.setdefault(key, _Share())
         if not share.queue:
             share.turn = place.number
@@ -141,7 +157,7 @@ class Gate:
         if place.since is not None:
             took = self._clock() - place.since
             self._took = took if self._took is None else self._took + _NEWEST * (took - self._took)
-            self.running -= place.choices
+            self._running[place.model] -= place.choices
             share.choices -= place.choices
             self._engine_requests -= 1
             place.since = None
@@ -151,18 +167,17 @@ class Gate:
             del self._shares[place.key]
         self._admit()
 
-    def open(self, max_running: int | None) -> None:
-        """Let requests in, as long as fewer choices run."""
-        self._closed = None
-        self.max_running = max_running
-        self._admit()
-
     def close(self, error: ServingError) -> None:
         """Who waits, and who comes, gets a copy of `error`; what has begun goes on."""
         self._closed = error
-        queued = [place for share in self._shares.values() for place in share.queue]
-        for place in queued:
+        for place in self._queued():
             if not place.goes_on:
+                self._refuse(place, copy(error))
+
+    def refuse(self, model: str, error: ServingError) -> None:
+        """Who waits for this model gets a copy of `error`; what has begun goes on."""
+        for place in self._queued():
+            if place.model == model and not place.goes_on:
                 self._refuse(place, copy(error))
 
     def order(self) -> Iterator[Place]:
@@ -181,6 +196,9 @@ class Gate:
         seconds = self._took * turns / max(1, self._engine_requests)
         return min(_LONGEST_RETRY, max(1, ceil(seconds)))
 
+    def _queued(self) -> list[Place]:
+        return [place for share in self._shares.values() for place in share.queue]
+
     def _next_turn(self) -> int:
         self._turns += 1
         return self._turns
@@ -193,7 +211,7 @@ class Gate:
             if not place.waits:  # its client has left and it is about to
                 self._shares[place.key].choices -= place.choices
                 continue
-            self.running += place.choices
+            self._running[place.model] += place.choices
             self._engine_requests += 1
             place.since = self._clock()
             place.admitted.set_result(None)

@@ -12,7 +12,8 @@ from uuid import uuid4
 from core.access.keys import Key
 from core.chat.usage import UsageCounter
 from core.errors import RequestCancelledError
-from core.queueing import Gate, Place
+from core.models import LoadedModel
+from core.queueing import Place
 
 T = TypeVar("T")
 
@@ -80,10 +81,17 @@ class RunningRequest:
         return self._places[0].position if self.state == "queued" else None
 
     @asynccontextmanager
-    async def turn(self, gate: Gate, choices: int, *, priority: int = 0) -> AsyncIterator[None]:
-        """Wait until the engine behind `gate` may begin; it does its work in the block."""
-        goes_on = self._started or bool(self._places)
-        place = gate.join(choices, key=self.key_name, priority=priority, goes_on=goes_on)
+    async def turn(
+        self, model: LoadedModel, choices: int, *, priority: int = 0
+    ) -> AsyncIterator[None]:
+        """Wait until the model's engine may begin; it does its work in the block."""
+        place = model.gate.join(
+            choices,
+            model=model.config.name,
+            key=self.key_name,
+            priority=priority,
+            goes_on=self._started or bool(self._places),
+        )
         self._places.append(place)
         try:
             with self.interruptible():

@@ -145,10 +145,18 @@ class Holding:
 
 @contextmanager
 def holding(
-    together: int | None = None, *, keys: KeyStore | None = None, **model: Any
+    together: int | None = None,
+    *,
+    keys: KeyStore | None = None,
+    likes: Sequence[str] = (),
+    **model: Any,
 ) -> Iterator[Holding]:
-    """A server with a `Held`, and this in the config of its model."""
+    """A server with a `Held`, and this in the config of its model; `likes` are like that."""
     held = Held(together)
     plugins = plugins_with(scripted=lambda _: held)
-    with serve(scripted_config(**model), plugins, keys=keys) as server:
+    config = scripted_config(**model)
+    config.models += [
+        config.models[0].model_copy(update={"name": name, "like": "scripted"}) for name in likes
+    ]
+    with serve(config, plugins, keys=keys) as server:
         yield Holding(server, held)

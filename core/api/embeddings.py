@@ -75,7 +75,7 @@ async def _answer(
     embeddings: list[list[float]] = []
     for start in range(0, len(prompts), _INPUTS_A_CALL):
         inputs_now = prompts[start : start + _INPUTS_A_CALL]
-        async with running.turn(model.gate, len(inputs_now)):
+        async with running.turn(model, len(inputs_now)):
             with running.interruptible():
                 embeddings += await model.backend.embed(inputs_now)
         counts.progress()

@@ -110,7 +110,8 @@ class Server(uvicorn.Server):
         if self._started:
             self._started.cancel()
         for model in self._models.all():
-            model.gate.close(_stopping())
+            if model.started:
+                model.started.gate.close(_stopping())
         self._requests.cancel(_stopping(), waiting_only=True)
         ending = asyncio.ensure_future(self._end_requests())
         try:

@@ -9,6 +9,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from core.chat.template import template_files, template_path
 from core.chat.templates import USUAL_NAMES
+from core.config.engines import engine_keys, engine_problems
 from core.config.messages import explain
 from core.config.presets import FOLDER, load_preset, preset_files
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
@@ -33,8 +34,12 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
         for key, message in _check_model(model, config.base, plugins)
         if not _is_from(models.get(model.like or ""), model, key)
     ]
-    first = [model for model in config.models if model.load == "start"]
-    engines = {(m.backend, m.path, m.isolation, repr(m.options)) for m in first}
+    problems += [config.origins.problem(*each) for each in engine_problems(config.models)]
+    engines = {
+        key
+        for key, model in zip(engine_keys(config.models), config.models, strict=True)
+        if model.load == "start"
+    }
     room = config.loading.max_loaded_models
     if room is not None and len(engines) > room:
         message = f"{len(engines)} models are loaded at start; give some `load: request`"

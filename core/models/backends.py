@@ -9,11 +9,13 @@ from pathlib import Path
 
 from core.backend import Backend
 from core.config.check import validated_options
+from core.config.engines import engine_key
 from core.config.schema import ModelConfig, resolved_path
 from core.errors import BackendUnavailableError
 from core.models.loras import Loras
 from core.models.memory import MemoryUse, Meter, size_of_files
 from core.plugins import Plugins
+from core.queueing import Gate, with_headroom
 from core.types import BackendSettings, ModelInfo, ReportProgress
 
 logger = logging.getLogger(__name__)
@@ -22,14 +24,17 @@ logger = logging.getLogger(__name__)
 class StartedBackend:
     """A backend that has started; `models` of them answer with it.
 
-    `memory` is what it takes, `peak` the most that was seen. `loras` are those that were loaded
-    into it while it ran.
+    `gate` is where their requests wait for their turn. `memory` is what it takes, `peak` the most
+    that was seen. `loras` are those that were loaded into it while it ran.
     """
 
-    def __init__(self, key: Hashable, backend: Backend, info: ModelInfo, memory: MemoryUse) -> None:
+    def __init__(
+        self, key: Hashable, backend: Backend, info: ModelInfo, gate: Gate, memory: MemoryUse
+    ) -> None:
         self.key = key
         self.backend = backend
         self.info = info
+        self.gate = gate
         self.memory = memory
         self.peak = memory
         self.models = 1
@@ -47,21 +52,16 @@ class Backends:
         self._turns: defaultdict[Hashable, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._peaks: dict[Hashable, MemoryUse] = {}
 
-    def key_of(self, config: ModelConfig, root: str) -> Hashable:
-        """The same for models that are like `root` and need nothing else of the engine."""
-        settings = (config.backend, config.path, config.isolation, repr(config.options))
-        return (root, *settings)
-
     def is_started(self, config: ModelConfig, root: str) -> bool:
         """Whether such a model would get a backend that runs already."""
-        return self.key_of(config, root) in self._started
+        return engine_key(config, root) in self._started
 
     def expected(self, config: ModelConfig, root: str) -> tuple[MemoryUse, bool]:
         """What a model will take, and whether that was ever measured. May block.
 
         If not, it is the size of its files, on the GPU if there is one.
         """
-        measured = self._peaks.get(self.key_of(config, root))
+        measured = self._peaks.get(engine_key(config, root))
         if measured is not None:
             return measured, True
         size = size_of_files(resolved_path(config.path, self._base))
@@ -71,7 +71,7 @@ class Backends:
         self, config: ModelConfig, root: str, report_progress: ReportProgress
     ) -> StartedBackend:
         """A backend for this model: one that runs already, or a new one."""
-        key = self.key_of(config, root)
+        key = engine_key(config, root)
         async with self._turns[key]:
             if started := self._started.get(key):
                 started.models += 1
@@ -79,7 +79,7 @@ class Backends:
             backend = self._create(config, report_progress)
             try:
                 _require_isolation(config, backend)
-                started = await self._start(key, backend)
+                started = await self._start(key, backend, config)
             except BaseException:
                 await _close_quietly(backend, config.name)
                 raise
@@ -87,7 +87,7 @@ class Backends:
             self._peaks[key] = started.peak.highest(self._peaks.get(key, MemoryUse()))
             return started
 
-    async def _start(self, key: Hashable, backend: Backend) -> StartedBackend:
+    async def _start(self, key: Hashable, backend: Backend, config: ModelConfig) -> StartedBackend:
         """Start a backend, and measure what comes to the memory meanwhile."""
         before, gpu_before = await self._taken(None), await self._gpu_taken()
         info = await backend.start()
@@ -96,7 +96,8 @@ class Backends:
             memory = memory.since(before)
         if not memory.gpu:
             memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
-        return StartedBackend(key, backend, info, memory)
+        gate = Gate(config.max_running or with_headroom(info.max_batch_size), config.max_queue)
+        return StartedBackend(key, backend, info, gate, memory)
 
     async def stop(self, started: StartedBackend) -> None:
         """Close it once no model needs it any more."""
@@ -104,6 +105,7 @@ class Backends:
             started.models -= 1
             if not started.models:
                 self._started.pop(started.key, None)
+                started.gate.close(BackendUnavailableError("the model was unloaded"))
                 await started.backend.close()
 
     async def measure(self, started: StartedBackend) -> None:

@@ -25,7 +25,7 @@ from core.models.use import Use
 from core.overrides import Overrides
 from core.parsing import ReasoningFormat, ToolFormat
 from core.plugins import Plugins
-from core.queueing import Gate, with_headroom
+from core.queueing import Gate
 from core.types import EngineStats, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,8 @@ ReportModelProgress = Callable[[str, str, float], None]
 class LoadedModel:
     """One entry of `models` in the config and what became of it.
 
-    `info`, `backend` and `templates` raise `BackendUnavailableError` unless it is loaded. `root`:
-    the entry that it is `like` in the end, whose backend it shares where it can. `gate` is where
-    requests wait for their turn at the engine; adapters have the model's.
+    `info`, `backend`, `gate` and `templates` raise `BackendUnavailableError` unless it is loaded.
+    `root`: the entry that it is `like` in the end, whose backend it shares where it can.
     """
 
     def __init__(self, config: ModelConfig, root: str | None = None) -> None:
@@ -70,7 +69,6 @@ class LoadedModel:
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
-        self.gate = Gate(max_queue=config.max_queue)
         self._preset: Preset | None = None
         self.overrides = Overrides(config.sampling.overrides())
 
@@ -133,6 +131,23 @@ class LoadedModel:
         self.require_ready()
         assert self._started is not None
         return self._started.backend
+
+    @property
+    def gate(self) -> Gate:
+        """Where requests wait for their turn at the backend, those for all who share it."""
+        self.require_ready()
+        assert self._started is not None
+        return self._started.gate
+
+    @property
+    def running(self) -> int:
+        """Choices of its requests, its adapters' too, that were let into the engine."""
+        return self._started.gate.running_of(self.config.name) if self._started else 0
+
+    @property
+    def waiting(self) -> int:
+        """Its requests, its adapters' too, that wait for their turn."""
+        return self._started.gate.waiting_of(self.config.name) if self._started else 0
 
     @property
     def stats(self) -> EngineStats | None:
@@ -327,7 +342,6 @@ class LoadedModel:
         self._formats = await choice.find(info, started.backend, self.template)
         self._info = info
         self._use_chosen_preset(base)
-        self.gate.open(self.config.max_running or with_headroom(info.max_batch_size))
         self._started = started
         self.there.set()
         self._state, self._error, self.failures = "ready", None, 0
@@ -364,9 +378,10 @@ class LoadedModel:
         """Unload the model. `reason` is what requests for it get to know."""
         started, self._started = self._started, None
         self.there.clear()
-        self.gate.close(BackendUnavailableError(f"model {self.name!r} was unloaded"))
         try:
             if started:
+                error = BackendUnavailableError(f"model {self.name!r} was unloaded")
+                started.gate.refuse(self.name, error)
                 await backends.stop(started)
         finally:
             self._state, self._error, self.loaded_at = "unloaded", reason, None

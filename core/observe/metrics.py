@@ -182,8 +182,8 @@ def _of_models(models: _Models) -> Iterator[Metric]:
         labels = _labels(model)
         for state in get_args(State):
             states.add_metric((*labels, state), model.state == state)
-        running.add_metric(labels, model.gate.running)
-        waiting.add_metric(labels, model.gate.waiting)
+        running.add_metric(labels, model.running)
+        waiting.add_metric(labels, model.waiting)
         if model.memory:
             memory.add_metric((*labels, "ram"), model.memory.ram)
             memory.add_metric((*labels, "gpu"), model.memory.gpu)

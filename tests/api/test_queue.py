@@ -151,6 +151,20 @@ def test_a_client_that_leaves_waits_no_longer() -> None:
         at.nothing_is_left()
 
 
+def test_models_that_share_an_engine_share_its_gate() -> None:
+    with holding(max_running=1, likes=["other"]) as at, asking(at) as ask:
+        first = ask("first")
+        at.begun("first")
+        other = ask("other", model="other")
+        at.queued(1)
+        numbers = at.server.http.get("/v1/stats").json()["models"]
+        assert [(each["running"], each["waiting"]) for each in numbers] == [(1, 0), (0, 1)]
+        at.let_go("first", "other")
+        assert [text_of(answer) for answer in (first, other)] == ["ab", "ab"]
+        assert at.held.begun == ["first", "other"]
+        at.nothing_is_left()
+
+
 def test_a_model_that_closes_its_gate_answers_what_has_begun() -> None:
     with holding(max_running=1) as at, asking(at) as ask:
         first = ask(["first", "second"])

@@ -11,6 +11,7 @@ from core.config.names import name_problems, without_likes
 from core.config.schema import Config
 from core.plugins import Plugins
 from tests.config.conftest import ProblemsOf, WriteConfig
+from tests.support import plugins_with, scripted
 
 A = "models:\n- name: a\n  backend: b\n  path: .\n"
 
@@ -71,12 +72,23 @@ def test_a_mistake_is_named_where_it_stands(write: WriteConfig) -> None:
     ]
 
 
+def test_who_shares_an_engine_shares_its_queue(write: WriteConfig) -> None:
+    first = "models:\n- {name: a, backend: scripted, path: ., max_queue: 9}\n"
+    like = "- {name: b, like: a, max_queue: 9}\n- {name: c, like: b, max_running: 1}\n"
+    other = "- {name: d, like: c, options: {x: 1}, max_running: 2}\n"
+    plugins = plugins_with(scripted=scripted(["ok"]))
+    [found] = check_config(load_config(write(first + like + other)), plugins)
+    assert str(found) == (
+        "config.yml:4: models[2].max_running: its engine is that of 'a'; set this there, for both"
+    )
+
+
 def test_more_models_at_start_than_there_is_room_for(write: WriteConfig) -> None:
     entries = "".join(f"- {{name: m{n}, backend: hf, path: ., like: m0}}\n" for n in range(1, 3))
     first = "models:\n- {name: m0, backend: hf, path: .}\n"
     room = "loading: {max_loaded_models: 1}\n"
     assert check_config(load_config(write(f"{room}{first}{entries}")), Plugins()) == []
-    another = "- {name: m4, backend: hf, path: '..'}\n"
+    another = "- {name: m4, backend: hf, path: .}\n"  # alike, but nobody said so
     [found] = check_config(load_config(write(f"{room}{first}{another}")), Plugins())
     assert str(found) == (
         "config.yml:1: loading.max_loaded_models: 2 models are loaded at start; give some "

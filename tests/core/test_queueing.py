@@ -167,8 +167,20 @@ async def test_a_closed_gate_lets_in_what_has_begun() -> None:
     running.leave()
     await more.admitted
     more.leave()
-    gate.open(1)
-    await gate.join().admitted
+
+
+async def test_models_that_share_an_engine_wait_in_one_queue() -> None:
+    gate = Gate(max_running=2)
+    first, second = gate.join(2, model="a"), gate.join(model="b")
+    more, third = gate.join(model="b", goes_on=True), gate.join(model="c")
+    numbers = [(gate.running_of(model), gate.waiting_of(model)) for model in "abcd"]
+    assert numbers == [(2, 0), (0, 1), (0, 1), (0, 0)]
+    gate.refuse("b", BackendUnavailableError("unloaded"))
+    with pytest.raises(BackendUnavailableError, match="unloaded"):
+        await second.admitted
+    first.leave()
+    await asyncio.gather(more.admitted, third.admitted)
+    assert [gate.running_of(model) for model in "abcd"] == [0, 1, 1, 0]
 
 
 async def test_who_is_cancelled_while_waiting_leaves_no_trace() -> None:
