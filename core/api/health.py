@@ -59,7 +59,7 @@ async def _health(http: Request) -> Health:
     shown = {}
     for model in models.all():
         state, error = model.shown
-        shown[model.name] = ModelHealth(state=state, progress=model.progress, error=error)
+        shown[model.name] = ModelHealth(state=state, progress=model.progress.fraction, error=error)
     return Health(status=_status(models.all(), starting=models.starting), models=shown)
 
 

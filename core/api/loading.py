@@ -164,7 +164,7 @@ async def _loading(
 
 async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerator[bytes, None]:
     said: Any = None
-    async with aclosing(model.load_progress.watch(task)) as progress:
+    async with aclosing(model.progress.watch(task)) as progress:
         async for stage, fraction in progress:
             event = LoadEvent(
                 module=int(fraction * 100), status="processing", model=model.name, stage=stage

@@ -53,7 +53,7 @@ def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
 
 def _listed(http: Request, model: LoadedModel) -> OverrideList:
     return OverrideList(
-        selected_preset=model.preset.name,
+        selected_preset=model.preset.name if model.preset else None,
         overrides=model.overrides.written,
         presets=list(preset_files(http.app.state.config.base)) if is_admin(http) else [],
     )

@@ -52,9 +52,7 @@ def build_prompt(
     Tools stay out of it when `tool_choice` is `none`: a model that does not see them does not call
     them.
     """
-    features = model.chat_template(
-        with_tools=bool(body.offered_tools), asked=body.chat_template, allow_source=allow_template
-    )
+    features = _template(body, model, allow_source=allow_template)
     chat = template_messages(
         body.messages, features, content_format=model.config.chat_template_content_format
     )
@@ -83,6 +81,27 @@ def build_prompt(
     if ignored:
         logger.warning("without effect on this chat template: %s", ", ".join(ignored))
     return Prompt(text, features, add_special_tokens, bos, tuple(chat.notes), tuple(ignored))
+
+
+def _template(
+    body: ChatCompletionRequest, model: LoadedModel, *, allow_source: bool
+) -> TemplateFeatures:
+    chosen = model.templates.choose(
+        with_tools=bool(body.offered_tools), asked=body.chat_template, allow_source=allow_source
+    )
+    if chosen is not None:
+        return chosen
+    if model.templates.names:
+        raise InvalidRequestError(
+            f"model {model.name!r} has no default chat template: name one of "
+            f"{', '.join(model.templates.names)}",
+            param="chat_template",
+        )
+    raise InvalidRequestError(
+        f"model {model.name!r} has no chat template: use /v1/completions, or name one as "
+        "`chat_template` in the config",
+        param="model",
+    )
 
 
 def _generation_prompt(body: ChatCompletionRequest) -> bool:

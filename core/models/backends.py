@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Awaitable, Hashable
 from pathlib import Path
 
 from core.backend import Backend
@@ -81,7 +81,7 @@ class Backends:
                 _require_isolation(config, backend)
                 started = await self._start(key, backend, config)
             except BaseException:
-                await _close_quietly(backend, config.name)
+                await quietly(backend.close(), config.name)
                 raise
             self._started[key] = started
             self._peaks[key] = started.peak.highest(self._peaks.get(key, MemoryUse()))
@@ -155,9 +155,9 @@ def _require_isolation(config: ModelConfig, backend: Backend) -> None:
         )
 
 
-async def _close_quietly(backend: Backend, name: str) -> None:
-    """Free the memory of a backend that nobody can ask, as far as it was loaded."""
+async def quietly(closing: Awaitable[None], name: str) -> None:
+    """Free the memory of a model that nobody can ask, as far as it was loaded."""
     try:
-        await backend.close()
+        await closing
     except Exception:
         logger.exception("model %s could not be closed", name)

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from core.backend import Backend
-from core.chat.features import TemplateFeatures
 from core.chat.formats import ChatFormats
 from core.chat.templates import DEFAULT, ModelTemplates
-from core.config.presets import Preset, load_preset
-from core.config.problems import ConfigError
+from core.config.presets import Preset
 from core.config.schema import ModelConfig
-from core.errors import BackendUnavailableError, InvalidRequestError, encodable
+from core.errors import BackendUnavailableError, encodable
 from core.models.backends import Backends, StartedBackend
-from core.models.formats import format_choice, require_no_prompts, sampling_defaults
+from core.models.formats import format_choice
 from core.models.loras import Loras
 from core.models.memory import MemoryUse
 from core.models.progress import LoadProgress
@@ -61,7 +59,7 @@ class LoadedModel:
         self.settled = asyncio.Event()
         self.on_request = config.load != "command"
         self.failures = 0
-        self.load_progress = LoadProgress()
+        self.progress = LoadProgress()
         self._state: State = "unloaded"
         self._error: str | None = None
         self.stuck: str | None = None  # which whoever watches it finds out
@@ -69,18 +67,8 @@ class LoadedModel:
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
-        self._preset: Preset | None = None
+        self.preset: Preset | None = None
         self.overrides = Overrides(config.sampling.overrides())
-
-    @property
-    def stage(self) -> str:
-        """What its loading is at."""
-        return self.load_progress.stage
-
-    @property
-    def progress(self) -> float:
-        """How much of its loading is done, from 0 to 1."""
-        return self.load_progress.fraction
 
     @property
     def unavailable(self) -> str | None:
@@ -189,27 +177,6 @@ class LoadedModel:
         usual = self.templates.choose(with_tools=False)
         return (Path(self.template).stem if self.template else DEFAULT) if usual else None
 
-    def chat_template(
-        self, *, with_tools: bool = False, asked: str | None = None, allow_source: bool = False
-    ) -> TemplateFeatures:
-        """The template of a chat request (`ModelTemplates.choose`); an error if there is none."""
-        chosen = self.templates.choose(
-            with_tools=with_tools, asked=asked, allow_source=allow_source
-        )
-        if chosen is not None:
-            return chosen
-        if self.templates.names:
-            raise InvalidRequestError(
-                f"model {self.name!r} has no default chat template: name one of "
-                f"{', '.join(self.templates.names)}",
-                param="chat_template",
-            )
-        raise InvalidRequestError(
-            f"model {self.name!r} has no chat template: use /v1/completions, or name one as "
-            "`chat_template` in the config",
-            param="model",
-        )
-
     @property
     def reasoning(self) -> ReasoningFormat | None:
         """The format of its reasoning."""
@@ -246,15 +213,10 @@ class LoadedModel:
         model.name = model.adapter = adapter
         return model
 
-    @property
-    def preset(self) -> Preset:
-        """The sampling params that were chosen over those of the config."""
-        return self._preset or Preset()
-
     def use_preset(self, preset: Preset) -> None:
         """Override sampling params of later requests, until another one is chosen."""
         self.check_preset(preset)
-        self._preset = preset
+        self.preset = preset
         self.overrides = preset.overrides.over(Overrides(self.config.sampling.overrides()))
         for note in preset.overrides.notes:
             logger.warning("model %s: %s", self.name, note)
@@ -287,8 +249,7 @@ class LoadedModel:
         match self._state:
             case "loading":
                 raise BackendUnavailableError(
-                    f"model {self.name!r} is still loading ({self.stage}, {self.progress:.0%}); "
-                    "try again soon"
+                    f"model {self.name!r} is still loading ({self.progress}); try again soon"
                 )
             case "failed" | "unloaded" if self._error:
                 raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
@@ -298,66 +259,17 @@ class LoadedModel:
     def begin_loading(self) -> None:
         """It waits for its turn to be loaded."""
         self._state, self._error = "loading", None
-        self.load_progress.report("waiting", 0.0)
+        self.progress.report("waiting", 0.0)
 
-    async def load(
-        self,
-        backends: Backends,
-        plugins: Plugins,
-        base: Path,
-        report_progress: ReportModelProgress,
-    ) -> None:
-        """Start the backend. A failure is kept in `error`, not raised."""
-
-        def report(stage: str, fraction: float) -> None:
-            self.load_progress.report(stage, fraction)
-            report_progress(self.name, stage, fraction)
-
-        report("starting", 0.0)
-        started: StartedBackend | None = None
-        try:
-            started = await backends.start(self.config, self.root, report)
-            await self._get_ready(started, plugins, base)
-        except BaseException as error:
-            if started:
-                await self._give_up(backends, started)
-            if isinstance(error, BackendUnavailableError):
-                self.fail(error.message)
-                logger.error("model %s: %s", self.name, error.message)
-            elif isinstance(error, Exception):
-                self.fail(f"{type(error).__name__}: {error}")
-                logger.exception("model %s could not be loaded", self.name)
-            else:
-                self._state = "unloaded"
-                raise
-        self.load_progress.report(self._state, 1.0)
-        report_progress(self.name, self._state, 1.0)
-
-    async def _get_ready(self, started: StartedBackend, plugins: Plugins, base: Path) -> None:
-        """Find out how its prompts are written and its answers are read."""
-        info = started.info
-        require_no_prompts(self.config, info)
+    def become_ready(self, started: StartedBackend, formats: ChatFormats, preset: Preset) -> None:
+        """It has been loaded. `InvalidRequestError`, and it is not, for a preset that is unfit."""
+        self._info = started.info
+        self.use_preset(preset)
+        self._started, self._formats = started, formats
         self.template = self.config.chat_template
-        choice = format_choice(self.config, plugins, base)
-        self._formats = await choice.find(info, started.backend, self.template)
-        self._info = info
-        self._use_chosen_preset(base)
-        self._started = started
-        self.there.set()
         self._state, self._error, self.failures = "ready", None, 0
         self.loaded_at = int(time.time())
-        logger.info("model %s is ready; %s", self.name, sampling_defaults(self.config, info))
-
-    def _use_chosen_preset(self, base: Path) -> None:
-        """That which was switched to last, else the config's."""
-        name = self._preset.name if self._preset else self.config.sampling_preset
-        try:
-            preset = self._preset or (load_preset(name, base) if name else Preset())
-            self.use_preset(preset)
-        except (ConfigError, InvalidRequestError) as error:
-            raise BackendUnavailableError(
-                f"the sampling preset {name!r} cannot be used: {error}"
-            ) from error
+        self.there.set()
 
     def fail(self, error: str) -> None:
         """It cannot be loaded."""
@@ -387,10 +299,3 @@ class LoadedModel:
             self._state, self._error, self.loaded_at = "unloaded", reason, None
             self.config = self.configured
             self.settled.set()
-
-    async def _give_up(self, backends: Backends, started: StartedBackend) -> None:
-        """Free the memory of a model that nobody can ask, as far as it was loaded."""
-        try:
-            await backends.stop(started)
-        except Exception:
-            logger.exception("model %s could not be closed", self.name)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from core.config.loading import LoadingConfig
@@ -12,11 +11,12 @@ from core.config.schema import ModelConfig
 from core.engine.backoff import Backoff
 from core.errors import BackendUnavailableError, QueueFullError
 from core.models.backends import Backends
-from core.models.clock import Clock, Timer
-from core.models.loaded import LoadedModel, ReportModelProgress
-from core.models.memory import MemoryUse, Meter
-from core.models.room import Limits, first_to_go, gib, holders, taken_by
-from core.plugins import Plugins
+from core.models.clock import Clock
+from core.models.idle import IdleTimers
+from core.models.loaded import LoadedModel
+from core.models.memory import Meter
+from core.models.room import Room
+from core.models.starting import Starter
 
 logger = logging.getLogger(__name__)
 
@@ -32,28 +32,24 @@ class Loader:
     def __init__(
         self,
         config: LoadingConfig,
-        plugins: Plugins,
-        base: Path,
+        backends: Backends,
+        starter: Starter,
         all_models: Callable[[], Sequence[LoadedModel]],
-        report_progress: ReportModelProgress,
         clock: Clock,
         meter: Meter,
     ) -> None:
+        self.room = Room(config, backends, all_models, self._unload, clock, meter)
         self._config = config
-        self._plugins = plugins
-        self._base = base
+        self._backends = backends
+        self._starter = starter
         self._all_models = all_models
-        self._report_progress = report_progress
         self._clock = clock
-        self._meter = meter
-        self._backends = Backends(plugins, base, meter)
+        self._idle = IdleTimers(clock, lambda model, why: self._go(self._unload_idle(model, why)))
         self._backoff = Backoff(first=config.retry_after, longest=_LONGEST_BACKOFF)
         self._retry_at: dict[LoadedModel, float] = {}
         self._turn = asyncio.Lock()
         self._loads: dict[LoadedModel, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: dict[LoadedModel, Timer] = {}
-        self._measured_at = float("-inf")
         self._closed = False
 
     async def take(self, model: LoadedModel) -> None:
@@ -68,7 +64,7 @@ class Loader:
             return
         if model.use.waiting >= max(1, model.config.max_queue):
             raise QueueFullError(
-                f"model {model.name!r} is still loading ({model.stage}, {model.progress:.0%}), and "
+                f"model {model.name!r} is still loading ({model.progress}), and "
                 f"no more than {model.use.waiting} requests may wait for it"
             )
         model.use.waiting += 1
@@ -111,7 +107,7 @@ class Loader:
     def give_back(self, model: LoadedModel) -> None:
         """A request has ended."""
         model.use.end(self._clock.time())
-        self._unload_when_idle(model)
+        self._idle.watch(model)
 
     def load(
         self,
@@ -146,19 +142,10 @@ class Loader:
         reason = "it was unloaded; load it again, or name another model"
         await asyncio.wait({self._go(self._stop(model, drain_timeout, reason))})
 
-    async def measure(self) -> None:
-        """Look again what the models take, unless that was done within the last second."""
-        if self._clock.time() < self._measured_at + 1:
-            return
-        self._measured_at = self._clock.time()
-        for holder in holders(self._all_models()):
-            await self._backends.measure(holder.started)
-
     async def close(self) -> None:
         """Unload everything, at once and for good; may be called again."""
         self._closed = True
-        for timer in self._timers.values():
-            timer.cancel()
+        self._idle.close()
         tasks = [task for task in self._tasks if not task.done()]
         for task in tasks:
             task.cancel()
@@ -203,12 +190,10 @@ class Loader:
                     why = f"it was unloaded when {model.name!r} was loaded"
                     await self._unload(replaced, limit, why)
                 if not model.is_loaded:
-                    await self._make_room(model)
-                    await model.load(
-                        self._backends, self._plugins, self._base, self._report_progress
-                    )
+                    await self.room.make(model)
+                    await self._starter.start(model)
                     model.use.last = self._clock.time()
-                    await self._keep_to_limits(model)
+                    await self.room.keep_to_limits(model)
         except BackendUnavailableError as error:
             logger.error("model %s: %s", model.name, error.message)
             await model.close(self._backends, error.message)
@@ -216,7 +201,7 @@ class Loader:
             await model.close(self._backends, "its loading was stopped")
             raise
         if model.is_loaded:
-            self._unload_when_idle(model)
+            self._idle.watch(model)
             return
         self._retry_at[model] = self._clock.time() + self._backoff.delay(max(1, model.failures))
         if replaced:
@@ -225,58 +210,6 @@ class Loader:
     def _forget(self, model: LoadedModel, done: asyncio.Task[None]) -> None:
         if self._loads.get(model) is done:
             del self._loads[model]
-
-    async def _make_room(self, model: LoadedModel) -> None:
-        """Unload others until `model` fits, the longest unused first, none while it is in use."""
-        if self._backends.is_started(model.config, model.root):
-            return
-        limits = await self._limits()
-        if limits == Limits(None, None, None):
-            return
-        expected, measured = await asyncio.to_thread(
-            self._backends.expected, model.config, model.root
-        )
-        how = "as measured" if measured else "the size of its files"
-        taken = f"{gib(expected.ram)} RAM and {gib(expected.gpu)} GPU memory, {how}"
-        logger.info("model %s will take %s", model.name, taken)
-        await self.measure()
-        while crossed := self._crossed(limits, expected):
-            await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
-
-    async def _keep_to_limits(self, loaded: LoadedModel) -> None:
-        """Unload idle models if the one just loaded takes more than was expected."""
-        limits = await self._limits()
-        while crossed := limits.crossed(len(held := holders(self._all_models())), taken_by(held)):
-            others = [each for each in held if loaded not in each.models and not each.in_use]
-            victim = first_to_go(others)
-            if victim is None:
-                logger.warning("%s; loaded are %s", crossed, _listed(held))
-                return
-            logger.info("%s; %s is unloaded", crossed, victim)
-            for model in victim.models:
-                await self._unload(model, 0, "it made room for another model")
-
-    async def _limits(self) -> Limits:
-        return Limits.of(self._config, await asyncio.to_thread(self._meter.total))
-
-    def _crossed(self, limits: Limits, expected: MemoryUse) -> str | None:
-        held = holders(self._all_models())
-        return limits.crossed(len(held) + 1, taken_by(held) + expected)
-
-    async def _evict(self, problem: str) -> None:
-        held = holders(self._all_models())
-        victim = first_to_go(held)
-        if victim is None:
-            raise BackendUnavailableError(f"{problem}; loaded are {_listed(held)}")
-        logger.info("%s; %s is unloaded", problem, victim)
-        try:
-            for model in victim.models:
-                reason = "it made room for another model"
-                await self._unload(model, self._config.timeout, reason, abort=False)
-        except TimeoutError:
-            raise BackendUnavailableError(
-                f"{problem}; loaded are {_listed(held)}, and did not get idle"
-            ) from None
 
     async def _stop(self, model: LoadedModel, drain_timeout: float | None, reason: str) -> None:
         if loading := self._loads.get(model):
@@ -315,24 +248,6 @@ class Loader:
         await model.close(self._backends, reason)
         logger.info("model %s: %s", model.name, reason)
 
-    def _unload_when_idle(self, model: LoadedModel) -> None:
-        """See to it that it is unloaded when it has been idle for long."""
-        if model.config.idle_timeout and not model.config.pinned and model not in self._timers:
-            self._call_when_idle(model, model.config.idle_timeout)
-
-    def _call_when_idle(self, model: LoadedModel, delay: float) -> None:
-        self._timers[model] = self._clock.call_later(delay, lambda: self._idle(model))
-
-    def _idle(self, model: LoadedModel) -> None:
-        del self._timers[model]
-        if not model.is_loaded or model.use.count or model.state == "draining":
-            return  # the end of its next request begins anew
-        idle = self._clock.time() - (model.use.last or 0.0)
-        if idle < model.config.idle_timeout:
-            self._call_when_idle(model, model.config.idle_timeout - idle)
-            return
-        self._go(self._unload_idle(model, f"nobody asked for it for {idle:.0f} s"))
-
     async def _unload_idle(self, model: LoadedModel, reason: str) -> None:
         if not model.use.count:
             await self._unload(model, 0, reason)
@@ -342,7 +257,3 @@ class Loader:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _listed(held: Sequence[object]) -> str:
-    return ", ".join(map(str, held)) or "none"

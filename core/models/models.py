@@ -9,10 +9,12 @@ from core.config.names import root_of
 from core.config.presets import Preset
 from core.config.schema import Config, ModelConfig
 from core.errors import BackendUnavailableError, ModelNotFoundError
+from core.models.backends import Backends
 from core.models.clock import Clock, LoopClock
 from core.models.loaded import LoadedModel, ReportModelProgress
 from core.models.loader import Loader
 from core.models.memory import Meter, SystemMeter
+from core.models.starting import Starter
 from core.plugins import Plugins
 
 
@@ -42,14 +44,11 @@ class Models:
         self._preset: Preset | None = None
         self._starting = True
         self._loaded = asyncio.Event()
+        meter = meter or SystemMeter()
+        backends = Backends(plugins, config.base, meter)
+        starter = Starter(backends, plugins, config.base, report_progress)
         self._loader = Loader(
-            config.loading,
-            plugins,
-            config.base,
-            self.all,
-            report_progress,
-            clock or LoopClock(),
-            meter or SystemMeter(),
+            config.loading, backends, starter, self.all, clock or LoopClock(), meter
         )
 
     def all(self) -> list[LoadedModel]:
@@ -173,7 +172,7 @@ class Models:
 
     async def measure(self) -> None:
         """Look again what the models take."""
-        await self._loader.measure()
+        await self._loader.room.measure()
 
     async def load_at_start(self) -> None:
         """Load one after the other what is to be loaded at start."""

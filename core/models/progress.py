@@ -15,6 +15,9 @@ class LoadProgress:
         self.fraction = 0.0
         self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
+    def __str__(self) -> str:
+        return f"{self.stage}, {self.fraction:.0%}"
+
     def report(self, stage: str, fraction: float) -> None:
         """It is at `stage` now."""
         self.stage, self.fraction = stage, fraction

@@ -1,91 +1,116 @@
-"""Whether another model fits beside those that are loaded, and which of them goes first."""
+"""Making room: which models are unloaded so that another one can be loaded."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
-from core.config.loading import LoadingConfig, bytes_of
-from core.models.backends import StartedBackend
+from core.config.loading import LoadingConfig
+from core.errors import BackendUnavailableError
+from core.models.backends import Backends
+from core.models.clock import Clock
+from core.models.holders import Holder, Limits, first_to_go, gib, holders, taken_by
 from core.models.loaded import LoadedModel
-from core.models.memory import MemoryUse
+from core.models.memory import MemoryUse, Meter
+
+logger = logging.getLogger(__name__)
+
+_REASON = "it made room for another model"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many backends may run at once, and what they may take together; None: any."""
+class Unload(Protocol):
+    """Unload a model when nobody uses it; `Loader` says what becomes of one that is in use."""
 
-    models: int | None
-    ram: int | None
-    gpu: int | None
-
-    @classmethod
-    def of(cls, config: LoadingConfig, total: MemoryUse) -> "Limits":
-        """What the config says, on a machine with so much memory."""
-        ram, gpu = bytes_of(config.max_ram, total.ram), bytes_of(config.max_gpu, total.gpu)
-        return cls(config.max_loaded_models, ram, gpu)
-
-    def crossed(self, models: int, memory: MemoryUse) -> str | None:
-        """Which limit so many models with so much memory would cross."""
-        if self.models is not None and models > self.models:
-            return f"max_loaded_models is {self.models}"
-        for name, size, limit in (
-            ("max_ram", memory.ram, self.ram),
-            ("max_gpu", memory.gpu, self.gpu),
-        ):
-            if limit is not None and size > limit:
-                return f"{name} is {gib(limit)}, and {gib(size)} would be taken"
-        return None
+    def __call__(
+        self, model: LoadedModel, limit: float, reason: str, *, abort: bool = True
+    ) -> Coroutine[Any, Any, None]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A backend that runs, and the models that answer with it."""
+class Room:
+    """Keeps the models that are loaded within the limits of the config."""
 
-    started: StartedBackend
-    models: tuple[LoadedModel, ...]
+    def __init__(
+        self,
+        config: LoadingConfig,
+        backends: Backends,
+        all_models: Callable[[], Sequence[LoadedModel]],
+        unload: Unload,
+        clock: Clock,
+        meter: Meter,
+    ) -> None:
+        self._config = config
+        self._backends = backends
+        self._all_models = all_models
+        self._unload = unload
+        self._clock = clock
+        self._meter = meter
+        self._measured_at = float("-inf")
 
-    @property
-    def in_use(self) -> bool:
-        """Whether a request holds one of the models."""
-        return any(model.use.count for model in self.models)
+    async def measure(self) -> None:
+        """Look again what the models take, unless that was done within the last second."""
+        if self._clock.time() < self._measured_at + 1:
+            return
+        self._measured_at = self._clock.time()
+        for holder in self._held():
+            await self._backends.measure(holder.started)
 
-    @property
-    def last_used(self) -> float:
-        """When a request last let go of one of the models."""
-        return max(model.use.last or 0.0 for model in self.models)
+    async def make(self, model: LoadedModel) -> None:
+        """Unload others until `model` fits, the longest unused first, none while it is in use.
 
-    @property
-    def pinned(self) -> bool:
-        """Whether one of them must stay."""
-        return any(model.config.pinned for model in self.models)
+        `BackendUnavailableError` when that cannot be.
+        """
+        if self._backends.is_started(model.config, model.root):
+            return
+        limits = await self._limits()
+        if limits == Limits(None, None, None):
+            return
+        expected, measured = await asyncio.to_thread(
+            self._backends.expected, model.config, model.root
+        )
+        how = "as measured" if measured else "the size of its files"
+        taken = f"{gib(expected.ram)} RAM and {gib(expected.gpu)} GPU memory, {how}"
+        logger.info("model %s will take %s", model.name, taken)
+        await self.measure()
+        while crossed := self._crossed(limits, expected):
+            await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
 
-    def __str__(self) -> str:
-        names = ", ".join(repr(model.name) for model in self.models)
-        state = "pinned" if self.pinned else "in use" if self.in_use else "idle"
-        memory = self.started.memory
-        gpu = f", {gib(memory.gpu)} GPU memory" if memory.gpu else ""
-        return f"{names} ({state}, {gib(memory.ram)} RAM{gpu})"
+    async def keep_to_limits(self, loaded: LoadedModel) -> None:
+        """Unload idle models if the one just loaded takes more than was expected."""
+        limits = await self._limits()
+        while crossed := limits.crossed(len(held := self._held()), taken_by(held)):
+            others = [each for each in held if loaded not in each.models and not each.in_use]
+            victim = first_to_go(others)
+            if victim is None:
+                logger.warning("%s; loaded are %s", crossed, _listed(held))
+                return
+            logger.info("%s; %s is unloaded", crossed, victim)
+            for model in victim.models:
+                await self._unload(model, 0, _REASON)
+
+    async def _evict(self, problem: str) -> None:
+        held = self._held()
+        victim = first_to_go(held)
+        if victim is None:
+            raise BackendUnavailableError(f"{problem}; loaded are {_listed(held)}")
+        logger.info("%s; %s is unloaded", problem, victim)
+        try:
+            for model in victim.models:
+                await self._unload(model, self._config.timeout, _REASON, abort=False)
+        except TimeoutError:
+            raise BackendUnavailableError(
+                f"{problem}; loaded are {_listed(held)}, and did not get idle"
+            ) from None
+
+    async def _limits(self) -> Limits:
+        return Limits.of(self._config, await asyncio.to_thread(self._meter.total))
+
+    def _crossed(self, limits: Limits, expected: MemoryUse) -> str | None:
+        held = self._held()
+        return limits.crossed(len(held) + 1, taken_by(held) + expected)
+
+    def _held(self) -> list[Holder]:
+        return holders(self._all_models())
 
 
-def holders(models: Iterable[LoadedModel]) -> list[Holder]:
-    """Who holds memory, each backend once."""
-    by_backend: dict[StartedBackend, list[LoadedModel]] = {}
-    for model in models:
-        if model.started:
-            by_backend.setdefault(model.started, []).append(model)
-    return [Holder(started, tuple(sharing)) for started, sharing in by_backend.items()]
-
-
-def first_to_go(held: Sequence[Holder]) -> Holder | None:
-    """Of those that are not pinned: an idle one before any in use, then the longest unused."""
-    unpinned = [holder for holder in held if not holder.pinned]
-    return min(unpinned, key=lambda holder: (holder.in_use, holder.last_used), default=None)
-
-
-def taken_by(held: Iterable[Holder]) -> MemoryUse:
-    """What they take together."""
-    return sum((holder.started.memory for holder in held), MemoryUse())
-
-
-def gib(size: int) -> str:
-    """`1.5 GiB`."""
-    return f"{size / 2**30:.1f} GiB"
+def _listed(held: Sequence[Holder]) -> str:
+    return ", ".join(map(str, held)) or "none"

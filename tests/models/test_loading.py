@@ -26,7 +26,7 @@ async def test_one_load_for_all_who_wait(house: House) -> None:
         asking = [asyncio.create_task(ask(models, "a")) for _ in range(50)]
         await settle()
         assert states(models) == {"a": "loading"}
-        assert (models.find("a").stage, models.find("a").progress) == ("weights", 0.5)
+        assert str(models.find("a").progress) == "weights, 50%"
         house.may_start.set()
         assert await asyncio.gather(*asking) == ["a"] * 50
         assert house.started == ["a"]
@@ -95,7 +95,7 @@ async def test_models_are_loaded_one_after_the_other(house: House) -> None:
         await settle()
         assert house.started == ["a"]
         assert states(models) == {"a": "loading", "b": "loading"}
-        assert models.find("b").stage == "waiting"
+        assert models.find("b").progress.stage == "waiting"
         house.may_start.set()
         assert await asyncio.gather(*asking) == ["a", "b"]
 
