@@ -1,12 +1,22 @@
 """The section `loading`: how many models are in memory at once, and what waits for them."""
 
+import re
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from core.config.section import Section
 
-Share = Annotated[str, StringConstraints(pattern=r"^\d{1,3}(\.\d+)?\s*%$")]
+_SHARE = r"^\d{1,3}(\.\d+)?\s*%$"
+
+
+def _share(text: str) -> str:
+    if re.match(_SHARE, text) and 0 < float(text.rstrip(" %")) <= 100:
+        return text
+    raise ValueError("must be a share such as 80%")
+
+
+Share = Annotated[str, AfterValidator(_share), Field(json_schema_extra={"pattern": _SHARE})]
 Size = Annotated[float, Field(gt=0)] | Share
 """GiB, or a share such as `80%` of all there is."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from core.config.problems import KeyPath
+from core.config.problems import KeyPath, key_text
 from core.config.walk import nearest
 
 _OWN = ("name", "aliases")
@@ -16,11 +16,11 @@ def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`.
     """
     models = _models(data)
-    taken: set[str] = set()
+    taken: dict[str, KeyPath] = {}
     for path, name in (*_names(models), *_aliases(models), *_dummies(data)):
         if name in taken:
-            yield path, "another model has this name already"
-        taken.add(name)
+            yield path, f"{key_text(taken[name])} is {name!r} already; take another name"
+        taken.setdefault(name, path)
     by_name = _by_name(models)
     for index, model in enumerate(models):
         like = model.get("like")

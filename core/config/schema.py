@@ -18,6 +18,7 @@ from core.config.origins import Origins
 from core.config.problems import key_text
 from core.config.sampling import SamplingDefaults
 from core.config.section import Section, Text
+from core.config.sites import Host, Origin
 from core.types import Isolation
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -50,11 +51,11 @@ class ServerConfig(Section):
         "auto",
         description="Who needs a key: auto, required (all), admin (for admin routes) or none.",
     )
-    allowed_hosts: list[Text] = Field(
+    allowed_hosts: list[Host] = Field(
         default=[],
         description="More names that the server is reached by without a key (*.example too).",
     )
-    cors_origins: list[Text] = Field(
+    cors_origins: list[Origin] = Field(
         default=[],
         description="Web pages that may call from a browser (https://chat.example; * is any).",
     )

@@ -19,14 +19,17 @@ A = "models:\n- name: a\n  backend: b\n  path: .\n"
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (f"{A}  aliases: [a]\n", "config.yml:5: models[0].aliases[0]: another model has this name"),
+        (
+            f"{A}  aliases: [a]\n",
+            "config.yml:5: models[0].aliases[0]: models[0].name is 'a' already; take another name",
+        ),
         (
             f"{A}- {{name: b, like: a, aliases: [c, c]}}\n",
-            "config.yml:5: models[1].aliases[1]: another model has this name already",
+            "config.yml:5: models[1].aliases[1]: models[1].aliases[0] is 'c' already",
         ),
         (
             f"server: {{use_dummy_models: true, dummy_model_names: [a]}}\n{A}",
-            "config.yml:1: server.dummy_model_names[0]: another model has this name already",
+            "config.yml:1: server.dummy_model_names[0]: models[0].name is 'a' already",
         ),
         (
             f"{A}- name: b\n  like: aa\n",
@@ -40,7 +43,14 @@ A = "models:\n- name: a\n  backend: b\n  path: .\n"
         (f"{A}- {{name: b}}\n", "config.yml:5: models[1].backend: is missing: The engine that"),
         (f"{A}  idle_timeout: -1\n", "config.yml:5: models[0].idle_timeout: must be greater than"),
         (f"{A}  load: never\n", "config.yml:5: models[0].load: must be 'start', 'request' or"),
-        ("loading: {max_ram: much}\n", "config.yml:1: loading.max_ram: must be a number or"),
+        (
+            "loading: {max_ram: 8GB}\n",
+            "config.yml:1: loading.max_ram: must be a number or a share such as 80%, not '8GB'",
+        ),
+        (
+            "loading: {max_gpu: 120%}\n",
+            "config.yml:1: loading.max_gpu: must be a number or a share",
+        ),
         ("loading: {max_gpu: 0}\n", "config.yml:1: loading.max_gpu: must be greater than 0"),
     ],
 )

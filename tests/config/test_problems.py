@@ -34,7 +34,7 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
             "unknown key here; it belongs under 'sampling'",
         ),
         ("server:\n  hots:\n", "2: server.hots", "unknown key; did you mean 'host'?"),
-        (GOOD + GOOD[8:], "5: models[1].name", "another model has this name already"),
+        (GOOD + GOOD[8:], "5: models[1].name", "models[0].name is 'a' already"),
         ("\nport: 1\n", "2: port", "unknown key here; it belongs under 'server'"),
         ("zzz: 1\n", "1: zzz", "unknown key; known: server, models, loading, plugins"),
         ("server:\n  port: x\n", "2: server.port", "must be a whole number, not 'x'"),
@@ -65,7 +65,7 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
             "must be a list, such as [a, b], not 'x'",
         ),
         (
-            "server:\n  cors_origins:\n  - x\n  - 5\n",
+            "server:\n  cors_origins:\n  - https://x\n  - 5\n",
             "4: server.cors_origins[1]",
             "must be text, not 5; put it in quotes",
         ),
@@ -97,6 +97,47 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
 def test_one_problem(problems_of: ProblemsOf, text: str, where: str, message: str) -> None:
     [found] = problems_of(text)
     assert found.startswith(f"config.yml:{where}: {message}")
+
+
+ORIGIN = "must be scheme, name and port as browsers send them, such as "
+NAME = "must be a name without scheme and port, such as "
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "message"),
+    [
+        ("cors_origins", "https://chat.example/", f"{ORIGIN}'https://chat.example'"),
+        ("cors_origins", "chat.example:3000", f"{ORIGIN}'https://chat.example:3000'"),
+        ("cors_origins", "HTTP://Chat.example", f"{ORIGIN}'http://chat.example'"),
+        ("cors_origins", "https://*.example", f"{ORIGIN}'https://chat.example'"),
+        ("cors_origins", "http://", f"{ORIGIN}'https://chat.example'"),
+        ("allowed_hosts", "https://llm.example/v1", f"{NAME}'llm.example'"),
+        ("allowed_hosts", "llm.example:5000", f"{NAME}'llm.example'"),
+        ("allowed_hosts", ".llm.example", "must be a name without scheme and port, not"),
+        ("allowed_hosts", "//", "must be a name without scheme and port, not '//'"),
+    ],
+)
+def test_what_no_browser_sends(
+    problems_of: ProblemsOf, key: str, written: str, message: str
+) -> None:
+    """It would never be met, and nothing would say why."""
+    [found] = problems_of(f"server:\n  {key}: ['{written}']\n")
+    assert found.startswith(f"config.yml:2: server.{key}[0]: {message}")
+    assert found.endswith(f", not {written!r}")
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"cors_origins": ["*", "null", "file://", "app://x", "chrome-extension://a_b"]},
+        {"cors_origins": ["http://localhost:3000", "https://a-b.c.example", "http://[::1]:80"]},
+        {"allowed_hosts": ["llm.example", "*.my-tailnet.ts.net", "*", "LLM.example", "_x.a"]},
+    ],
+)
+def test_what_browsers_send(server: dict[str, list[str]]) -> None:
+    assert (
+        Config.model_validate({"server": server}).model_dump()["server"].items() >= server.items()
+    )
 
 
 def test_what_is_missing_is_on_the_line_of_its_mapping(problems_of: ProblemsOf) -> None:
@@ -131,7 +172,7 @@ def test_all_problems_in_one_go(problems_of: ProblemsOf, monkeypatch: pytest.Mon
         "ENGINEBAY_SERVER__PROT: server.prot: unknown key; did you mean 'port'?",
     ]
     assert found[7:] == [
-        "config.yml:5: models[1].name: another model has this name already",
+        "config.yml:5: models[1].name: models[0].name is 'a' already; take another name",
         "config.yml:8: models[1].tools: must be text, not 1; put it in quotes",
         "config.yml:11: server.host: stands on line 10 already; delete one of the two",
     ]
@@ -221,7 +262,7 @@ def test_is_secret(path: tuple[str | int, ...], secret: bool) -> None:
 
 def test_two_models_of_one_name_in_code() -> None:
     model = {"name": "a", "backend": "b", "path": "p"}
-    with pytest.raises(ValueError, match="another model has this name already"):
+    with pytest.raises(ValueError, match=r"models\[0\].name is 'a' already"):
         Config.model_validate({"models": [model, model]})
 
 

@@ -1,0 +1,48 @@
+"""Names of this server, and origins of web pages, in the form in which browsers send them.
+
+One in another form would never be met, and nothing would say why.
+"""
+
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+from core.config.section import Text
+
+_HOST = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.IGNORECASE)
+_WEB_ORIGIN = re.compile(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d+)?")
+_OTHER_ORIGIN = re.compile(r"(?!https?:)[a-z][a-z0-9+.-]*://.*")
+
+
+def _host(text: str) -> str:
+    if _HOST.fullmatch(text):
+        return text
+    meant = _hostname(text)
+    such_as = f", such as {meant!r}" if _HOST.fullmatch(meant) else ""
+    raise ValueError(f"must be a name without scheme and port{such_as}")
+
+
+def _origin(text: str) -> str:
+    """https://www.rfc-editor.org/rfc/rfc6454#section-6.2; programs have schemes of their own."""
+    if text in ("*", "null") or _WEB_ORIGIN.fullmatch(text) or _OTHER_ORIGIN.fullmatch(text):
+        return text
+    scheme, _, place = text.lower().rpartition("://")
+    meant = f"{scheme or 'https'}://{place.partition('/')[0]}"
+    example = meant if _WEB_ORIGIN.fullmatch(meant) else "https://chat.example"
+    raise ValueError(f"must be scheme, name and port as browsers send them, such as {example!r}")
+
+
+def _hostname(text: str) -> str:
+    try:
+        return urlsplit(text if "://" in text else f"//{text}").hostname or ""
+    except ValueError:
+        return ""
+
+
+Host = Annotated[Text, AfterValidator(_host)]
+"""A name under which the server is reached, or `*.` and the end of names."""
+
+Origin = Annotated[Text, AfterValidator(_origin)]
+"""Where a web page comes from: `https://chat.example`, `null`, `*` for any."""
