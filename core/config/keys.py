@@ -12,8 +12,9 @@ from core.config.origins import Origins
 from core.config.problems import ConfigError, in_order, key_text
 from core.config.schema import sendable
 from core.config.section import Section, Text
+from core.config.tabbyapi import keys_of_tabbyapi
 
-EXPECTED = "; it begins with `keys:`, and `enginebay keys add NAME` makes one"
+EXPECTED = "; it begins with `keys:`. Delete it, and `enginebay keys add NAME` makes one"
 
 
 class KeyEntry(Section):
@@ -82,8 +83,9 @@ def load_keys(path: Path) -> list[KeyEntry]:
     try:
         file = KeysFile.model_validate(document.data)
     except ValidationError as error:
+        of_tabbyapi = dict(keys_of_tabbyapi(document.data))
         found = explain(error, document.data, KeysFile.model_json_schema())
-        problems += [origins.problem(*each) for each in found]
+        problems += [origins.problem(key, of_tabbyapi.get(key, said)) for key, said in found]
     names = [entry.name for entry in file.keys]
     for index, name in enumerate(names):
         if name in names[:index]:

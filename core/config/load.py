@@ -14,6 +14,7 @@ from core.config.names import name_problems
 from core.config.origins import Origins
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
 from core.config.schema import Config
+from core.config.tabbyapi import settings_of_tabbyapi
 from core.config.walk import Schema
 
 DEFAULT_PATH = Path("config.yml")
@@ -41,6 +42,9 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
     of_names = list(name_problems(data))
     problems += [origins.problem(*each) for each in of_names]
     unlike = {path[:2] for path, _ in of_names if path[-1] == "like"}
+    of_tabbyapi = list(settings_of_tabbyapi(data))
+    problems += [origins.problem(*each) for each in of_tabbyapi]
+    foreign = {path[:1] for path, _ in of_tabbyapi}
     config = Config()
     try:
         config = Config.model_validate(data)
@@ -49,7 +53,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
         problems += [
             origins.problem(path, message)
             for path, message in found
-            if (path or not of_names) and path[:2] not in unlike
+            if (path or not of_names) and path[:2] not in unlike and path not in foreign
         ]
     if problems:
         raise ConfigError(in_order(problems))

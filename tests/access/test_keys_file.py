@@ -150,7 +150,8 @@ def test_a_change_that_fails_changes_nothing(path: Path) -> None:
     [
         (
             "",
-            ": the file is empty; it begins with `keys:`, and `enginebay keys add NAME` makes one",
+            ": the file is empty; it begins with `keys:`. Delete it, and `enginebay keys add NAME` "
+            "makes one",
         ),
         ("- a", ": the file does not begin with a key; it begins"),
         ("key: []", ":1: key: unknown key; did you mean 'keys'?"),

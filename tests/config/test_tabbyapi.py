@@ -1,0 +1,110 @@
+"""Files of TabbyAPI: each of their settings is answered with what it is here."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.config.check import option_names
+from core.config.keys import load_keys
+from core.config.problems import ConfigError
+from core.config.schema import Config
+from core.config.tabbyapi import KEYS, SETTINGS, keys_of_tabbyapi, settings_of_tabbyapi
+from core.config.walk import known_keys
+from core.plugins import Plugins
+from tests.config.conftest import ProblemsOf
+from tests.support import REPOSITORY
+
+DOCUMENTED = (REPOSITORY / "docs" / "tabbyapi.md").read_text(encoding="utf-8").splitlines()
+
+
+def rows() -> Iterator[str]:
+    """The table of `docs/tabbyapi.md`: those of a section that are the same here in one row."""
+    for section, settings in SETTINGS.items():
+        for here in dict.fromkeys(settings.values()):
+            names = [f"`{section}.{name}`" for name, said in settings.items() if said == here]
+            yield f"| {', '.join(names)} | {here} |"
+
+
+def test_every_setting_is_in_the_documentation() -> None:
+    assert [row for row in rows() if row not in DOCUMENTED] == []
+
+
+def test_what_a_setting_is_here_exists() -> None:
+    schema = Config.model_json_schema()
+    known = {name for entry in Plugins().backends.values() for name in option_names(entry)}
+    known |= {*known_keys(schema, ()), *known_keys(schema, ("models", 0))}
+    known |= {f"server.{name}" for name in known_keys(schema, ("server",))}
+    values_and_folders = {"auto", "none", "required", "sampler_overrides", "templates"}
+    for here in (here for settings in SETTINGS.values() for here in settings.values()):
+        assert set(re.findall(r"`([\w.]+)", here)) <= known | values_and_folders, here
+
+
+def test_a_config_of_tabbyapi(problems_of: ProblemsOf) -> None:
+    assert problems_of(
+        "network:\n"
+        "  host: 0.0.0.0\n"
+        "  disable_auth: false\n"
+        "  api_servers: [OAI]\n"
+        "logging: {log_prompt: }\n"
+        "model:\n"
+        "  model_name: Qwen3-8B-exl2\n"
+        "  max_seq_len: 8192\n"
+        "  cache_mod: Q8\n"
+        "draft_model:\n"
+        "  draft_model_name:\n"
+        "sampling: {override_preset: safe_defaults}\n"
+    ) == [
+        "config.yml:2: network.host: is TabbyAPI's; here it is `server.host`",
+        "config.yml:3: network.disable_auth: is TabbyAPI's; here it is `server.auth`: `none` for "
+        "true, `required` for false",
+        "config.yml:4: network.api_servers: is TabbyAPI's, and nothing here; delete it",
+        "config.yml:5: logging: is TabbyAPI's; delete it",
+        "config.yml:7: model.model_name: is TabbyAPI's; here it is `name` and `path` of the first "
+        "of `models`",
+        "config.yml:8: model.max_seq_len: is TabbyAPI's; here it is `context_length` in `options` "
+        "of the model",
+        "config.yml:9: model.cache_mod: unknown key, also of TabbyAPI",
+        "config.yml:10: draft_model: is TabbyAPI's; delete it",
+        "config.yml:12: sampling.override_preset: is TabbyAPI's; here it is `sampling_preset` of "
+        "the model; files stay in `sampler_overrides/`",
+    ]
+
+
+@pytest.mark.parametrize("text", ["sampling: {top_k: 1}", "model: {name: a}", "lora: x", "model:"])
+def test_what_is_not_of_tabbyapi(problems_of: ProblemsOf, text: str) -> None:
+    [found] = problems_of(text)
+    assert found.startswith(f"config.yml:1: {text.partition(':')[0]}: unknown key; ")
+
+
+def test_keys_of_tabbyapi(tmp_path: Path) -> None:
+    path = tmp_path / "api_tokens.yml"
+    path.write_text("admin_key: s3cret\napi_key: s3cret\nkey: 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_keys(path)
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{path}:1: admin_key: is TabbyAPI's; here it is `{{name: admin, role: admin, key: ...}}` "
+        "in the list `keys`",
+        f"{path}:2: api_key: is TabbyAPI's; here it is `{{name: user, key: ...}}` in the list "
+        "`keys`",
+        f"{path}:3: key: unknown key; did you mean 'keys'?",
+    ]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["host", "port"]),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from([*SETTINGS, *KEYS, "host", 5]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*SETTINGS, *KEYS, 5]), ANYTHING))
+def test_any_data_can_be_looked_at(data: dict[object, object]) -> None:
+    for path, message in (*settings_of_tabbyapi(data), *keys_of_tabbyapi(data)):
+        assert path[0] in data
+        assert message
