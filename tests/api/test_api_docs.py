@@ -1,4 +1,4 @@
-"""`docs/api.md` has every field of the two routes, under all its names, and no other."""
+"""`docs/api.md` has every route, and every field of two of them, under all its names."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices
 
+from core.config.schema import Config
+from core.plugins import Plugins
 from core.schemas.chat import ChatCompletionRequest
 from core.schemas.common import GenerationBody
 from core.schemas.completions import CompletionRequest
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, Server, serve
 
 PAGE = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -38,3 +40,37 @@ def test_every_field_has_a_row(heading: str, body: type[GenerationBody]) -> None
     inherited = GenerationBody.model_fields if body is not GenerationBody else {}
     own = [name for name in body.model_fields if name not in inherited]
     assert sorted(documented(heading)) == sorted(names(body, own))
+
+
+def routes() -> Iterator[tuple[str, str, str]]:
+    """Method, path and who needs a key, by the page."""
+    for row in PAGE.partition("\n# ")[0].splitlines():
+        _, *cells = row.split("|")
+        for method, path in re.findall(r"`(GET|POST) (.*?)`", cells[0] if cells else ""):
+            yield method, path, cells[1].strip()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    settings = {"auth": "required", "api_keys": ["key-of-a-user"]}
+    with serve(Config.model_validate({"server": settings}), Plugins()) as server:
+        yield server
+
+
+def test_every_route_has_a_place(server: Server) -> None:
+    served = {
+        (method.upper(), path)
+        for path, methods in server.app.openapi()["paths"].items()
+        for method in methods
+    }
+    assert sorted((method, path) for method, path, _ in routes()) == sorted(served)
+
+
+def test_who_needs_a_key(server: Server) -> None:
+    statuses = {"none": (False, False), "user": (True, False), "admin": (True, True)}
+    for method, path, key in routes():
+        without, of_user = (
+            server.http.request(method, path.format(model_id="x", request_id="x"), headers=headers)
+            for headers in ({}, {"x-api-key": "key-of-a-user"})
+        )
+        assert (without.status_code == 401, of_user.status_code == 403) == statuses[key], path
