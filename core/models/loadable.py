@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from core.chat.template import template_path
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.errors import InvalidRequestError, ModelNotFoundError
+from core.folders import inside
 from core.models.folder import ModelFolder
 from core.models.loaded import LoadedModel
 from core.models.models import Models
@@ -77,8 +78,9 @@ class Loadable:
 
     def _template(self, name: str) -> str:
         """A template's name, which is no path to other files."""
-        path = template_path(name, self._base) if PurePath(name).name == name else None
-        if PurePath(name).name != name or (path and path.suffix not in (".jinja", ".jinja2")):
+        inside(self._base, name, "prompt_template")
+        path = template_path(name, self._base)
+        if "/" in name or (path and path.suffix not in (".jinja", ".jinja2")):
             raise InvalidRequestError(
                 f"{name!r} is no name of a chat template", param="prompt_template"
             )

@@ -209,6 +209,7 @@ def test_strict_params_refuse_what_cannot_be(house: House) -> None:
         ({"name": "one.toy", "options": {"sise": 1}}, 400, "options"),
         ({"name": "one.toy", "prompt_template": "../secret"}, 400, "prompt_template"),
         ({"name": "one.toy", "prompt_template": "config.yml"}, 400, "prompt_template"),
+        ({"name": "one.toy", "prompt_template": "x" * 5000}, 400, "prompt_template"),
         ({"name": "one.toy", "draft": {}}, 400, "draft.draft_model_name"),
         ({"name": "one.toy", "draft": {"draft_model_name": "../outside.toy"}}, 404, "name"),
     ],
