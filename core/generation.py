@@ -131,7 +131,7 @@ class Generation:
         if constraint := params.get("constraint"):
             params["constraint"] = type(constraint).__name__
         logger.info(
-            "%s %s: %d prompts for %s, %d choices, priority %d, sampling %s",
+            "%s %s: %d prompts for %s, %d choices, priority %d, sampling %.1000s",
             self.model.name,
             request.request_id,
             len(self.requests),

@@ -220,7 +220,7 @@ def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
         raise UnsupportedParameterError(
             f"unsupported parameters: {', '.join(names)}", param=names[0]
         )
-    logger.info("unsupported parameters: %s", ", ".join(names))
+    logger.info("unsupported parameters: %.1000s", ", ".join(names))
     printable = [name for name in names if name.isascii() and name.isprintable()]
     return {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}
 

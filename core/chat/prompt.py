@@ -79,7 +79,7 @@ def build_prompt(
     add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))
     ignored = _ignored(body, features, generation_prompt=generation_prompt)
     if ignored:
-        logger.warning("without effect on this chat template: %s", ", ".join(ignored))
+        logger.warning("without effect on this chat template: %.1000s", ", ".join(ignored))
     return Prompt(text, features, add_special_tokens, bos, tuple(chat.notes), tuple(ignored))
 
 

@@ -18,7 +18,7 @@ from rich.logging import RichHandler
 from core.cli.protocol import limited_protocol
 from core.errors import ServerStoppingError
 from core.models import Models
-from core.observe.logs import AddRequest, JsonFormatter
+from core.observe.logs import AddRequest, JsonFormatter, TextFormatter
 from core.running import RunningRequests
 
 logger = logging.getLogger(__name__)
@@ -156,9 +156,9 @@ def set_up_logging(level: str, console: Console, *, as_json: bool = False) -> No
         handler.setFormatter(JsonFormatter())
     elif console.is_terminal:
         handler = RichHandler(console=console, show_path=False, log_time_format="%H:%M:%S")
-        handler.setFormatter(logging.Formatter("%(message)s%(about)s"))
+        handler.setFormatter(TextFormatter("%(message)s%(about)s"))
     else:
         text = "%(asctime)s %(levelname)-7s %(name)s: %(message)s%(about)s"
-        handler.setFormatter(logging.Formatter(text, "%H:%M:%S"))
+        handler.setFormatter(TextFormatter(text, "%H:%M:%S"))
     handler.addFilter(AddRequest())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

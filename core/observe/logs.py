@@ -15,6 +15,9 @@ _STANDARD = frozenset(
 )
 """Attributes that every record has; all others are fields of the event."""
 
+_CONTROLS = {*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029} - set(map(ord, "\n\t"))
+_ESCAPED = {code: repr(chr(code))[1:-1] for code in _CONTROLS}
+
 
 class AddRequest(logging.Filter):
     """Gives each record the `request_id`, `model` and `key` (its name) that it is about.
@@ -37,6 +40,18 @@ class AddRequest(logging.Filter):
         id = getattr(record, "request_id", None)
         record.about = f" [{id}]" if id and id not in record.getMessage() else ""
         return True
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people, in which nothing that clients send looks like a line of its own.
+
+    Further lines of a record are indented, and control characters are written as Python does: they
+    would change what a terminal shows.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or the lines."""
+        return super().format(record).translate(_ESCAPED).replace("\n", "\n    ")
 
 
 class JsonFormatter(logging.Formatter):

@@ -111,6 +111,40 @@ def test_a_line_of_text_names_its_request_once() -> None:
     ]
 
 
+def test_clients_write_no_lines_of_their_own(serve_scripted: ServeScripted) -> None:
+    """Nor what a terminal would take for a command, nor lines as long as they like."""
+    server = serve_scripted(["a"])
+    log = start(as_json=False)
+    forged = "x\n12:00:00 ERROR   core.access: all keys are known\r\x1b[2J\x9b\u2028\x00"
+    fields = {forged: 1, "y" * 100_000: 1, "stop_token_ids": list(range(20_000))}
+    unread = {"chat_template_kwargs": {forged: 1, "y" * 100_000: 1}}
+    for body in (fields, unread):
+        answer = server.http.post("/v1/chat/completions", json={**CHAT, **body})
+        assert answer.status_code == 200
+    server.http.post("/v1/chat/completions", json={"messages": [], "model": forged})
+    server.settle()
+    text = log.getvalue()
+    assert text.count("12:00:00 ERROR") == 2
+    assert text.isascii()
+    assert not {character for character in text if ord(character) < 32} - {"\n"}
+    for line in text.splitlines():
+        assert len(line) < 1500
+        assert not line.startswith("12:00:00 ERROR")
+
+
+def test_further_lines_are_indented() -> None:
+    log = start(as_json=False)
+    try:
+        raise ValueError("oops\nand more")
+    except ValueError:
+        logging.getLogger("x").exception("failed\nbadly")
+    first, *others = log.getvalue().splitlines()
+    assert first.endswith("x: failed")
+    assert others[0] == "    badly"
+    assert others[-2:] == ["    ValueError: oops", "    and more"]
+    assert all(line.startswith("    ") for line in others)
+
+
 def test_json_of_anything() -> None:
     log = start()
     logger = logging.getLogger("x")
