@@ -24,6 +24,8 @@ https://platform.openai.com/docs/guides/error-codes.
 
 from typing import Any, ClassVar
 
+_LONGEST_MESSAGE, _LONGEST_PARAM = 4000, 200  # characters; both may quote what was sent
+
 
 class ServingError(Exception):
     """A request failed; `message` is written for the person who sent it.
@@ -50,9 +52,9 @@ class ServingError(Exception):
         """OpenAI's error object."""
         return {
             "error": {
-                "message": encodable(self.message),
+                "message": encodable(shortened(self.message, _LONGEST_MESSAGE)),
                 "type": self.type,
-                "param": self.param and encodable(self.param),
+                "param": self.param and encodable(shortened(self.param, _LONGEST_PARAM)),
                 "code": self.code,
             }
         }
@@ -61,6 +63,12 @@ class ServingError(Exception):
 def encodable(text: str) -> str:
     """Text of clients and plugins may hold half a surrogate pair, which has no UTF-8 form."""
     return text.encode(errors="replace").decode()
+
+
+def shortened(text: str, limit: int) -> str:
+    """Its beginning and its end, if it has more characters than that."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]} … {text[-half:]}"
 
 
 def _rebuild(

@@ -196,6 +196,23 @@ def test_one_problem_is_told_however_many_there_are(
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (CHAT, {"messages": USER, "model": "x" * 1_000_000}, 404),
+        (CHAT, {"messages": USER, "logit_bias": {"x" * 1_000_000: 1}}, 400),
+        ("/v1/sampling/override/switch", {"overrides": {"x" * 1_000_000: {}}}, 400),
+        ("/v1/model/load", {"name": "x" * 1_000_000}, 404),
+    ],
+)
+def test_errors_quote_no_more_than_people_read(
+    server: Server, path: str, body: Any, status: int
+) -> None:
+    response = server.http.post(path, json=body)
+    check(response, status)
+    assert len(response.content) < 6000
+
+
+@pytest.mark.parametrize(
     ("body", "param", "message"),
     [
         ({"prompt": 5}, "prompt", "must be a text, a list of texts, token ids"),
