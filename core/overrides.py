@@ -29,6 +29,7 @@ MEANINGLESS = frozenset(
 """Fields of TabbyAPI that no engine here knows; its files have them, mostly switched off."""
 
 _TEMPERATURES = ("min_temp", "max_temp")
+_MOST_PROBLEMS = 20  # that are told; to find out what each name may have meant takes a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Overrides:
                 self._read(name, entry)
             except EntryError as error:
                 problems.append(((name, *error.path), str(error)))
+                if len(problems) == _MOST_PROBLEMS:
+                    break
         if problems:
             raise OverridesError(problems)
         try:
