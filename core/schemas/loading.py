@@ -3,7 +3,7 @@
 Fields: https://theroyallab.github.io/tabbyAPI/. Unknown ones are kept aside and reported.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
@@ -31,7 +31,7 @@ class LoadOptions(BaseModel):
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
-    options: dict[str, Any] | None = None
+    options: Annotated[dict[str, Any], Field(max_length=200)] | None = None
     prompt_template: str | None = None
     max_seq_len: int | None = None
     override_base_seq_len: int | None = None

@@ -207,6 +207,7 @@ def test_strict_params_refuse_what_cannot_be(house: House) -> None:
         ({"name": "one.toy", "max_seq_len": -5}, 400, "options"),
         ({"name": "one.toy", "max_seq_len": "many"}, 400, "max_seq_len"),
         ({"name": "one.toy", "options": {"sise": 1}}, 400, "options"),
+        ({"name": "one.toy", "options": {f"x{i}": 1 for i in range(50_000)}}, 400, "options"),
         ({"name": "one.toy", "prompt_template": "../secret"}, 400, "prompt_template"),
         ({"name": "one.toy", "prompt_template": "config.yml"}, 400, "prompt_template"),
         ({"name": "one.toy", "prompt_template": "x" * 5000}, 400, "prompt_template"),
