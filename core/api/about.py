@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 from fastapi import APIRouter, Request
 
 from core.access.auth import is_admin
-from core.api.params import configured_model
+from core.api.served import configured_model
 from core.schemas.about import (
     Api,
     GenerationSettings,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from fastapi import Request
 
-from core.api.params import running_request
+from core.api.served import running_request
 from core.chat.recipe import CollectorRecipe
 from core.models import LoadedModel
 from core.observe.capture import Capture, Captures
@@ -44,6 +44,5 @@ def begin_capture(
         "prompt_token_ids": [list(request.prompt_token_ids) for request in requests],
         "sampling": sampling,
     }
-    return captures.begin(
-        running_request(http).answer_id or running_request(http).id, recipe, asked
-    )
+    running = running_request(http)
+    return captures.begin(running.answer_id or running.id, recipe, asked)

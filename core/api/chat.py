@@ -7,24 +7,22 @@ from fastapi import APIRouter, Request, Response
 
 from core.api.capturing import begin_capture
 from core.api.params import (
-    PromptTokens,
     checked,
     clamped_to,
     fingerprint,
     fitted,
-    generating_model,
     generation_requests,
     ignored_fields,
     key_sampling,
     log_prompts,
-    model_counts,
-    prompt_tokens,
     request_id,
     tokens_as_ids,
     tracked,
     unsupported_header,
 )
+from core.api.prompt_tokens import PromptTokens, prompt_tokens
 from core.api.respond import respond
+from core.api.served import generating_model, model_counts, running_request
 from core.chat.compose import ChatComposer
 from core.chat.composer import Head
 from core.chat.constraint import ChatConstraint, chat_constraint
@@ -159,7 +157,7 @@ async def _ask_with_prompt(
     tokens = await plan.tokenize()
     return Asked(
         generation_requests(
-            [tokens.token_ids], body, model, plan.sampling, id, key=http.state.running.key
+            [tokens.token_ids], body, model, plan.sampling, id, key=running_request(http).key
         ),
         _recipe(plan),
         {**plan.headers, **fitted(http, body, [tokens], model)},
@@ -181,7 +179,9 @@ async def _ask_with_messages(
     rules = call_rules(body)
     asked_form = body.asked_constraint()
     return Asked(
-        generation_requests([()], body, model, sampling, id, chat=chat, key=http.state.running.key),
+        generation_requests(
+            [()], body, model, sampling, id, chat=chat, key=running_request(http).key
+        ),
         CollectorRecipe(
             merge=is_merged(body, model.config),
             one_call=not rules.parallel,

@@ -8,8 +8,6 @@ from fastapi import APIRouter, Request, Response
 from core.api.capturing import begin_capture
 from core.api.infill import infill_prompt
 from core.api.params import (
-    PromptTokens,
-    begins_with_bos,
     checked,
     fingerprint,
     fitted,
@@ -17,15 +15,14 @@ from core.api.params import (
     ignored_fields,
     key_sampling,
     log_prompts,
-    model_counts,
-    prompt_tokens,
-    prompted_model,
     request_id,
     tokens_as_ids,
     tracked,
     unsupported_header,
 )
+from core.api.prompt_tokens import PromptTokens, begins_with_bos, prompt_tokens
 from core.api.respond import respond
+from core.api.served import model_counts, prompted_model
 from core.chat.checked import content_grammar
 from core.chat.compose_text import Echo, Shown, TextComposer
 from core.chat.composer import Head

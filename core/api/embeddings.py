@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from core.api.params import (
-    check_prompt,
-    model_counts,
-    request_id,
-    running_request,
-    served_model,
-    tokenize_prompt,
-    unsupported_header,
-)
+from core.api.params import request_id, unsupported_header
+from core.api.prompt_tokens import check_prompt, tokenize_prompt
 from core.api.respond import or_client_leaves
+from core.api.served import model_counts, running_request, served_model
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.models import LoadedModel
 from core.observe.counts import ModelCounts

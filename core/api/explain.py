@@ -7,7 +7,8 @@ from dataclasses import fields
 from fastapi import APIRouter, Request
 
 from core.api.chat import ChatPlan, plan_chat
-from core.api.params import fitted, prompted_model, served_model
+from core.api.params import fitted
+from core.api.served import prompted_model, served_model
 from core.api.tokens import token_texts
 from core.chat.continuing import continued
 from core.errors import ContextLengthExceededError

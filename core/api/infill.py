@@ -7,7 +7,7 @@ families named below.
 
 from dataclasses import dataclass
 
-from core.api.params import tokenize_text
+from core.api.prompt_tokens import tokenize_text
 from core.errors import UnsupportedParameterError
 from core.models import LoadedModel
 

@@ -16,6 +16,7 @@ from core.access.models import may_use, permitted_name
 from core.api import sse
 from core.api.models import model_card
 from core.api.params import unsupported_header
+from core.api.served import running_request
 from core.errors import BackendUnavailableError, InvalidRequestError, ServingError
 from core.models import LoadedModel, Models
 from core.models.loadable import Loadable
@@ -42,7 +43,7 @@ async def current_model(http: Request) -> CurrentModel:
     """The model that answers requests without one; 503 while it is not loaded."""
     models: Models = http.app.state.models
     await models.measure()
-    model = models.get(permitted_name(http.state.running.key, None, models))
+    model = models.get(permitted_name(running_request(http).key, None, models))
     template = model.templates.choose(with_tools=False)
     parameters = CardParameters(
         **parameters_of(model.config, model.context_length),
@@ -57,7 +58,7 @@ async def current_model(http: Request) -> CurrentModel:
 async def list_loadable(http: Request) -> LoadableList:
     """What can be loaded: the configured models and, for admins, those in the folder of models."""
     models: Models = http.app.state.models
-    key = http.state.running.key
+    key = running_request(http).key
     cards = [model_card(model) for model in models.all() if may_use(key, model)]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 

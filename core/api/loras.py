@@ -7,7 +7,8 @@ from pathlib import Path
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.access.auth import require_admin
-from core.api.params import served_model, unsupported_header
+from core.api.params import unsupported_header
+from core.api.served import served_model
 from core.config.schema import Config, resolved_path
 from core.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.folders import inside

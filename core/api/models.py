@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Request
 
 from core.access.models import may_use, permitted_name
+from core.api.served import running_request
 from core.models import LoadedModel, Models
-from core.running import RunningRequest
 from core.schemas.models import Memory, ModelCard, ModelList
 
 router = APIRouter(tags=["models"])
@@ -18,7 +18,7 @@ async def list_models(http: Request) -> ModelList:
     Of those, the ones that the request's key may use.
     """
     models: Models = http.app.state.models
-    running: RunningRequest = http.state.running
+    running = running_request(http)
     await models.measure()
     everything = models.all()
     adapted = [model.adapted(name) for model in everything for name in model.adapters]
@@ -35,7 +35,7 @@ async def list_models(http: Request) -> ModelList:
 async def retrieve_model(model_id: str, http: Request) -> ModelCard:
     """One model."""
     models: Models = http.app.state.models
-    running: RunningRequest = http.state.running
+    running = running_request(http)
     await models.measure()
     return model_card(models.find(permitted_name(running.key, model_id, models) or model_id))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request
 
 from core.access.auth import is_admin
-from core.api.params import running_request
+from core.api.served import running_request
 from core.errors import RequestNotFoundError
 from core.running import RunningRequest
 from core.schemas.requests import CancelledRequest, RequestCard, RequestList

@@ -5,10 +5,9 @@ import time
 from fastapi import APIRouter, Request
 
 from core.access.models import may_use
-from core.api.params import model_counts
+from core.api.served import model_counts, running_request
 from core.models import LoadedModel, Models
 from core.observe.counts import ModelCounts
-from core.running import RunningRequest
 from core.schemas.models import Memory
 from core.schemas.stats import FirstToken, ModelStats, Stats
 
@@ -23,7 +22,7 @@ async def stats(http: Request) -> Stats:
     """
     models: Models = http.app.state.models
     await models.measure()
-    running: RunningRequest = http.state.running
+    running = running_request(http)
     usable = [model for model in models.all() if may_use(running.key, model)]
     shown = [_stats(model, model_counts(http, model)) for model in usable]
     return Stats(time=time.time(), models=shown)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Depends, Request
 
 from core.access.auth import is_admin, require_admin
-from core.api.params import configured_model
+from core.api.served import configured_model
 from core.chat.templates import template_names
 from core.errors import InvalidRequestError
 from core.models import LoadedModel

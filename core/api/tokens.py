@@ -4,13 +4,9 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from core.api.params import (
-    begins_with_bos,
-    check_vocabulary,
-    tokenize_text,
-    tokenized_model,
-    unsupported_header,
-)
+from core.api.params import unsupported_header
+from core.api.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text
+from core.api.served import tokenized_model
 from core.chat.prompt import Prompt, chat_prompt
 from core.errors import UnsupportedParameterError
 from core.models import LoadedModel
