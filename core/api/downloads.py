@@ -1,6 +1,5 @@
 """`POST /v1/download`: models and LoRAs from a Hugging Face hub."""
 
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -10,12 +9,9 @@ from core.access.auth import require_admin
 from core.api import sse
 from core.api.params import unsupported_header
 from core.api.respond import or_client_leaves, prepend
+from core.api.served import running_request
 from core.downloads import Downloads, Progress
-from core.errors import ServingError
 from core.schemas.downloads import DownloadEvent, DownloadRequest, DownloadResponse
-from core.schemas.errors import ErrorBody
-
-logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["downloads"], dependencies=[Depends(require_admin)])
 
@@ -28,12 +24,14 @@ async def download(body: DownloadRequest, http: Request) -> Response:
     that leaves stops it; the same request goes on where it was.
     """
     headers = unsupported_header(http, sorted(body.model_extra or ()))
+    running = running_request(http)
     downloads: Downloads = http.app.state.downloads
     progress = downloads.run(body.wanted())
     if not (body.stream or http.headers.get("accept") == "text/event-stream"):
-        answer = await or_client_leaves(http, _whole(progress))
+        with running.interruptible():
+            answer = await or_client_leaves(http, _whole(progress))
         return Response(answer.model_dump_json(), media_type="application/json", headers=headers)
-    events = _events(progress)
+    events = sse.of_work(running, _events(progress))
     first = await or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
         prepend(first, events),
@@ -50,17 +48,7 @@ async def _whole(progress: AsyncGenerator[Progress, None]) -> DownloadResponse:
     return DownloadResponse(download_path=str(path))
 
 
-async def _events(progress: AsyncGenerator[Progress, None]) -> AsyncGenerator[bytes, None]:
-    opened = False
-    try:
-        async with aclosing(progress):
-            async for each in progress:
-                yield sse.event(DownloadEvent.of(each))
-                opened = True
-    except Exception as error:
-        if not opened:
-            raise
-        if not isinstance(error, ServingError):
-            logger.exception("a download failed")
-            error = ServingError("the download failed; see the server's log")
-        yield sse.event(ErrorBody.model_validate(error.body()))
+async def _events(progress: AsyncGenerator[Progress, None]) -> AsyncGenerator[DownloadEvent, None]:
+    async with aclosing(progress):
+        async for each in progress:
+            yield DownloadEvent.of(each)

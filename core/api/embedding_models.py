@@ -8,6 +8,7 @@ from core.access.auth import require_admin
 from core.api.loading import finished, named_in_folder
 from core.api.models import model_card
 from core.api.params import unsupported_header
+from core.api.served import running_request
 from core.errors import BackendUnavailableError, InvalidRequestError
 from core.models import LoadedModel, Models
 from core.schemas.loading import EmbeddingModelLoadRequest, LoadableList, LoadEvent
@@ -42,13 +43,14 @@ async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -
     )
     headers = unsupported_header(http, ignored)
     was_loaded = model.is_loaded
-    await asyncio.wait({models.load(model, config)})
-    model.require_ready()
+    with running_request(http).interruptible():
+        await asyncio.wait({models.load(model, config)})
+    event = finished(model)
     if not model.makes_embeddings:
         if not was_loaded:
             await models.unload(model)
         raise InvalidRequestError(f"model {model.name!r} makes no embeddings", param="name")
-    event = finished(model).model_copy(update={"model_type": "embedding_model"})
+    event.model_type = "embedding_model"
     return Response(event.model_dump_json(), media_type="application/json", headers=headers)
 
 

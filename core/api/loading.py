@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -17,11 +16,10 @@ from core.api import sse
 from core.api.models import model_card
 from core.api.params import unsupported_header
 from core.api.served import running_request
-from core.errors import BackendUnavailableError, InvalidRequestError, ServingError
+from core.errors import BackendUnavailableError, InvalidRequestError
 from core.models import LoadedModel, Models
 from core.models.loadable import Loadable
 from core.models.parameters import parameters_of
-from core.schemas.errors import ErrorBody
 from core.schemas.loading import (
     CardParameters,
     CurrentModel,
@@ -152,19 +150,20 @@ async def _loading(
     *,
     stream: bool,
 ) -> Response:
+    running = running_request(http)
     if stream:
         ping_interval = http.app.state.config.server.ping_interval
         return sse.EventStreamResponse(
-            _events(model, task), ping_interval=ping_interval, headers=headers
+            sse.of_work(running, _events(model, task)), ping_interval=ping_interval, headers=headers
         )
-    await asyncio.wait({task})
-    _require_loaded(model)
+    with running.interruptible():
+        await asyncio.wait({task})
     event = finished(model)
     return Response(event.model_dump_json(), media_type="application/json", headers=headers)
 
 
-async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerator[bytes, None]:
-    said: Any = None
+async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerator[LoadEvent, None]:
+    said: LoadEvent | None = None
     async with aclosing(model.progress.watch(task)) as progress:
         async for stage, fraction in progress:
             event = LoadEvent(
@@ -172,21 +171,13 @@ async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerato
             )
             if event != said:
                 said = event
-                yield sse.data(event.model_dump_json().encode())
-    try:
-        _require_loaded(model)
-    except ServingError as error:
-        yield sse.event(ErrorBody.model_validate(error.body()))
-    else:
-        yield sse.data(finished(model).model_dump_json().encode())
-
-
-def _require_loaded(model: LoadedModel) -> None:
-    model.require_ready()
-    if not model.is_loaded:
-        raise BackendUnavailableError(f"model {model.name!r} was not loaded")
+                yield event
+    yield finished(model)
 
 
 def finished(model: LoadedModel) -> LoadEvent:
-    """The last event of a load."""
+    """The last event of a load; an error if the model is not there."""
+    model.require_ready()
+    if not model.is_loaded:
+        raise BackendUnavailableError(f"model {model.name!r} was not loaded")
     return LoadEvent(module=100, status="finished", model=model.name, stage="ready")

@@ -1,8 +1,8 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from time import monotonic
 
 import anyio
@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from core.errors import RequestCancelledError
+from core.errors import ServingError
 from core.running import RunningRequest
+from core.schemas.errors import ErrorBody
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +30,29 @@ def data(json: bytes) -> bytes:
     return b"data: " + json + b"\n\n"
 
 
-async def until_cancelled(
-    running: RunningRequest, events: AsyncIterator[bytes]
+async def of_work(
+    running: RunningRequest, bodies: AsyncGenerator[BaseModel, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Events that are no answer of a model, until the request is cancelled or the server stops."""
-    with suppress(RequestCancelledError), running.interruptible() as waiting:
-        async for event in events:
-            waiting.waits = False
-            yield event
-            waiting.resume()
+    """Events of work that takes long, until the request is cancelled or the server stops.
+
+    What goes wrong before the first event is raised, later it is the last event.
+    """
+    opened = False
+    try:
+        async with aclosing(bodies):
+            with running.interruptible() as waiting:
+                async for body in bodies:
+                    opened = True
+                    waiting.waits = False
+                    yield data(body.model_dump_json().encode())
+                    waiting.resume()
+    except Exception as error:
+        if not opened:
+            raise
+        if not isinstance(error, ServingError):
+            logger.exception("%s failed", running.route)
+            error = ServingError(f"{running.route} failed; see the server's log")
+        yield event(ErrorBody.model_validate(error.body()))
 
 
 class EventStreamResponse(StreamingResponse):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from fastapi import Request
 
-from core.api import sse
 from core.app import create_app
 from core.cli import server
+from enginebay import ModelInfo
 from tests.cli.conftest import StartServing
 from tests.cli.test_serve import until_nobody_listens
 from tests.held import Held
@@ -48,6 +47,14 @@ models:
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows cannot send signals to one process")
 
 
+class Slow(Held):
+    """A model whose load takes for ever."""
+
+    async def start(self) -> ModelInfo:
+        await asyncio.Event().wait()
+        return await super().start()
+
+
 class Stopping:
     """A server in this process that is about to be stopped."""
 
@@ -72,18 +79,11 @@ class Stopping:
 
 @contextmanager
 def stopping(held: Held, timeout: float) -> Iterator[Stopping]:
-    config = scripted_config(server={"shutdown_timeout": timeout}, max_running=2)
-    app = create_app(config, plugins_with(scripted=lambda _: held))
+    config = scripted_config(server={"shutdown_timeout": timeout, "auth": "none"}, max_running=2)
+    slow = {"name": "slow", "backend": "slow", "load": "command"}
+    config.models.append(config.models[0].model_copy(update=slow))
+    app = create_app(config, plugins_with(scripted=lambda _: held, slow=lambda _: Slow()))
     running = server.Server(app, "error", nothing)
-
-    async def endless() -> AsyncGenerator[bytes, None]:
-        yield b": progress\n\n"
-        await asyncio.Event().wait()
-
-    @app.get("/progress")
-    async def progress(http: Request) -> sse.EventStreamResponse:
-        events = sse.until_cancelled(http.state.running, endless())
-        return sse.EventStreamResponse(events, ping_interval=60, headers={})
 
     with (
         server.listen("127.0.0.1", 0) as listening,
@@ -138,13 +138,19 @@ def test_what_ends_in_time_is_whole() -> None:
         assert (choice["text"], choice["finish_reason"]) == ("ab", "stop")
 
 
-def test_streams_without_an_end_of_their_own_end() -> None:
-    """Progress, say: nothing that has to be finished, so it does not use up the time."""
-    with stopping(Held(), timeout=600) as at, at.http.stream("GET", "/progress") as response:
-        pieces = response.iter_bytes()
-        assert next(pieces) == b": progress\n\n"
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_waits_for_a_load_is_told(stream: bool) -> None:
+    """It is no answer that has to be finished, so it does not use up the time."""
+    with stopping(Held(), timeout=600) as at:
+        url = f"{at.http.base_url}/v1/models/slow/load"
+        answer = at.threads.submit(httpx2.post, url, json={"stream": stream}, timeout=60)
+        while at.app.state.models.find("slow").progress.stage != "starting":
+            pass
         at.server.handle_exit(signal.SIGTERM, None)
-        assert list(pieces) == []
+        response = answer.result()
+        assert response.status_code == (200 if stream else 503)
+        told = response.text.split("data: ")[-1]
+        assert json.loads(told)["error"]["code"] == "server_stopping"
 
 
 @posix
