@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from copy import copy
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from core.access.keys import Key
+from core.asgi import App, Receive, Scope, Send
 from core.chat.usage import UsageCounter
 from core.errors import RequestCancelledError
 from core.models import LoadedModel
@@ -18,11 +19,6 @@ from core.queueing import Place
 T = TypeVar("T")
 
 RequestState = Literal["received", "loading", "queued", "running"]
-
-_Scope = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 class RunningRequest:
@@ -210,11 +206,11 @@ class RunningRequests:
 class TrackRequests:
     """ASGI middleware: each HTTP request is one of `requests`, and its `request.state.running`."""
 
-    def __init__(self, app: _App, requests: RunningRequests) -> None:
+    def __init__(self, app: App, requests: RunningRequests) -> None:
         self._app = app
         self._requests = requests
 
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and release what is held for it afterwards."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)

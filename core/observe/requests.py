@@ -2,21 +2,15 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable
 from urllib.parse import quote
 
+from core.asgi import App, Message, Receive, Scope, Send
 from core.observe.logs import request_of
 from core.observe.metrics import Metrics
 from core.running import RunningRequest
 
 logger = logging.getLogger("enginebay.access")
-
-_Scope = MutableMapping[str, Any]
-_Message = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 _QUIET = ("/health", "/livez", "/readyz", "/metrics", "/stats", "/requests")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -29,11 +23,11 @@ class ObserveRequests:
     logged at debug.
     """
 
-    def __init__(self, app: _App, metrics: Metrics) -> None:
+    def __init__(self, app: App, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; what is logged meanwhile is about it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -41,7 +35,7 @@ class ObserveRequests:
         began = time.monotonic()
         status = 500  # of one that raises before it is answered
 
-        def observed(message: _Message) -> Awaitable[None]:
+        def observed(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -56,7 +50,7 @@ class ObserveRequests:
             request_of.reset(about)
 
     def _note(
-        self, scope: _Scope, status: int, seconds: float, running: RunningRequest | None
+        self, scope: Scope, status: int, seconds: float, running: RunningRequest | None
     ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = getattr(scope.get("route"), "path", "other")

@@ -1,0 +1,13 @@
+"""The types of ASGI applications, for middleware that needs no framework.
+
+https://asgi.readthedocs.io/en/latest/specs/main.html
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
