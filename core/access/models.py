@@ -14,14 +14,16 @@ def permitted_name(key: Key | None, name: str | None, models: Models) -> str | N
     """The name under which a request gets its model; without one, None for the usual one if its
     key may use that, else the first that it may.
 
-    Models that it may not use are said not to exist: `ModelNotFoundError`.
+    `ModelNotFoundError` for what is no model; those that it may not use are said not to be there.
     """
     if key is None or key.models is None:
+        if name:
+            models.find(name)
         return name
     usable = [model.name for model in models.all() if may_use(key, model)]
-    if name is None and usable:
+    if not name and usable:
         return None if may_use(key, models.default) else usable[0]
-    if name is not None:
+    if name:
         try:
             found = models.find(name)
         except ModelNotFoundError:

@@ -5,6 +5,7 @@ import asyncio
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.access.auth import require_admin
+from core.access.models import may_use
 from core.api.loading import finished, named_in_folder
 from core.api.models import model_card
 from core.api.params import unsupported_header
@@ -27,8 +28,7 @@ async def current_embedding_model(http: Request) -> ModelCard:
 @router.get("/model/embedding/list")
 async def list_embedding_models(http: Request) -> LoadableList:
     """Models that make embeddings, or may do so once they are loaded."""
-    models: Models = http.app.state.models
-    cards = [model_card(model) for model in models.all() if model.makes_embeddings is not False]
+    cards = [model_card(model) for model in _usable(http) if model.makes_embeddings is not False]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 
@@ -62,9 +62,14 @@ async def unload_embedding_model(http: Request) -> ModelCard:
     return model_card(model)
 
 
-def _loaded(http: Request) -> LoadedModel:
+def _usable(http: Request) -> list[LoadedModel]:
+    """Those that the request's key may use."""
     models: Models = http.app.state.models
-    for model in models.all():
+    return [model for model in models.all() if may_use(http.state.running.key, model)]
+
+
+def _loaded(http: Request) -> LoadedModel:
+    for model in _usable(http):
         if model.is_loaded and model.makes_embeddings:
             return model
     raise BackendUnavailableError("no embedding model is loaded")

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Depends, Request
 
 from core.access.auth import is_admin, require_admin
+from core.access.models import permitted_name
 from core.config.presets import Preset, load_preset, preset_files
 from core.config.problems import ConfigError, key_text
 from core.errors import InvalidRequestError
@@ -40,7 +41,8 @@ async def unload_overrides(
 def _model(http: Request, name: str | None) -> LoadedModel:
     """The model of that name, or that an adapter of that name is for, in whatever state."""
     models: Models = http.app.state.models
-    return models.find(models.find(name).config.name) if name else models.default
+    permitted = permitted_name(http.state.running.key, name, models)
+    return models.find(models.find(permitted).config.name) if permitted else models.default
 
 
 def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:

@@ -252,7 +252,10 @@ def test_models_of_a_key(start: Start) -> None:
     assert [model.id for model in anna.models.list()] == ["small"]
     assert [model.id for model in place.client("bob").models.list()] == ["big", "small"]
     assert place.say("anna", model="small").status_code == 200
-    for path in ("/v1/model/list", "/v1/model", "/v1/stats"):
+    for path in (
+        *("/v1/model/list", "/v1/model/draft/list", "/v1/model", "/v1/models?model=big"),
+        *("/v1/stats", "/v1/props"),
+    ):
         shown = place.get(path, x_api_key="key-of-anna").text
         assert "small" in shown, path
         assert "big" not in shown, path
@@ -265,14 +268,31 @@ def test_models_of_a_key(start: Start) -> None:
         lambda: explain(anna),
         lambda: anna.post("/token/encode", body={"text": "x", "model": "big"}, cast_to=object),
         lambda: anna.get("/props?model=big", cast_to=object),
+        lambda: anna.get("/sampling/overrides?model=big", cast_to=object),
+        lambda: anna.get("/sampling/overrides?model=none", cast_to=object),
+        lambda: anna.get("/lora?model=big", cast_to=object),
+        lambda: anna.get("/models/big/inspect", cast_to=object),
     ):
         with pytest.raises(openai.NotFoundError) as caught:
             ask()
         assert "big" not in caught.value.message.replace("'big'", ""), "it is said to be unknown"
-    unnamed = place.server.http.post(
-        CHAT, json={"messages": USER}, headers={"x-api-key": "key-of-anna"}
-    )
-    assert unnamed.json()["model"] == "small", "the first that it may use"
+    for unnamed in ({}, {"model": None}, {"model": ""}):
+        answer = place.server.http.post(
+            CHAT, json={"messages": USER, **unnamed}, headers={"x-api-key": "key-of-anna"}
+        )
+        assert answer.json()["model"] == "small", "the first that it may use"
+
+
+def test_embedding_models_of_a_key(tmp_path: Path) -> None:
+    """What a model makes is not known until it is loaded."""
+    file = tmp_path / "keys.yml"
+    keys_file.create(file, [keys_file.new_entry("anna", "key-of-anna", models=["small"])])
+    models = [{**model, "load": "command"} for model in MODELS]
+    settings = {"keys_file": str(file), "auth": "required"}
+    config = Config.model_validate({"models": models, "server": settings})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        answer = server.http.get("/v1/model/embedding/list", headers={"x-api-key": "key-of-anna"})
+        assert [card["id"] for card in answer.json()["data"]] == ["small"]
 
 
 @pytest.mark.parametrize(("auth", "permissions"), [("required", ["api", "admin"]), ("none", None)])
