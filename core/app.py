@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from core.access.guard import Guard
 from core.access.key_store import KeyStore, key_store
+from core.access.models import told
 from core.api import (
     about,
     chat,
@@ -165,7 +166,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 async def _serving_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, ServingError)
-    return error_response(error)
+    return error_response(told(http, error))
 
 
 async def _invalid_body(http: Request, error: Exception) -> Response:

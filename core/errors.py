@@ -13,6 +13,7 @@
     ├── RateLimitError 429
     ├── QueueFullError 429
     ├── BackendUnavailableError 503
+    │   └── ModelFailedError
     ├── RequestCancelledError 499
     │   └── ServerStoppingError 503
     └── EngineDeadError 503
@@ -194,6 +195,10 @@ class BackendUnavailableError(ServingError):
     status = 503
     type = "server_error"
     code = "backend_unavailable"
+
+
+class ModelFailedError(BackendUnavailableError):
+    """The model could not be loaded; the message says why, and may name files of the machine."""
 
 
 class EngineDeadError(ServingError):

@@ -16,6 +16,12 @@ def is_admin(http: Request) -> bool:
     )
 
 
+def sees_inside(http: Request) -> bool:
+    """Whether the request may be told what may name files of the machine: an admin's, and any
+    where nobody is kept out."""
+    return is_admin(http) or needed(http.app.state.config.server) != "required"
+
+
 async def require_key(http: Request) -> None:
     """Raise unless the request has a known key, or nobody needs one.
 

@@ -1,13 +1,39 @@
-"""Which models the key of a request may use."""
+"""Which models the key of a request may use, and what it gets to know of them."""
 
+from fastapi import Request
+
+from core.access.auth import sees_inside
 from core.access.keys import Key
-from core.errors import ModelNotFoundError
+from core.errors import (
+    BackendUnavailableError,
+    ModelFailedError,
+    ModelNotFoundError,
+    ServingError,
+)
 from core.models import LoadedModel, Models
+from core.models.loaded import ShownState
+
+NOT_LOADED = "could not be loaded; the server's log says why"
 
 
 def may_use(key: Key | None, model: LoadedModel) -> bool:
     """Whether a model is there for this key; adapters are, with their model."""
     return key is None or key.may_use(model.name, model.config.name, *model.config.aliases)
+
+
+def shown_to(http: Request, model: LoadedModel) -> tuple[ShownState, str | None]:
+    """The state of a model, and what is wrong with it, but to strangers not why it failed."""
+    state, error = model.shown
+    if state == "failed" and not sees_inside(http):
+        error = f"it {NOT_LOADED}"
+    return state, error
+
+
+def told(http: Request, error: ServingError) -> ServingError:
+    """An error as whoever sent the request may know it."""
+    if isinstance(error, ModelFailedError) and not sees_inside(http):
+        return BackendUnavailableError(f"the model {NOT_LOADED}", retry_after=error.retry_after)
+    return error
 
 
 def permitted_name(key: Key | None, name: str | None, models: Models) -> str | None:

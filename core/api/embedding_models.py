@@ -22,13 +22,15 @@ _ADMIN = [Depends(require_admin)]
 @router.get("/model/embedding")
 async def current_embedding_model(http: Request) -> ModelCard:
     """The first embedding model that is loaded; 503 while there is none."""
-    return model_card(_loaded(http))
+    return model_card(http, _loaded(http))
 
 
 @router.get("/model/embedding/list")
 async def list_embedding_models(http: Request) -> LoadableList:
     """Models that make embeddings, or may do so once they are loaded."""
-    cards = [model_card(model) for model in _usable(http) if model.makes_embeddings is not False]
+    cards = [
+        model_card(http, model) for model in _usable(http) if model.makes_embeddings is not False
+    ]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 
@@ -59,7 +61,7 @@ async def unload_embedding_model(http: Request) -> ModelCard:
     """Unload the first embedding model that is loaded."""
     model = _loaded(http)
     await http.app.state.models.unload(model)
-    return model_card(model)
+    return model_card(http, model)
 
 
 def _usable(http: Request) -> list[LoadedModel]:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
+from core.access.models import shown_to
 from core.models import LoadedModel, Models
 from core.observe.watch import Watch
 from core.schemas.models import Health, ModelHealth
@@ -58,7 +59,7 @@ async def _health(http: Request) -> Health:
     models: Models = http.app.state.models
     shown = {}
     for model in models.all():
-        state, error = model.shown
+        state, error = shown_to(http, model)
         shown[model.name] = ModelHealth(state=state, progress=model.progress.fraction, error=error)
     return Health(status=_status(models.all(), starting=models.starting), models=shown)
 

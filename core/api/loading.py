@@ -48,7 +48,7 @@ async def current_model(http: Request) -> CurrentModel:
         prompt_template=template.template.name if template else None,
         prompt_template_content=template.template.source if template else None,
     )
-    return CurrentModel(**model_card(model).model_dump(), parameters=parameters)
+    return CurrentModel(**model_card(http, model).model_dump(), parameters=parameters)
 
 
 @router.get("/model/list")
@@ -57,7 +57,7 @@ async def list_loadable(http: Request) -> LoadableList:
     """What can be loaded: the configured models and, for admins, those in the folder of models."""
     models: Models = http.app.state.models
     key = running_request(http).key
-    cards = [model_card(model) for model in models.all() if may_use(key, model)]
+    cards = [model_card(http, model) for model in models.all() if may_use(key, model)]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 
@@ -139,7 +139,7 @@ async def _unload(http: Request, model: LoadedModel, *, skip_queue: bool) -> Mod
             f"{model.name!r} is an adapter of {model.config.name!r}", param="name"
         )
     await http.app.state.models.unload(model, drain_timeout=0.0 if skip_queue else None)
-    return model_card(model)
+    return model_card(http, model)
 
 
 async def _loading(

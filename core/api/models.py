@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from core.access.models import may_use, permitted_name
+from core.access.models import may_use, permitted_name, shown_to
 from core.api.served import running_request
 from core.models import LoadedModel, Models
 from core.schemas.models import Memory, ModelCard, ModelList
@@ -23,9 +23,9 @@ async def list_models(http: Request) -> ModelList:
     everything = models.all()
     adapted = [model.adapted(name) for model in everything for name in model.adapters]
     usable = [model for model in (*everything, *adapted) if may_use(running.key, model)]
-    cards = [model_card(model) for model in usable]
+    cards = [model_card(http, model) for model in usable]
     if models.dummies and everything and may_use(running.key, models.default):
-        default = model_card(models.default)
+        default = model_card(http, models.default)
         named = {"parent": default.id, "aliases": []}
         cards += [default.model_copy(update={"id": name, **named}) for name in models.dummies]
     return ModelList(data=cards)
@@ -37,13 +37,13 @@ async def retrieve_model(model_id: str, http: Request) -> ModelCard:
     models: Models = http.app.state.models
     running = running_request(http)
     await models.measure()
-    return model_card(models.find(permitted_name(running.key, model_id, models) or model_id))
+    return model_card(http, models.find(permitted_name(running.key, model_id, models) or model_id))
 
 
-def model_card(model: LoadedModel) -> ModelCard:
+def model_card(http: Request, model: LoadedModel) -> ModelCard:
     """What clients get to know of a model."""
     memory = model.memory
-    state, error = model.shown
+    state, error = shown_to(http, model)
     return ModelCard(
         id=model.name,
         created=model.created,

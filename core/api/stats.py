@@ -4,10 +4,9 @@ import time
 
 from fastapi import APIRouter, Request
 
-from core.access.models import may_use
+from core.access.models import may_use, shown_to
 from core.api.served import model_counts, running_request
 from core.models import LoadedModel, Models
-from core.observe.counts import ModelCounts
 from core.schemas.models import Memory
 from core.schemas.stats import FirstToken, ModelStats, Stats
 
@@ -24,13 +23,14 @@ async def stats(http: Request) -> Stats:
     await models.measure()
     running = running_request(http)
     usable = [model for model in models.all() if may_use(running.key, model)]
-    shown = [_stats(model, model_counts(http, model)) for model in usable]
+    shown = [_stats(http, model) for model in usable]
     return Stats(time=time.time(), models=shown)
 
 
-def _stats(model: LoadedModel, counts: ModelCounts) -> ModelStats:
+def _stats(http: Request, model: LoadedModel) -> ModelStats:
+    counts = model_counts(http, model)
     memory, engine = model.memory, model.stats
-    state, error = model.shown
+    state, error = shown_to(http, model)
     return ModelStats(
         id=model.name,
         backend=model.config.backend,

@@ -13,7 +13,7 @@ from core.chat.formats import ChatFormats
 from core.chat.templates import DEFAULT, ModelTemplates
 from core.config.presets import Preset
 from core.config.schema import ModelConfig
-from core.errors import BackendUnavailableError, encodable
+from core.errors import BackendUnavailableError, ModelFailedError, encodable
 from core.models.backends import Backends, StartedBackend
 from core.models.formats import format_choice
 from core.models.loras import Loras
@@ -251,7 +251,9 @@ class LoadedModel:
                 raise BackendUnavailableError(
                     f"model {self.name!r} is still loading ({self.progress}); try again soon"
                 )
-            case "failed" | "unloaded" if self._error:
+            case "failed":
+                raise ModelFailedError(f"model {self.name!r} is not available: {self.error}")
+            case "unloaded" if self._error:
                 raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
             case "unloaded":
                 raise BackendUnavailableError(f"model {self.name!r} is not loaded")

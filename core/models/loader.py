@@ -9,7 +9,7 @@ from typing import Any
 from core.config.loading import LoadingConfig
 from core.config.schema import ModelConfig
 from core.engine.backoff import Backoff
-from core.errors import BackendUnavailableError, QueueFullError
+from core.errors import BackendUnavailableError, ModelFailedError, QueueFullError
 from core.models.backends import Backends
 from core.models.clock import Clock
 from core.models.idle import IdleTimers
@@ -158,7 +158,7 @@ class Loader:
         """Raise unless a request may have the model loaded."""
         left = self._retry_at.get(model, 0.0) - self._clock.time()
         if model.state == "failed" and left > 0:
-            raise BackendUnavailableError(
+            raise ModelFailedError(
                 f"model {model.name!r} is not available: {model.error}", retry_after=ceil(left)
             )
         if self._closed:

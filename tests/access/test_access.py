@@ -18,6 +18,8 @@ from core.access.auth import require_admin
 from core.access.key_store import KeyStore
 from core.config.schema import Config
 from core.plugins import Plugins
+from core.types import BackendSettings
+from enginebay import Backend, BackendUnavailableError
 from tests.support import Server, plugins_with, scripted, serve
 
 USER: Any = [{"role": "user", "content": "hi"}]
@@ -293,6 +295,43 @@ def test_embedding_models_of_a_key(tmp_path: Path) -> None:
     with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
         answer = server.http.get("/v1/model/embedding/list", headers={"x-api-key": "key-of-anna"})
         assert [card["id"] for card in answer.json()["data"]] == ["small"]
+
+
+@pytest.mark.parametrize("auth", ["required", "admin"])
+def test_files_of_the_machine_are_shown_to_admins_only(tmp_path: Path, auth: str) -> None:
+    """Or to all, where nobody is kept out."""
+    file, secret = tmp_path / "keys.yml", "/home/me/s3cret/model"
+    user = keys_file.new_entry("anna", "key-of-anna")
+    keys_file.create(file, [user, keys_file.new_entry("root", "key-of-root", "admin")])
+
+    def missing(settings: BackendSettings) -> Backend:
+        raise BackendUnavailableError(f"{settings.path} has no config.json")
+
+    models = [{"name": "gone", "backend": "missing", "path": secret}]
+    settings = {"keys_file": str(file), "auth": auth}
+    config = Config.model_validate({"models": models, "server": settings})
+    paths = (
+        "/health",
+        "/health/live",
+        "/v1/models",
+        "/v1/models/gone",
+        "/v1/model/list",
+        "/v1/stats",
+    )
+    with serve(config, plugins_with(missing=missing)) as server:
+        for key in ("", "key-of-anna", "key-of-root"):
+            headers = {"x-api-key": key} if key else {}
+            answers = [server.http.get(path, headers=headers) for path in paths]
+            body = {"messages": USER, "model": "gone"}
+            answers.append(server.http.post(CHAT, json=body, headers=headers))
+            known = [answer for answer in answers if answer.status_code != 401]
+            assert len(known) == (2 if auth == "required" and not key else len(answers))
+            told = auth == "admin" or key == "key-of-root"
+            for answer in known:
+                assert (secret in answer.text) is told, answer.text
+                assert ("could not be loaded" in answer.text) is not told, answer.text
+                assert "s3cret" not in str(answer.headers)
+        assert answers[-1].status_code == 503
 
 
 @pytest.mark.parametrize(("auth", "permissions"), [("required", ["api", "admin"]), ("none", None)])
