@@ -78,8 +78,7 @@ def chat(
                 "running one with --url, or load a model for this chat with --path"
             )
         except APIError as error:
-            hint = "; name one with --api-key" if getattr(error, "status_code", 0) == 401 else ""
-            fail(f"{url} answers: {message_of(error)}{hint}")
+            fail(f"{url} answers: {message_of(error)}")
 
 
 def _read_tools(path: Path | None) -> Any:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from core.config.schema import Config
 
+KEY_HINT = "; name one with --api-key, or in ENGINEBAY_API_KEY"
+
 
 def configured(path: Path | None) -> Config:
     """The config to find the server by; defaults when there is no `config.yml` here."""
@@ -47,7 +49,11 @@ def base_url(url: str) -> str:
 
 
 def message_of(error: APIError) -> str:
-    """What the server says is wrong, without the SDK's wrapping."""
+    """What the server says is wrong, without the SDK's wrapping.
+
+    For want of a key, how to name one, too.
+    """
     body: Any = error.body
     message = body.get("message") if isinstance(body, dict) else None
-    return str(message or error.message)
+    hint = KEY_HINT if getattr(error, "status_code", 0) == 401 else ""
+    return f"{message or error.message}{hint}"

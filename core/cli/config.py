@@ -1,13 +1,17 @@
 """`enginebay config`: check, show and schema."""
 
 from core.cli.console import stdout
+from core.cli.keys import entries
 from core.cli.settings import ConfigOption, load_plugins, read_config, require_valid
 
 
 def check(config: ConfigOption = None) -> None:
-    """Check the config, its plugins, paths and options without loading a model."""
+    """Check the config, its plugins, paths, options and keys without loading a model."""
+    from core.access.key_store import keys_path
+
     settings = read_config(config)
     require_valid(settings, load_plugins(settings))
+    entries(keys_path(settings))
     names = ", ".join(model.name for model in settings.models) or "none"
     stdout().print(f"{settings.origins.file} is valid; models: {names}")
 

@@ -22,7 +22,7 @@ def list_keys(config: ConfigOption = None) -> None:
     """List the keys of the keys file: whose they are and what they may do, never themselves."""
     path = _path(config)
     rows = table("name", "role", "models", "per minute", "at once", "max tokens", "priority")
-    for entry in _entries(path):
+    for entry in entries(path):
         numbers = (
             entry.requests_per_minute,
             entry.concurrent_requests,
@@ -61,7 +61,7 @@ def add(
     from core.config.keys import entry_problems
 
     path = _path(config)
-    if any(entry.name == name for entry in _entries(path)):
+    if any(entry.name == name for entry in entries(path)):
         fail(f"{path} has a key of {name} already; `enginebay keys rotate {name}` makes a new one")
     key = new_key()
     entry = keys_file.new_entry(
@@ -111,8 +111,8 @@ def _path(config: Path | None) -> Path:
     return keys_path(read_config(config))
 
 
-def _entries(path: Path) -> list[KeyEntry]:
-    """What the file has; nothing when there is none yet."""
+def entries(path: Path) -> list[KeyEntry]:
+    """What a keys file has; nothing when there is none yet. Leaves with what is wrong in it."""
     from core.config.keys import load_keys
     from core.config.problems import ConfigError
 
@@ -123,7 +123,7 @@ def _entries(path: Path) -> list[KeyEntry]:
 
 
 def _require(name: str, path: Path) -> None:
-    names = [entry.name for entry in _entries(path)]
+    names = [entry.name for entry in entries(path)]
     if name not in names:
         fail(f"{path} has no key of {name}; it has those of: {', '.join(names) or 'nobody'}")
 

@@ -105,10 +105,14 @@ def _show_event(loading: Any, name: str, event: Mapping[str, Any]) -> None:
 
 
 def _require_success(answer: httpx2.Response) -> None:
+    from core.cli.client import KEY_HINT
+
     if answer.is_success:
         return
     try:
         message = answer.json()["error"]["message"]
     except (ValueError, LookupError, TypeError):
         message = f"{answer.status_code} {answer.reason_phrase}"
+    if answer.status_code == 401:
+        message += KEY_HINT
     fail(message)

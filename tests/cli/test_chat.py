@@ -131,7 +131,7 @@ def test_keys(run: Run, serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"], server={"api_keys": ["one"]})
     result = run("chat", "--url", server.url, "?")
     assert result.exit_code == 1
-    assert result.stderr.endswith("; name one with --api-key\n")
+    assert result.stderr.endswith("; name one with --api-key, or in ENGINEBAY_API_KEY\n")
     assert run("chat", "--url", server.url, "--api-key", "one", "?").stdout == "ok\n"
     environment = {"ENGINEBAY_API_KEY": "one"}
     assert run("chat", "--url", server.url, "?", env=environment).stdout == "ok\n"

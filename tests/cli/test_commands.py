@@ -217,6 +217,16 @@ def test_models_are_loaded_switched_and_unloaded(run: Run, serve_scripted: Serve
         assert "is the server running?" in result.stderr
 
 
+@pytest.mark.parametrize("command", [(), ("load", "a"), ("unload", "a"), ("inspect", "a")])
+def test_for_want_of_a_key_it_says_how_to_name_one(
+    run: Run, serve_scripted: ServeScripted, command: tuple[str, ...]
+) -> None:
+    server = serve_scripted(["ok"], name="a", server={"api_keys": ["one"]})
+    result = run("models", *command, "--url", server.url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.endswith("; name one with --api-key, or in ENGINEBAY_API_KEY\n")
+
+
 def test_a_load_that_fails_says_why(run: Run, serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"], load="command", chat_template="none.jinja")
     result = run("models", "load", "scripted", "--url", server.url)

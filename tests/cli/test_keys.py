@@ -52,6 +52,16 @@ def test_add_list_rotate_remove(run: Run) -> None:
     assert (known(new), known(root.stdout.rstrip())) == (None, "root")
 
 
+def test_config_check_reads_the_keys_file(run: Run) -> None:
+    assert run("config", "check").exit_code == 0
+    Path("keys.yml").write_text("keys:\n- {name: anna, key: s3cret, modles: [a]}\n", "utf-8")
+    result = run("config", "check")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"{Path('keys.yml').absolute()}:2: keys[0].modles: unknown key; did you mean 'models'?\n"
+    )
+
+
 def test_what_cannot_be_done(run: Run) -> None:
     run("keys", "add", "anna")
     before = Path("keys.yml").read_text(encoding="utf-8")
