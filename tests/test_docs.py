@@ -1,4 +1,4 @@
-"""What the documentation shows works, and it shows every hook."""
+"""What the documentation shows works, it shows every hook, and its links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,10 @@ from typing import Any
 
 import pluggy
 import pytest
+import typer
 
 from core import hookspecs
+from core.cli.program import program
 from core.config.check import check_config
 from core.plugins import Plugins
 from core.testing import check_backend
@@ -15,6 +17,7 @@ from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, s
 
 PLUGINS_MD = (REPOSITORY / "docs" / "plugins.md").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGES = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")]
 BLOCKS = re.findall(r"```python\n(.*?)```", PLUGINS_MD + README, re.DOTALL)
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -40,6 +43,35 @@ def hooks() -> dict[str, str]:
         name: re.split(r"^##", PLUGINS_MD.partition(heading)[2], flags=re.MULTILINE)[0]
         for name, heading in headings.items()
     }
+
+
+def text_of(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub makes of headings."""
+    headings = re.findall(r"(?m)^#+ (.*)$", text_of(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", text_of(page))
+    for path, anchor in links:
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+def test_the_readme_links_every_page_for_users_and_has_every_command() -> None:
+    linked = re.findall(r"\]\((docs/[\w-]+\.md)", README)
+    below = {"docs/json-schema.md"}  # of docs/structured-output.md
+    pages = {f"docs/{page.name}" for page in (REPOSITORY / "docs").glob("*.md")}
+    assert set(linked) | below == pages
+    commands = typer.main.get_command(program())
+    assert isinstance(commands, typer.core.TyperGroup)
+    assert [name for name in commands.commands if f"`enginebay {name}" not in README] == []
 
 
 @pytest.mark.parametrize("name", hooks())
