@@ -57,10 +57,12 @@ def add(
 ) -> None:
     """Make a key and print it. It is shown this once: the file has only its hash."""
     from core.access import keys_file
+    from core.access.key_store import keys_path
     from core.access.keys import new_key
     from core.config.keys import entry_problems
 
-    path = _path(config)
+    settings = read_config(config)
+    path = keys_path(settings)
     if any(entry.name == name for entry in entries(path)):
         fail(f"{path} has a key of {name} already; `enginebay keys rotate {name}` makes a new one")
     key = new_key()
@@ -79,6 +81,12 @@ def add(
     with _changing():
         keys_file.add(path, entry)
     _show(key, f"the key of {name}; it is shown only now, {path} has its hash")
+    named = {name for model in settings.models for name in (model.name, *model.aliases)}
+    if unknown := [model for model in entry.get("models", ()) if model not in named]:
+        stderr().print(
+            f"the config has no model {', '.join(map(repr, unknown))}, which is as it should be "
+            "only for LoRAs and what lies in `server.model_dir`"
+        )
 
 
 def remove(name: Name, config: ConfigOption = None) -> None:

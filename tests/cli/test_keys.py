@@ -52,6 +52,15 @@ def test_add_list_rotate_remove(run: Run) -> None:
     assert (known(new), known(root.stdout.rstrip())) == (None, "root")
 
 
+def test_a_key_for_a_model_that_the_config_does_not_have(run: Run) -> None:
+    model = "{name: mine, aliases: [other], backend: b, path: p}"
+    Path("config.yml").write_text(f"models: [{model}]\n", encoding="utf-8")
+    assert "the config" not in run("keys", "add", "anna", "--models", "mine,other").stderr
+    added = run("keys", "add", "bob", "--models", "mine,mime")
+    assert known(added.stdout.rstrip()) == "bob"
+    assert "the config has no model 'mime', which" in added.stderr
+
+
 def test_config_check_reads_the_keys_file(run: Run) -> None:
     assert run("config", "check").exit_code == 0
     Path("keys.yml").write_text("keys:\n- {name: anna, key: s3cret, modles: [a]}\n", "utf-8")
