@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from core.config.problems import KeyPath, is_secret
+from core.config.tabbyapi import setting_of_tabbyapi
 from core.config.walk import Schema, existing, homes, known_keys, nearest, schema_at
 
 EXPECTED = {
@@ -60,6 +61,8 @@ def _unknown(path: KeyPath, schema: Schema) -> str:
     name, parent = str(path[-1]), path[:-1]
     if home := next(homes(schema, parent, name), None):
         return f"unknown key here; it belongs under {home!r}"
+    if here := setting_of_tabbyapi(name):
+        return f"unknown key; what TabbyAPI calls so is {here}"
     return "unknown key" + nearest(name, known_keys(schema, parent))
 
 

@@ -115,6 +115,12 @@ def settings_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str
             yield (section,), "is TabbyAPI's; delete it"
 
 
+def setting_of_tabbyapi(name: str) -> str | None:
+    """What its setting of this name is here; None if it has none, or it is nothing here."""
+    found = [settings[name] for settings in SETTINGS.values() if name in settings]
+    return found[0] if found and found[0] != _NOTHING else None
+
+
 def keys_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     """What to write in the place of the keys in the data of a keys file."""
     for name, here in KEYS.items():

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.check import option_names
+from core.config.check import check_config, option_names
 from core.config.keys import load_keys
+from core.config.load import load_config
 from core.config.problems import ConfigError
 from core.config.schema import Config
 from core.config.tabbyapi import KEYS, SETTINGS, keys_of_tabbyapi, settings_of_tabbyapi
 from core.config.walk import known_keys
 from core.plugins import Plugins
-from tests.config.conftest import ProblemsOf
+from tests.config.conftest import ProblemsOf, WriteConfig
 from tests.support import REPOSITORY
 
 DOCUMENTED = (REPOSITORY / "docs" / "tabbyapi.md").read_text(encoding="utf-8").splitlines()
@@ -78,6 +79,19 @@ def test_a_config_of_tabbyapi(problems_of: ProblemsOf) -> None:
 def test_what_is_not_of_tabbyapi(problems_of: ProblemsOf, text: str) -> None:
     [found] = problems_of(text)
     assert found.startswith(f"config.yml:1: {text.partition(':')[0]}: unknown key; ")
+
+
+def test_its_names_in_our_sections(write: WriteConfig, problems_of: ProblemsOf) -> None:
+    [found] = problems_of("server: {disable_auth: true}\n")
+    assert found.startswith(
+        "config.yml:1: server.disable_auth: unknown key; what TabbyAPI calls so is `server.auth`: "
+    )
+    path = write("models: [{name: a, backend: hf, path: ., options: {max_seq_len: 8192}}]\n")
+    [problem] = check_config(load_config(path), Plugins())
+    assert str(problem) == (
+        "config.yml:1: models[0].options.max_seq_len: unknown key; what TabbyAPI calls so is "
+        "`context_length` in `options` of the model"
+    )
 
 
 def test_keys_of_tabbyapi(tmp_path: Path) -> None:
