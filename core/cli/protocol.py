@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from core.api.limit import MAX_HEADERS
+from core.errors import HeadersTooLargeError, InvalidRequestError, ServingError
+
+MAX_PIPELINED = 100
+"""Requests that a client may send on one connection before it gets the answers to them."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """A connection whose requests' headers must arrive in time, and be no larger than allowed.
 
     uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
-    keeps as many as are sent. Bodies are the application's business, but for the rest of one that
-    has been refused: that is thrown away, for as long as headers would be waited for.
+    keeps as many of them, and of requests, as are sent. Bodies are the application's business, but
+    for the rest of one that has been refused: that is thrown away, for as long as headers would be
+    waited for.
     """
 
     seconds = 60.0
@@ -26,6 +32,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_headers = False
         self._arrived = 0
+        self._others_arrived = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -38,11 +45,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._timer is None and self.cycle and self.cycle.response_complete:
             self._start_timer()
+        self._others_arrived = False
         super().data_received(data)
-        if self._in_headers:
+        # Where other requests came with it, it is not known how much of the data is whose.
+        if self._in_headers and not self._others_arrived:
             self._arrived += len(data)
             if self._arrived > MAX_HEADERS:
-                self._refuse(431, f"the headers are larger than {MAX_HEADERS} bytes")
+                said = f"the headers are larger than {MAX_HEADERS} bytes"
+                self._refuse(431, HeadersTooLargeError(said))
 
     def on_message_begin(self) -> None:
         """The first byte of a request has come."""
@@ -54,12 +64,19 @@ class LimitedProtocol(HttpToolsProtocol):
         """Its body, if it has one, comes next."""
         self._in_headers = False
         self._stop_timer()
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise RuntimeError("too many requests wait")  # the parser stops, and answers with 400
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """All of it is here."""
         self._stop_timer()
+        self._others_arrived = True
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        self._refuse(400, InvalidRequestError(msg))
 
     def _start_timer(self) -> None:
         self._stop_timer()
@@ -75,17 +92,18 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start_timer()  # the next request can wait while this one is answered
         elif self._in_headers:
             said = f"the headers have not arrived within {self.seconds:g} seconds"
-            self._refuse(408, said)
+            self._refuse(408, InvalidRequestError(said))
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _refuse(self, status: int, error: ServingError) -> None:
         """Answer what is no request yet, and close the connection."""
         self._in_headers = False
         if self.transport.is_closing():
             return
-        head = f"content-type: text/plain\r\ncontent-length: {len(message)}\r\nconnection: close"
-        self.transport.write(STATUS_LINE[status] + f"{head}\r\n\r\n{message}".encode())
+        body = json.dumps(error.body())
+        head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
+        self.transport.write(STATUS_LINE[status] + f"{head}\r\n\r\n{body}".encode())
         self.transport.close()
 
 

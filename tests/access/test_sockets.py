@@ -1,14 +1,16 @@
 """Requests as no client library sends them: too slow, too large, never ending."""
 
+import json
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx2
 import pytest
 
 from core.api.limit import MAX_HEADERS
 from core.app import create_app
+from core.cli.protocol import MAX_PIPELINED
 from core.cli.server import Server, listen
 from tests.support import plugins_with, scripted, scripted_config
 
@@ -170,6 +172,33 @@ def test_as_many_headers_as_are_allowed(port: int) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
+def test_what_came_before_headers_is_none_of_them(port: int) -> None:
+    """A body, and the first of the next request's headers right behind it."""
+    body = b" " * MAX_HEADERS + b"{}"
+    with connected(port) as connection:
+        start = head(f"Content-Length: {len(body)}", **CHAT)
+        connection.sendall(start + b"\r\n\r\n" + body + head())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
+        connection.sendall(b"\r\nConnection: close\r\n\r\n")
+        assert "HTTP/1.1 200 " in answer(connection)
+
+
+def test_requests_behind_each_other(port: int) -> None:
+    requests = (head() + b"\r\n\r\n") * MAX_PIPELINED
+    with connected(port) as connection:
+        connection.sendall(requests + head("Connection: close") + b"\r\n\r\n")
+        assert answer(connection).count("HTTP/1.1 200 ") == MAX_PIPELINED + 1
+
+
+def test_too_many_requests_behind_each_other(port: int) -> None:
+    """They would all be kept."""
+    with connected(port) as connection:
+        with suppress(ConnectionError):
+            connection.sendall((head() + b"\r\n\r\n") * 20 * MAX_PIPELINED)
+        assert answer(connection).count("HTTP/1.1 ") <= 2 * MAX_PIPELINED
+    assert_others_are_served(port)
+
+
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_body_that_is_too_large(port: int, chunked: bool) -> None:
     with connected(port) as connection:
@@ -188,5 +217,7 @@ def test_a_body_that_is_too_large(port: int, chunked: bool) -> None:
 def test_what_is_no_http(port: int, junk: bytes) -> None:
     with connected(port) as connection:
         connection.sendall(junk)
-        assert "HTTP/1.1 400 " in answer(connection)
+        text = answer(connection)
+        assert "HTTP/1.1 400 " in text
+        assert json.loads(text.partition("\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
     assert_others_are_served(port)
