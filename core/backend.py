@@ -97,6 +97,23 @@ class Backend(ABC):
         """
         raise InvalidRequestError("this model makes no embeddings", param="model")
 
+    async def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """Token ids of a query and a document as `rerank` wants them, in what the model has around.
+
+        What looks like a special token in either is plain text. Nobody asks a model that does not
+        rerank.
+        """
+        raise InvalidRequestError("this model does not rerank", param="model")
+
+    async def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        """How relevant the document of each pair is to its query, in their order.
+
+        Finite numbers, higher for more relevant ones, from 0 to 1 where the model means a
+        probability. Pairs are what `tokenize_pair` gave, with at most `context_length` tokens. A
+        model that does not rerank is not asked. A `ServingError` fails this call alone.
+        """
+        raise InvalidRequestError("this model does not rerank", param="model")
+
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """Let requests ask for the adapter `name` from now on: the sum of these LoRAs.
 

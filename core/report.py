@@ -40,6 +40,7 @@ def capabilities(info: ModelInfo) -> list[str]:
         "text": info.generates and not info.chats,
         "chats": info.chats,
         "embeddings": info.embedding_size is not None,
+        "reranking": info.reranks,
         "constraints": info.constraints,
         "reasoning budgets": info.generates and "reasoning_budget" not in info.unsupported,
         "logprobs": info.generates and "logprobs" not in info.unsupported,

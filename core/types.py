@@ -182,9 +182,10 @@ class ModelInfo:
     `constraints`: whether `SamplingParams.constraint` is kept. Where it is not, nobody sends one.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
     `embedding_size`: numbers of an embedding, None for a model that makes none.
+    `reranks`: it says how relevant a document is to a query (`Backend.rerank`).
     `max_batch_size`: how many choices are decoded, or texts embedded, at once; not many more are
     given to the engine at a time. None if that is not known; then all are.
-    `generates`: False for a model that makes embeddings only.
+    `generates`: False for a model that makes embeddings or reranks, and does nothing else.
     `chats`: it takes `GenerationRequest.chat`, and no prompts: somebody else renders the template
     and tells reasoning and tool calls from content. It is asked through chat completions only.
     """
@@ -200,6 +201,7 @@ class ModelInfo:
     constraints: bool = False
     adapters: tuple[str, ...] = ()
     embedding_size: int | None = None
+    reranks: bool = False
     max_batch_size: int | None = None
     generates: bool = True
     chats: bool = False

@@ -7,39 +7,26 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 
 from core.api.params import request_id, unsupported_header
+from core.api.pooling import computed, respond
 from core.api.prompt_tokens import check_prompt, tokenize_prompt
-from core.api.respond import or_client_leaves
-from core.api.served import model_counts, running_request, served_model
+from core.api.served import running_request, served_model
 from core.errors import InvalidRequestError, UnsupportedParameterError
 from core.models import LoadedModel
-from core.observe.counts import ModelCounts
-from core.running import RunningRequest
-from core.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest, EmbeddingUsage
+from core.schemas.embeddings import Embedding, EmbeddingList, EmbeddingRequest
 from core.schemas.prompts import TokenIds, listed
+from core.schemas.usage import PromptUsage
 
 router = APIRouter(tags=["embeddings"])
-
-_INPUTS_A_CALL = 64
-"""Between two calls the engine serves others, and a client that leaves costs no more."""
 
 
 @router.post("/embeddings", response_model=EmbeddingList)
 async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
     """Embed one input or several, as text or token ids."""
-    running = running_request(http)
-    running.id = request_id(http)
+    running_request(http).id = request_id(http)
     model = await served_model(http, body.model)
     _check(body, model)
     headers = unsupported_header(http, sorted(body.model_extra or ()))
-    counts = model_counts(http, model)
-    with counts.working():
-        answer = await or_client_leaves(http, _answer(body, model, running, counts))
-    counts.prompt_tokens += answer.usage.prompt_tokens
-    return Response(
-        answer.model_dump_json(),
-        media_type="application/json",
-        headers={"X-Request-Id": running.id, **headers},
-    )
+    return await respond(http, model, _answer(body, model, http), headers)
 
 
 def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
@@ -56,24 +43,15 @@ def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
         )
 
 
-async def _answer(
-    body: EmbeddingRequest, model: LoadedModel, running: RunningRequest, counts: ModelCounts
-) -> EmbeddingList:
+async def _answer(body: EmbeddingRequest, model: LoadedModel, http: Request) -> EmbeddingList:
     inputs: Sequence[str | TokenIds] = listed(body.input, "input")
     several = inputs is body.input
     prompts = [
         await _token_ids(model, item, f"input[{index}]" if several else "input")
         for index, item in enumerate(inputs)
     ]
-    running.choices = len(prompts)
-    embeddings: list[list[float]] = []
-    for start in range(0, len(prompts), _INPUTS_A_CALL):
-        inputs_now = prompts[start : start + _INPUTS_A_CALL]
-        async with running.turn(model, len(inputs_now)):
-            with running.interruptible():
-                embeddings += await model.backend.embed(inputs_now)
-        counts.progress()
-    tokens = sum(map(len, prompts))
+    running_request(http).choices = len(prompts)
+    embeddings = await computed(http, model, prompts, model.backend.embed)
     return EmbeddingList(
         data=[
             Embedding(
@@ -83,7 +61,7 @@ async def _answer(
             for index, numbers in enumerate(embeddings)
         ],
         model=model.name,
-        usage=EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens),
+        usage=PromptUsage.of(prompts),
     )
 
 

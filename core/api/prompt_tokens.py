@@ -78,6 +78,13 @@ async def tokenize_text(
 
     `plain`: none of what it says is a special token (`Backend.tokenize_plain`).
     """
+    check_text(model, text, param, contexts=contexts)
+    tokenize = model.backend.tokenize_plain if plain else model.backend.tokenize
+    return await tokenize(text, add_special_tokens=add_special_tokens)
+
+
+def check_text(model: LoadedModel, text: str, param: str, *, contexts: int = 1) -> None:
+    """Raise unless a text can be tokenized, and may have no more tokens than so many contexts."""
     length = model.info.context_length
     if len(text) > contexts * length * model.info.longest_token:
         at_least = -(-len(text) // model.info.longest_token)
@@ -86,8 +93,6 @@ async def tokenize_text(
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
-    tokenize = model.backend.tokenize_plain if plain else model.backend.tokenize
-    return await tokenize(text, add_special_tokens=add_special_tokens)
 
 
 def begins_with_bos(model: LoadedModel, text: str) -> bool:

@@ -55,9 +55,9 @@ async def generating_model(http: Request, name: str | None) -> LoadedModel:
     """As `served_model`; an error if it generates no text."""
     model = await served_model(http, name)
     if not model.info.generates:
+        route = "rerank" if model.info.reranks else "embeddings"
         raise InvalidRequestError(
-            f"model {model.name!r} makes embeddings and generates no text: use /v1/embeddings",
-            param="model",
+            f"model {model.name!r} generates no text: use /v1/{route}", param="model"
         )
     return model
 

@@ -29,8 +29,10 @@ from core.engine.messages import (
     Output,
     Ping,
     Report,
+    Rerank,
     Started,
     Tokenize,
+    TokenizePair,
     UnloadAdapter,
 )
 from core.engine.process import ProcessHome
@@ -178,6 +180,16 @@ class EngineBackend(Backend):
             Embed(next(self._numbers), tuple(map(tuple, prompts)))
         )
         return embeddings
+
+    async def tokenize_pair(self, query: str, document: str) -> list[int]:
+        tokens: list[int] = await self._call(TokenizePair(next(self._numbers), query, document))
+        return tokens
+
+    async def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        scores: list[float] = await self._call(
+            Rerank(next(self._numbers), tuple(map(tuple, pairs)))
+        )
+        return scores
 
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         in_engine = self._adapters.new_name(name)

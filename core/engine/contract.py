@@ -11,8 +11,8 @@ from core.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 class Engine(ABC):
     """A blocking engine: built, stepped and closed on one thread.
 
-    Only `tokenize`, `detokenize`, their plain forms and `compile` are called from other threads,
-    while a step may be running.
+    Only `tokenize`, `detokenize`, their plain forms, `tokenize_pair` and `compile` are called from
+    other threads, while a step may be running.
     """
 
     info: ModelInfo
@@ -65,6 +65,17 @@ class Engine(ABC):
         Every exception fails this call alone.
         """
         raise InvalidRequestError("this model makes no embeddings", param="model")
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """As `Backend.tokenize_pair`; from any thread."""
+        raise InvalidRequestError("this model does not rerank", param="model")
+
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        """As `Backend.rerank`; on the engine thread, between steps.
+
+        Every exception fails this call alone.
+        """
+        raise InvalidRequestError("this model does not rerank", param="model")
 
     def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """As `Backend.load_adapter`, of a name that was never loaded before; between steps.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from core.engine.contract import Engine
 from core.engine.messages import (
@@ -24,8 +25,10 @@ from core.engine.messages import (
     Output,
     Ping,
     Report,
+    Rerank,
     Started,
     Tokenize,
+    TokenizePair,
     TokenizerCall,
     UnloadAdapter,
 )
@@ -39,7 +42,12 @@ TOKENIZER_THREADS = 4
 REPORT_INTERVAL = 0.5
 """Seconds between two reports of an engine's stats while there is work."""
 
-EngineCommand = GenerationRequest | Abort | Embed | LoadAdapter | UnloadAdapter | Ping | Close
+EngineCommand = (
+    GenerationRequest | Abort | Embed | Rerank | LoadAdapter | UnloadAdapter | Ping | Close
+)
+
+_Prompts = tuple[tuple[int, ...], ...]
+_Computed = TypeVar("_Computed")
 
 
 class Host:
@@ -110,7 +118,9 @@ class Host:
                         else:
                             unfinished[command.request_id] = [True] * command.n
                     case Embed(number, prompts):
-                        self._emit(Answer(number, _embed(engine, prompts)))
+                        self._emit(Answer(number, _computed("embed", engine.embed, prompts)))
+                    case Rerank(number, pairs):
+                        self._emit(Answer(number, _computed("rerank", engine.rerank, pairs)))
                     case LoadAdapter(number, name, loras):
                         self._emit(Answer(number, _load_adapter(engine, name, loras)))
                     case UnloadAdapter(name):
@@ -155,6 +165,8 @@ class Host:
                     engine = self._engine
                     detokenize = engine.detokenize_plain if plain else engine.detokenize
                     result = detokenize(token_ids)
+                case TokenizePair(_, query, document):
+                    result = self._engine.tokenize_pair(query, document)
                 case Compile(_, grammar):
                     result = self._engine.compile(grammar)
         except BaseException as error:
@@ -194,16 +206,16 @@ def _add(engine: Engine, request: GenerationRequest) -> ServingError | None:
     return None
 
 
-def _embed(
-    engine: Engine, prompts: tuple[tuple[int, ...], ...]
-) -> list[list[float]] | ServingError:
+def _computed(
+    name: str, compute: Callable[[_Prompts], _Computed], prompts: _Prompts
+) -> _Computed | ServingError:
     try:
-        return engine.embed(prompts)
+        return compute(prompts)
     except ServingError as error:
         return error
     except Exception as error:
-        logger.exception("%d prompts could not be embedded", len(prompts))
-        return ServingError(f"the engine failed to embed: {type(error).__name__}: {error}")
+        logger.exception("the engine could not %s %d prompts", name, len(prompts))
+        return ServingError(f"the engine failed to {name}: {type(error).__name__}: {error}")
 
 
 def _load_adapter(engine: Engine, name: str, loras: tuple[Lora, ...]) -> ServingError | None:

@@ -34,6 +34,15 @@ class Detokenize:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenizePair:
+    """Call `Engine.tokenize_pair`; the `Answer` has the same number."""
+
+    number: int
+    query: str
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
 class Compile:
     """Call `Engine.compile`; the `Answer` has the same number."""
 
@@ -47,6 +56,14 @@ class Embed:
 
     number: int
     prompts: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank:
+    """Call `Engine.rerank`; the `Answer` has the same number."""
+
+    number: int
+    pairs: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +93,8 @@ class Close:
     """Close the engine; nothing is sent after it."""
 
 
-TokenizerCall = Tokenize | Detokenize | Compile
-Call = TokenizerCall | Embed | LoadAdapter | Ping
+TokenizerCall = Tokenize | Detokenize | TokenizePair | Compile
+Call = TokenizerCall | Embed | Rerank | LoadAdapter | Ping
 Command = GenerationRequest | Abort | Call | UnloadAdapter | Close
 
 
@@ -100,7 +117,7 @@ class Answer:
     """What a `Call` gave, or raised."""
 
     number: int
-    result: list[int] | str | float | list[list[float]] | BaseException | None
+    result: list[int] | str | float | list[list[float]] | list[float] | BaseException | None
 
 
 @dataclass(frozen=True, slots=True)

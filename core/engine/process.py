@@ -26,8 +26,10 @@ from core.engine.messages import (
     LoadAdapter,
     NotStarted,
     Ping,
+    Rerank,
     Started,
     Tokenize,
+    TokenizePair,
 )
 from core.errors import BackendUnavailableError, ServingError
 from core.types import GenerationRequest, ReportProgress
@@ -207,8 +209,10 @@ class _Child:
             case (
                 Tokenize(number=number)
                 | Detokenize(number=number)
+                | TokenizePair(number=number)
                 | Compile(number=number)
                 | Embed(number=number)
+                | Rerank(number=number)
                 | LoadAdapter(number=number)
                 | Ping(number=number)
             ):

@@ -167,6 +167,11 @@ class LoadedModel:
         return self._info.embedding_size is not None if self._info else None
 
     @property
+    def can_rerank(self) -> bool | None:
+        """Whether it is a reranker or makes embeddings; None until it has been loaded."""
+        return (self._info.reranks or self._info.embedding_size is not None) if self._info else None
+
+    @property
     def templates(self) -> ModelTemplates:
         """The chat templates: the config's, else the model's own; there may be none."""
         return self.formats.templates

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from core.schemas.prompts import Prompts, prompts_shape
+from core.schemas.usage import PromptUsage
 
 MAX_INPUTS = 2048
 
@@ -36,17 +37,10 @@ class Embedding(BaseModel):
     embedding: list[float] | str
 
 
-class EmbeddingUsage(BaseModel):
-    """Tokens of all inputs; the two counts are equal."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
 class EmbeddingList(BaseModel):
     """The answer: an embedding for each input, in their order."""
 
     object: Literal["list"] = "list"
     data: list[Embedding]
     model: str
-    usage: EmbeddingUsage
+    usage: PromptUsage

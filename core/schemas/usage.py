@@ -1,5 +1,8 @@
 """What whole and streamed answers of both APIs have in common."""
 
+from collections.abc import Iterable, Sequence
+from typing import Self
+
 from pydantic import BaseModel
 
 
@@ -30,6 +33,19 @@ class Timings(BaseModel):
     time_per_output_token_s: float
     grammar_init_s: float | None = None
     grammar_per_token_s: float | None = None
+
+
+class PromptUsage(BaseModel):
+    """Tokens of all prompts of a request that generates nothing; the two counts are equal."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+    @classmethod
+    def of(cls, prompts: Iterable[Sequence[int]]) -> Self:
+        """The usage of these token ids."""
+        tokens = sum(map(len, prompts))
+        return cls(prompt_tokens=tokens, total_tokens=tokens)
 
 
 class Usage(BaseModel):

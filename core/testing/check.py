@@ -10,7 +10,8 @@ The promises, numbered as in `docs/architecture.md`:
 5. a request that is refused fails alone
 6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
 7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
-8. an embedding has the size that `ModelInfo` says and does not depend on what is asked beside it
+8. an embedding has the size that `ModelInfo` says, a pair to rerank has a finite score, and neither
+   depends on what is asked beside it
 9. a backend whose `ModelInfo.constraints` is true keeps to them; what cannot be kept is refused,
    what is cut short says so
 10. `ping` returns; `stats` add up, and nothing runs or waits in them when all work is done
@@ -29,6 +30,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from math import isfinite
 
 from core.backend import Backend
 from core.engine import Engine, EngineBackend
@@ -63,7 +65,7 @@ async def check_backend(
     broken: list[str] = []
     try:
         for promise, check in _CHECKS:
-            if not info.generates and check not in (check_embeddings, check_closed):
+            if not info.generates and check not in _CHECKS_WITHOUT_TEXT:
                 continue
             try:
                 async with asyncio.timeout(timeout):
@@ -193,6 +195,23 @@ async def check_embeddings(probe: Probe) -> None:
         expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in company")
 
 
+async def check_reranking(probe: Probe) -> None:
+    """Promise 8, for models that rerank."""
+    if not probe.info.reranks:
+        return
+    documents = ("one", "another text", "and a third one, which is longer than the others")
+    pairs = [await probe.backend.tokenize_pair("a text", document) for document in documents]
+    expect(
+        all(pairs) and len(set(map(tuple, pairs))) == 3, 8, "pairs have the same tokens, or none"
+    )
+    together = await probe.backend.rerank(pairs)
+    expect(len(together) == len(pairs), 8, f"{len(together)} scores of {len(pairs)} pairs")
+    expect(all(map(isfinite, together)), 8, f"scores are {together}")
+    for pair, score in zip(pairs, together, strict=True):
+        [alone] = await probe.backend.rerank([pair])
+        expect(abs(alone - score) < 1e-3, 8, f"a score is {alone - score:.2g} off in company")
+
+
 async def check_stats(probe: Probe) -> None:
     """Promise 10, of what the backend tells of itself; it may tell nothing."""
     await probe.run(await probe.request(n=2))
@@ -213,10 +232,13 @@ async def check_closed(probe: Probe) -> None:
         return
     await probe.backend.close()
     try:
-        await probe.backend.embed([[0]])
+        if probe.info.reranks:
+            await probe.backend.rerank([[0]])
+        else:
+            await probe.backend.embed([[0]])
     except EngineDeadError:
         return
-    expect(False, 6, "a closed backend makes embeddings")
+    expect(False, 6, "a closed backend makes embeddings, or reranks")
 
 
 async def check_death(probe: Probe) -> None:
@@ -243,9 +265,11 @@ _CHECKS: tuple[tuple[int, Check], ...] = (
     (5, check_refusal),
     (7, check_params),
     (8, check_embeddings),
+    (8, check_reranking),
     (9, check_constraints),
     (9, check_form),
     (10, check_stats),
     (6, check_death),
     (6, check_closed),
 )
+_CHECKS_WITHOUT_TEXT = (check_embeddings, check_reranking, check_closed)

@@ -89,6 +89,12 @@ class WatchedEngine(Engine):
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         return self._engine.embed(prompts)
 
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        return self._engine.tokenize_pair(query, document)
+
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return self._engine.rerank(pairs)
+
     def stats(self) -> EngineStats | None:
         return self._engine.stats()
 

@@ -272,6 +272,7 @@ def test_stops_and_limits_are_the_backends(server: Server) -> None:
         ("/v1/completions", {"prompt": "hi", "suffix": "ho"}),
         ("/v1/chat/completions/explain", {"messages": USER}),
         ("/v1/embeddings", {"input": "hi"}),
+        ("/v1/rerank", {"query": "hi", "documents": ["ho"]}),
     ],
 )
 def test_what_needs_a_prompt_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:

@@ -261,8 +261,49 @@ class ForgetsEmbeddings(Embeds):
         return super().embed(prompts)[:1]
 
 
-async def test_an_engine_that_embeds_keeps_its_promise() -> None:
-    await check_backend(lambda: endless(Embeds), max_tokens=9)
+class Reranks(ScriptedEngine):
+    """Scores documents by their length."""
+
+    def __init__(self, script: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(script, **kwargs)
+        self.info = replace(self.info, reranks=True)
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        return self.tokenize(f"{query}\n{document}", add_special_tokens=True)
+
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return [1 / len(pair) for pair in pairs]
+
+
+class ReranksOnly(Reranks):
+    def __init__(self, script: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(script, **kwargs)
+        self.info = replace(self.info, generates=False)
+
+
+class ReranksByCompany(Reranks):
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return [float(len(pairs))] * len(pairs)
+
+
+class ReranksQueries(Reranks):
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        return self.tokenize(query, add_special_tokens=True)
+
+
+class ReranksToNoNumber(Reranks):
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return [float("nan")] * len(pairs)
+
+
+class ForgetsDocuments(Reranks):
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return super().rerank(pairs)[:1]
+
+
+@pytest.mark.parametrize("kind", [Embeds, Reranks, ReranksOnly])
+async def test_engines_that_embed_or_rerank_keep_their_promise(kind: type[ScriptedEngine]) -> None:
+    await check_backend(lambda: endless(kind), max_tokens=9)
 
 
 def endless(kind: type[ScriptedEngine]) -> ScriptedEngine:
@@ -288,6 +329,10 @@ def endless(kind: type[ScriptedEngine]) -> ScriptedEngine:
         (EmbedsWithAnotherSize, 8),
         (EmbedsByCompany, 8),
         (ForgetsEmbeddings, 8),
+        (ReranksByCompany, 8),
+        (ReranksQueries, 8),
+        (ReranksToNoNumber, 8),
+        (ForgetsDocuments, 8),
         (IgnoresConstraints, 9),
         (SharesWhereChoicesStand, 9),
         (GoesOnBehindGrammars, 9),

@@ -140,6 +140,16 @@ class Obedient(ScriptedEngine):
                 raise SystemExit(3)
         return [[float(token) for token in prompt] for prompt in prompts]
 
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        if not document:
+            raise InvalidRequestError("no document")
+        return [len(query), len(document)]
+
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        if pairs[0] == (0, 1):
+            raise KeyError("oops")
+        return [query / document for query, document in pairs]
+
     def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if text == "fail":
             raise InvalidRequestError("no such text")
@@ -502,12 +512,31 @@ async def test_an_embedding_that_fails_fails_alone(isolation: Isolation) -> None
 
 
 @both
+async def test_reranking_happens_between_steps(isolation: Isolation) -> None:
+    async with running(Obedient, isolation=isolation, backoff=NEVER) as backend:
+        stream = backend.generate(request("endless"))
+        await anext(stream)
+        pair = await backend.tokenize_pair("query", "document")
+        assert pair == [5, 8]
+        assert await backend.rerank([pair, (3, 4)]) == [5 / 8, 3 / 4]
+        with pytest.raises(InvalidRequestError, match="no document"):
+            await backend.tokenize_pair("query", "")
+        with pytest.raises(ServingError, match="the engine failed to rerank: KeyError: 'oops'"):
+            await backend.rerank([(0, 1)])
+        await anext(stream)
+        await stream.aclose()
+
+
+@both
 async def test_a_dead_engine_fails_waiting_embeddings(isolation: Isolation) -> None:
     async with running(Obedient, isolation=isolation, backoff=NEVER) as backend:
         results = await asyncio.gather(
-            backend.embed([list(map(ord, "exit"))]), backend.embed([[1]]), return_exceptions=True
+            backend.embed([list(map(ord, "exit"))]),
+            backend.embed([[1]]),
+            backend.rerank([[1, 2]]),
+            return_exceptions=True,
         )
-        assert [type(result) for result in results] == [EngineDeadError, EngineDeadError]
+        assert [type(result) for result in results] == [EngineDeadError] * 3
         with pytest.raises(BackendUnavailableError, match="restarting"):
             await backend.embed([[1]])
 
@@ -517,6 +546,9 @@ async def test_engines_make_no_embeddings_unless_they_say_how(isolation: Isolati
     async with running(partial(ScriptedEngine, ["a"]), isolation=isolation) as backend:
         with pytest.raises(InvalidRequestError, match="makes no embeddings"):
             await backend.embed([[1]])
+        for call in (backend.rerank([[1]]), backend.tokenize_pair("a", "b")):
+            with pytest.raises(InvalidRequestError, match="does not rerank"):
+                await call
         assert await text(backend, request("1")) == ["a"]
 
 

@@ -122,7 +122,7 @@ def test_answers_that_fail() -> None:
         assert scraped(server, "time_to_first_token_seconds_count", **MODEL) == 0
 
 
-def test_embeddings_count_their_prompts() -> None:
+def test_embeddings_and_reranking_count_their_prompts() -> None:
     class Embeds(ScriptedEngine):
         def __init__(self) -> None:
             super().__init__(["a"])
@@ -134,6 +134,10 @@ def test_embeddings_count_their_prompts() -> None:
     with serve(scripted_config(), plugins_with(scripted=engine_backend(Embeds))) as server:
         assert server.http.post("/v1/embeddings", json={"input": "four"}).status_code == 200
         assert scraped(server, "prompt_tokens_total", **MODEL) == 4
+        assert scraped(server, "num_requests_running", **MODEL) == 0
+        body = {"query": "abc", "documents": ["de", "f"]}
+        assert server.http.post("/v1/rerank", json=body).status_code == 200
+        assert scraped(server, "prompt_tokens_total", **MODEL) == 4 + 3 + 2 + 1
         assert scraped(server, "num_requests_running", **MODEL) == 0
 
 
