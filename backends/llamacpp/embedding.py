@@ -1,4 +1,4 @@
-"""A llama.cpp context that makes embeddings: the tokens of a text, pooled into one vector."""
+"""A llama.cpp context for embeddings and reranking: the tokens of a text, pooled into a vector."""
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,6 +30,7 @@ _POOLING = {
     "mean": llama.LLAMA_POOLING_TYPE_MEAN,
     "cls": llama.LLAMA_POOLING_TYPE_CLS,
     "last": llama.LLAMA_POOLING_TYPE_LAST,
+    "rank": llama.LLAMA_POOLING_TYPE_RANK,
 }
 
 
@@ -41,6 +42,8 @@ class Combine(Protocol):
 
 class EmbeddingContext:
     """Embeds token ids, several texts in one forward pass, on the thread that made it.
+
+    With the pooling `rank` a vector is what the model's classification head says of a text.
 
     A text that is longer than a pass goes in pieces where the model is causal. Where each token
     sees all others it cannot, so there a pass takes the longest text.
@@ -65,10 +68,11 @@ class EmbeddingContext:
         self._batch = Batch(self._pass)
         self._combine = _COMBINE[pooling]
         self.context_length = longest if memory else min(longest, self._pass)
-        self.embedding_size: int = llama.llama_model_n_embd_out(model.pointer)
+        size = llama.llama_model_n_cls_out if pooling == "rank" else llama.llama_model_n_embd_out
+        self.vector_size: int = size(model.pointer)
 
     def embed(self, prompts: Sequence[Prompt]) -> list[Vector]:
-        """A vector `[embedding_size]` of each prompt, none of them empty or too long."""
+        """A vector `[vector_size]` of each prompt, none of them empty or too long."""
         return list(chain.from_iterable(map(self._run, self._groups(prompts))))
 
     def close(self) -> None:
@@ -134,7 +138,7 @@ class EmbeddingContext:
         pointer: Any = llama.llama_get_embeddings_seq(self._pointer, slot)
         if not pointer:
             raise RuntimeError(f"llama.cpp has no embedding of sequence {slot}")
-        return np.ctypeslib.as_array(pointer, (self.embedding_size,)).copy()
+        return np.ctypeslib.as_array(pointer, (self.vector_size,)).copy()
 
 
 def _mean(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
@@ -149,4 +153,4 @@ def _last(vectors: Sequence[Vector], weights: Sequence[int]) -> Vector:
     return vectors[-1]
 
 
-_COMBINE: dict[str, Combine] = {"mean": _mean, "cls": _first, "last": _last}
+_COMBINE: dict[str, Combine] = {"mean": _mean, "cls": _first, "last": _last, "rank": _last}

@@ -5,78 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from backends.batching.limits import Limits
 from backends.llamacpp.embedding import EmbeddingContext, Vector
+from backends.llamacpp.pooling_engine import PoolingEngine
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import (
-    ContextLengthExceededError,
-    Engine,
-    GenerationRequest,
-    InvalidRequestError,
-    ModelInfo,
-    ServingError,
-)
+from enginebay import ModelInfo, ServingError
 
 
-class EmbeddingEngine(Engine):
-    """Embeds and generates nothing. Embeddings have length 1, as OpenAI's have."""
+class EmbeddingEngine(PoolingEngine):
+    """Makes embeddings. They have length 1, as OpenAI's have."""
 
     def __init__(self, context: EmbeddingContext, tokenizer: Tokenizer, info: ModelInfo) -> None:
-        self.info = replace(
-            info,
-            embedding_size=context.embedding_size,
-            max_batch_size=context.max_texts,
-            generates=False,
-            chat_template=None,
-        )
-        self._context = context
-        self._tokenizer = tokenizer
-        self._limits = Limits(context_length=info.context_length, vocab_size=info.vocab_size)
+        super().__init__(context, tokenizer, info)
+        self.info = replace(self.info, embedding_size=context.vector_size)
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        for prompt in prompts:
-            self._check(prompt)
-        return [_normalised(vector) for vector in self._context.embed(prompts)]
-
-    def add_request(self, request: GenerationRequest) -> None:
-        raise InvalidRequestError(
-            "this model makes embeddings and generates no text", param="model"
-        )
-
-    def step(self) -> tuple[()]:
-        return ()
-
-    def abort_request(self, request_id: str) -> None:
-        pass
-
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        self._limits.check_tokens(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids)
-
-    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode_plain(text, add_special_tokens=add_special_tokens)
-
-    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
-        special = self._tokenizer.special_token_ids
-        return self.detokenize([i for i in token_ids if i not in special])
-
-    def close(self) -> None:
-        self._context.close()
-
-    def _check(self, prompt: Sequence[int]) -> None:
-        """Anything else could end the process."""
-        if not prompt:
-            raise InvalidRequestError("the input is empty", param="input")
-        if len(prompt) > self.info.context_length:
-            raise ContextLengthExceededError(
-                f"This model's maximum context length is {self.info.context_length} tokens. "
-                f"However, your input has {len(prompt)} tokens. Please shorten it.",
-                param="input",
-            )
-        self._limits.check_tokens(prompt, "input")
+        return [_normalised(vector) for vector in self.vectors(prompts)]
 
 
 def _normalised(vector: Vector) -> list[float]:

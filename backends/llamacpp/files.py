@@ -1,6 +1,9 @@
 """The GGUF file, or files, that a model's path means."""
 
 import re
+import struct
+from collections.abc import Sequence
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from enginebay import BackendUnavailableError
@@ -39,6 +42,20 @@ def find_gguf(path: Path) -> Path:
 def size(path: Path) -> int:
     """Bytes of the file and of all other parts of its model."""
     return sum(part.stat().st_size for part in _parts(path))
+
+
+def lists_tensor(path: Path, names: Sequence[str]) -> bool:
+    """Whether a part of the model says that it has a tensor of one of these names.
+
+    llama.cpp does not tell. Names are strings behind their length, in front of all weights:
+    https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+    """
+    spelled = [struct.pack("<Q", len(name)) + name.encode() for name in names]
+    for part in _parts(path):
+        with part.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            if any(content.find(name) >= 0 for name in spelled):
+                return True
+    return False
 
 
 def _only_model(folder: Path) -> Path:

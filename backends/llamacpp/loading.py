@@ -18,6 +18,9 @@ from backends.llamacpp.library import llama
 from backends.llamacpp.memory import CacheSize, cache_size
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
+from backends.llamacpp.pairs import PairTokenizer
+from backends.llamacpp.pooling_engine import PoolingEngine
+from backends.llamacpp.rerank_engine import RerankEngine
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import BackendSettings, GrammarCompiler
@@ -34,7 +37,7 @@ _NUMA = {
 }
 
 
-def load_engine(settings: BackendSettings) -> LlamaCppEngine | EmbeddingEngine:
+def load_engine(settings: BackendSettings) -> LlamaCppEngine | PoolingEngine:
     """The engine of one model, on the thread that will run it.
 
     Everything that can be wrong with a model is a `BackendUnavailableError`.
@@ -51,46 +54,46 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine | EmbeddingEngine:
     settings.report_progress("making the KV cache", 0.9)
     tokenizer = Tokenizer(model)
     engine = (
-        _embedding_engine(settings.name, model, tokenizer, options, gpu=gpu)
-        if _makes_embeddings(model, options)
+        _pooling_engine(settings.name, model, tokenizer, options, gpu=gpu)
+        if _pools(model, options)
         else _text_engine(settings, model, tokenizer, options, gpu=gpu)
     )
     settings.report_progress("ready", 1.0)
     return engine
 
 
-def _makes_embeddings(model: Model, options: LlamaCppOptions) -> bool:
+def _pools(model: Model, options: LlamaCppOptions) -> bool:
     if options.embeddings is not None:
         return options.embeddings
     return bool(options.pooling or model.pooling or not model.causal)
 
 
-def _embedding_engine(
+def _pooling_engine(
     name: str, model: Model, tokenizer: Tokenizer, options: LlamaCppOptions, *, gpu: bool
-) -> EmbeddingEngine:
+) -> PoolingEngine:
     if meant_for_text := [key for key in _FOR_TEXT if getattr(options, key)]:
         raise unavailable(
             model.path,
-            f"{meant_for_text[0]} is for text, and this model makes embeddings; delete it, or set "
+            f"{meant_for_text[0]} is for text, and this model generates none; delete it, or set "
             "embeddings: false",
         )
     pooling = options.pooling or model.pooling or "mean"
     if pooling == "rank":
-        raise unavailable(
-            model.path, "it ranks documents, which this backend does not; choose another model"
-        )
+        model.check_reranks()
+    pairs = PairTokenizer(model, tokenizer) if pooling == "rank" else None
     context = EmbeddingContext(model, options, pooling, gpu=gpu)
     logger.info(
-        "%s: embeddings of %d numbers, pooling %s; texts of %d tokens, batches of %d texts",
+        "%s: vectors of %d numbers, pooling %s; texts of %d tokens, batches of %d texts",
         name,
-        context.embedding_size,
+        context.vector_size,
         pooling,
         context.context_length,
         options.max_batch_size,
     )
-    return EmbeddingEngine(
-        context, tokenizer, model_info(model, tokenizer, context.context_length, ())
-    )
+    info = model_info(model, tokenizer, context.context_length, ())
+    if pairs:
+        return RerankEngine(context, tokenizer, pairs, info)
+    return EmbeddingEngine(context, tokenizer, info)
 
 
 def _text_engine(

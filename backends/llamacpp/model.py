@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.llamacpp.cpu import has_amx
-from backends.llamacpp.files import unavailable
+from backends.llamacpp.files import lists_tensor, unavailable
 from backends.llamacpp.library import address, llama, logged_errors, read_text
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import BackendUnavailableError, ReportProgress
@@ -102,6 +102,26 @@ class Model:
             raise self._unfit("an encoder")
         if llama.llama_model_is_diffusion(self.pointer):
             raise self._unfit("a diffusion model")
+
+    def check_reranks(self) -> None:
+        """Raise a `BackendUnavailableError` unless it has a head that says how relevant a text is.
+
+        Without one, llama.cpp gives a number of the hidden state in the place of a score.
+        """
+        if not lists_tensor(self.path, ("cls.output.weight", "cls.weight")):
+            raise unavailable(
+                self.path,
+                "it has no classification head, so it cannot rerank; choose another conversion of "
+                "the model, or set pooling to mean, cls or last to embed with it",
+            )
+        outputs = llama.llama_model_n_cls_out(self.pointer)
+        first: bytes | None = llama.llama_model_cls_label(self.pointer, 0)
+        if outputs != 1 and not (outputs == 2 and first == b"yes"):
+            raise unavailable(
+                self.path,
+                f"it sorts texts into {outputs} classes, none of which says how relevant they are; "
+                "choose a reranker, whose head has one output, or yes and no",
+            )
 
     def check_generates_text(self) -> None:
         """Raise a `BackendUnavailableError` for models that do not continue a text."""

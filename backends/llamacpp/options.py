@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Pooling = Literal["mean", "cls", "last"]
+Pooling = Literal["mean", "cls", "last", "rank"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 MAX_SEQUENCES = 256
 """LLAMA_MAX_SEQ: what llama.cpp is compiled for."""
@@ -137,7 +137,8 @@ class LlamaCppOptions(BaseModel):
         description="Make embeddings instead of text; none: if the model was made for them.",
     )
     pooling: Pooling | None = Field(
-        default=None, description="How tokens become one embedding; none given: the model's."
+        default=None,
+        description="How tokens become one embedding, or a score (rank); none given: the model's.",
     )
 
     @model_validator(mode="after")

@@ -175,9 +175,18 @@ def write_llama(
     return writer.finish()
 
 
-def write_bert(path: Path, pooling: PoolingType | None = PoolingType.MEAN) -> Path:
-    """Every token sees all others, and there is no KV cache."""
-    writer = _start(path, "bert", 4, words="wordpiece")
+def write_bert(
+    path: Path,
+    pooling: PoolingType | None = PoolingType.MEAN,
+    *,
+    labels: Sequence[str] = (),
+    **more: Any,
+) -> Path:
+    """Every token sees all others, and there is no KV cache.
+
+    With `labels` it has a classification head, with an output for each.
+    """
+    writer = _start(path, "bert", 4, words="wordpiece", **more)
     file = writer.file
     file.add_feed_forward_length(FEED_FORWARD)
     file.add_head_count(HEADS)
@@ -197,6 +206,27 @@ def write_bert(path: Path, pooling: PoolingType | None = PoolingType.MEAN) -> Pa
         writer.normal(f"{prefix}.ffn_up.weight", FEED_FORWARD, WIDTH)
         writer.normal(f"{prefix}.ffn_down.weight", WIDTH, FEED_FORWARD)
         writer.norm(f"{prefix}.layer_output_norm")
+    if labels:
+        file.add_classifier_output_labels(labels)
+        writer.normal("cls.weight", WIDTH, WIDTH)
+        writer.normal("cls.bias", WIDTH)
+        writer.normal("cls.output.weight", len(labels), WIDTH)
+        writer.normal("cls.output.bias", len(labels))
+    return writer.finish()
+
+
+def write_qwen3_reranker(path: Path, template: str | None) -> Path:
+    """Causal, and says yes or no to a prompt."""
+    templates = [{"name": "rerank", "template": template}] if template else None
+    writer = _start(path, "qwen3", 5, templates)
+    _attention(writer.file)
+    writer.file.add_pooling_type(PoolingType.RANK)
+    writer.file.add_classifier_output_labels(["yes", "no"])
+    for layer in range(LAYERS):
+        _layer(writer, f"blk.{layer}")
+        writer.ones(f"blk.{layer}.attn_q_norm.weight", WIDTH // HEADS)
+        writer.ones(f"blk.{layer}.attn_k_norm.weight", WIDTH // HEADS)
+    writer.normal("cls.output.weight", 2, WIDTH)
     return writer.finish()
 
 

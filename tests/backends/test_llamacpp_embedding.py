@@ -186,12 +186,12 @@ def test_pooling_is_the_models_unless_said_otherwise(models: Path) -> None:
 
 
 def test_refusals(models: Path, tmp_path: Path) -> None:
-    assert "ranks documents" in refusal(models / "rank.gguf")
+    assert "no classification head" in refusal(models / "rank.gguf")
     assert "embedding model" in refusal(models / "bert.gguf", embeddings=False)
     adapter = str(write_adapter(tmp_path / "lora.gguf"))
     assert "adapters is for text" in refusal(models / "last.gguf", adapters={"a": adapter})
     assert "prompt_lookup is for text" in refusal(models / "last.gguf", prompt_lookup=2)
-    for options in ({"pooling": "rank"}, {"pooling": "cls", "embeddings": False}):
+    for options in ({"pooling": "none"}, {"pooling": "cls", "embeddings": False}):
         with pytest.raises(ValidationError):
             LlamaCppOptions.model_validate(options)
 
