@@ -245,6 +245,14 @@ def test_a_reranker_does_nothing_else(server: Server) -> None:
     assert "makes no embeddings" in error["message"]
 
 
+def test_what_a_model_is_for_can_be_seen(server: Server) -> None:
+    for model, can in (("ranks", "reranking"), ("embeds", "embeddings")):
+        report = server.http.get(f"/v1/models/{model}/inspect").json()
+        assert can in report["capabilities"]
+    listed = server.http.get("/v1/model/embedding/list").json()["data"]
+    assert [card["id"] for card in listed] == ["embeds"]
+
+
 def test_fields_that_mean_nothing_are_named(server: Server) -> None:
     response = rerank(server, max_tokens_per_doc=10, rank_fields=None, user="me")
     assert response.headers["x-unsupported-params"] == "max_tokens_per_doc"
