@@ -51,15 +51,14 @@ def chat(
     """Chat in the terminal; the answer goes to stdout, all else to stderr."""
     from openai import APIConnectionError, APIError
 
-    from core.cli.client import address, configured, connect, key_of, message_of
+    from core.cli.client import connect, message_of, target
     from core.cli.conversation import Conversation, loop
 
     with ExitStack() as stack:
         if path is not None:
             url = stack.enter_context(private_server(path, backend))
-        elif url is None:
-            settings = configured(config)
-            url, api_key = address(settings), api_key or key_of(settings)
+        else:
+            url, api_key, _ = target(url, config, api_key)
         client = stack.enter_context(connect(url, api_key))
         try:
             name = model or _first_model(client, url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from openai import APIError, OpenAI
@@ -20,6 +20,22 @@ def configured(path: Path | None) -> Config:
     from core.config.schema import Config
 
     return read_config(path) if path or DEFAULT_PATH.exists() else Config()
+
+
+class Target(NamedTuple):
+    """The server that a command asks, and the key to ask with; `config` if it was found by that."""
+
+    url: str
+    api_key: str | None
+    config: Config | None
+
+
+def target(url: str | None, config: Path | None, api_key: str | None) -> Target:
+    """The server at `url`; without one, the server that the config is of."""
+    if url:
+        return Target(url, api_key, None)
+    settings = configured(config)
+    return Target(address(settings), api_key or key_of(settings), settings)
 
 
 def address(config: Config) -> str:

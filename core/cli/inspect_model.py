@@ -28,12 +28,9 @@ def inspect(
     """
     from openai import APIConnectionError, APIError
 
-    from core.cli.client import address, configured, connect, key_of, message_of
+    from core.cli.client import connect, message_of, target
 
-    settings = None if url else configured(config)
-    if settings:
-        api_key = api_key or key_of(settings)
-    where = url or address(settings) if settings else url or ""
+    where, api_key, settings = target(url, config, api_key)
     try:
         with connect(where, api_key) as client:
             answer: Any = client.get(f"/models/{name}/inspect", cast_to=object)

@@ -64,11 +64,9 @@ def unload(
 def _server(url: str | None, config: Any, api_key: str | None) -> Iterator[httpx2.Client]:
     import httpx2
 
-    from core.cli.client import address, base_url, configured, key_of
+    from core.cli.client import base_url, target
 
-    if url is None:
-        settings = configured(config)
-        url, api_key = address(settings), api_key or key_of(settings)
+    url, api_key, _ = target(url, config, api_key)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     root = base_url(url).removesuffix("/v1")
     try:

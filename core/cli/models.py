@@ -26,12 +26,9 @@ def models(
         return
     from openai import APIConnectionError, APIError
 
-    from core.cli.client import address, configured, connect, key_of, message_of
+    from core.cli.client import connect, message_of, target
 
-    settings = None if url else configured(config)
-    if settings:
-        api_key = api_key or key_of(settings)
-    where = url or address(settings) if settings else url or ""
+    where, api_key, settings = target(url, config, api_key)
     try:
         with connect(where, api_key) as client:
             _print_running(client)
