@@ -226,8 +226,8 @@ class Gate:
     def _full(self) -> QueueFullError:
         seconds = self.retry_after
         return QueueFullError(
-            f"the model is busy, and no more than {self.max_queue} requests may wait for it; "
-            f"try again in {seconds} seconds",
+            f"the model is busy, and its queue of {self.max_queue} requests is full; "
+            f"try again in {seconds} s",
             retry_after=seconds,
         )
 

@@ -33,14 +33,14 @@ class KeyUse:
         if limit is not None and len(self._received) >= limit:
             seconds = math.ceil(self._received[-limit] + WINDOW - self._clock())
             raise RateLimitError(
-                f"the API key of {key.name} may make {limit} requests a minute: "
-                f"try again in {seconds} seconds",
+                f"requests with the API key of {key.name} are limited to {limit} a minute; "
+                f"try again in {seconds} s",
                 retry_after=seconds,
             )
         if key.concurrent_requests is not None and self.running >= key.concurrent_requests:
             raise RateLimitError(
-                f"the API key of {key.name} may have {key.concurrent_requests} requests answered "
-                "at once: wait until one of them has ended",
+                f"requests with the API key of {key.name} are limited to "
+                f"{key.concurrent_requests} at once; try again when one of them has ended",
                 retry_after=1,
             )
         if limit is not None:

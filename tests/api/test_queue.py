@@ -74,7 +74,7 @@ def test_priority_and_a_full_queue(stream: bool) -> None:
         at.queued(1)
         high = ask("high", priority=-3, stream=stream)
         at.queued(2)
-        with pytest.raises(openai.RateLimitError, match="no more than 2") as caught:
+        with pytest.raises(openai.RateLimitError, match="queue of 2") as caught:
             at.server.openai.completions.create(
                 model="scripted", prompt="last", stream=stream, extra_body={"priority": 9}
             )

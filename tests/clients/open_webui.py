@@ -47,6 +47,25 @@ class OpenWebUI:
         self.page.locator(f"[role=option][data-value='{model}']").click()
         expect(self.page.locator("#model-selector-model-button")).to_contain_text(model)
 
+    def connect(self, url: str, key: str) -> str:
+        """Enter the address and a key in the settings, verify, save; what it says to them."""
+        page = self.page
+        page.goto(f"{self._url}admin/settings/connections")
+        page.get_by_role("button", name="Configure").first.click()
+        page.get_by_placeholder("API Base URL").last.fill(f"{url}/v1")
+        page.get_by_placeholder("API Key").last.fill(key)
+        page.get_by_role("button", name="Verify Connection").click()
+        said = page.locator("[data-sonner-toast]").first.inner_text()
+        page.get_by_role("button", name="Save").last.click()
+        expect(page.get_by_text("OpenAI API settings updated")).to_be_visible()
+        return said
+
+    def connect_to(self, url: str, key: str) -> None:
+        """Connect to another server, or with another key, and choose `storyteller`."""
+        self.connect(url, key)
+        self.new_chat()
+        self.choose("storyteller")
+
     def new_chat(self) -> None:
         """Begin a new chat."""
         self.page.goto(self._url)
@@ -54,12 +73,22 @@ class OpenWebUI:
 
     def send(self, text: str) -> None:
         """Send a message and wait for the answer to begin."""
+        self.ask(text)
+        expect(self.message).to_be_visible()
+
+    def ask(self, text: str) -> None:
+        """Send a message, whatever comes of it."""
         asked = self.page.locator(".user-message").count()
         self.page.locator("#chat-input").click()
         self.page.keyboard.type(text)
         self.page.keyboard.press("Enter")
         expect(self.page.locator(".user-message")).to_have_count(asked + 1)
-        expect(self.message).to_be_visible()
+
+    def error_with(self, words: str) -> str:
+        """The error with these words that stands in the place of the answer."""
+        error = self.message.get_by_text(words)
+        expect(error).to_be_visible()
+        return " ".join(error.inner_text().split())
 
     def stop(self) -> None:
         """Press the button that stops the answer."""
@@ -71,6 +100,11 @@ class OpenWebUI:
         expect(self.message.get_by_role("button", name="Regenerate")).to_be_visible(timeout=60_000)
         return wait_until_still(self.answer)
 
+    def regenerate(self) -> None:
+        """Have the last answer given anew."""
+        self.press("Regenerate")
+        self.page.get_by_text("Try Again", exact=True).click()
+
     def press(self, name: str) -> None:
         """Press a button of the last answer."""
         self.message.hover()
@@ -78,22 +112,30 @@ class OpenWebUI:
 
     def set_default_metadata(self, metadata: dict[str, Any]) -> None:
         """What Admin Settings > Models > Settings sets for all models; reloads the page."""
+        self._configure("/api/v1/configs/models", {"DEFAULT_MODEL_METADATA": metadata})
+        self.page.reload()
+        expect(self.page.locator("#model-selector-model-button")).to_be_visible()
+
+    def ask_for_chats_only(self) -> None:
+        """Turn off in Admin Settings > Interface what is asked for beside the chat."""
+        extras = ("TITLE", "TAGS", "FOLLOW_UP", "AUTOCOMPLETE")
+        settings = {f"ENABLE_{extra}_GENERATION": False for extra in extras}
+        self._configure("/api/v1/tasks/config", settings, "/update")
+
+    def _configure(self, path: str, settings: dict[str, Any], update: str = "") -> None:
         self.page.evaluate(
-            """async metadata => {
+            """async ([path, update, settings]) => {
                 const headers = {
                     'Authorization': `Bearer ${localStorage.token}`,
                     'Content-Type': 'application/json',
                 };
-                const url = '/api/v1/configs/models';
-                const config = await (await fetch(url, {headers})).json();
-                const body = JSON.stringify({...config, DEFAULT_MODEL_METADATA: metadata});
-                const answer = await fetch(url, {method: 'POST', headers, body});
+                const config = await (await fetch(path, {headers})).json();
+                const body = JSON.stringify({...config, ...settings});
+                const answer = await fetch(path + update, {method: 'POST', headers, body});
                 if (!answer.ok) throw new Error(await answer.text());
             }""",
-            metadata,
+            [path, update, settings],
         )
-        self.page.reload()
-        expect(self.page.locator("#model-selector-model-button")).to_be_visible()
 
     def _open_models(self) -> None:
         self.page.locator("#model-selector-model-button").click()

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 from tests.clients.browser import lengths_while_growing
 from tests.clients.journal import Journal
 from tests.clients.open_webui import OpenWebUI
-from tests.clients.programs import unload
+from tests.clients.programs import KEY, unload
 from tests.clients.report import Report
 from tests.clients.sillytavern_steps import MODELS
 
@@ -23,15 +23,19 @@ NO_TOOLS = {"capabilities": {"usage": True, "builtin_tools": False}}
 
 def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
     """Every step, each with what it needs from those before."""
+    with report.step("a wrong key") as finding:
+        finding.seen = webui.connect(server, "sk-wrong")
+        assert "this API key is not known" in finding.seen, finding.seen
     with report.step("connect, list the models") as finding:
+        assert "connection verified" in webui.connect(server, KEY)
+        webui.new_chat()
         models = webui.models()
         assert set(models) == MODELS, models
         finding.seen = ", ".join(models)
     with report.step("a prompt that is too long") as finding:
         webui.choose("enginebay-demo")
         webui.send("Hello!")
-        expect(webui.message).to_contain_text("maximum context length")
-        finding.seen = webui.message.locator("text=maximum context length").inner_text()
+        finding.seen = webui.error_with("maximum context length")
     with report.step("settings"):
         webui.set_default_metadata(NO_TOOLS)
     _try_stream(webui, report, journal)
@@ -97,8 +101,11 @@ def _try_answers(webui: OpenWebUI, server: str, report: Report, journal: Journal
         expect(tooltip).to_contain_text("completion_tokens")
         finding.seen = " ".join(tooltip.inner_text().split())[:250]
     with report.step("regenerate") as finding:
-        webui.press("Regenerate")
+        asked = len(journal.asked())
+        webui.regenerate()
+        expect(webui.message).to_contain_text("2/2")
         text = webui.finished()
+        assert len(journal.asked()) > asked
         finding.seen = repr(text)
     with report.step("a tool is called") as finding:
         webui.set_default_metadata(ONE_TOOL)

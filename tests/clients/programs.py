@@ -15,27 +15,34 @@ from tests.clients.processes import running
 HERE = Path(__file__).parent
 KEY = "a-key-for-clients-in-tests-only"
 ADMIN_KEY = "a-key-for-admins-in-tests-only"
+LIMITED_KEY = "a-key-for-one-request-a-minute"
 KEYS = f"""\
 keys:
   - {{name: clients, key: {KEY}}}
   - {{name: admin, role: admin, key: {ADMIN_KEY}}}
+  - {{name: limited, key: {LIMITED_KEY}, requests_per_minute: 1}}
 """
 
 
 @contextmanager
-def enginebay(journal: Path, logs: Path) -> Iterator[str]:
-    """Our server with three models, which asks for keys; its URL."""
-    url = f"http://127.0.0.1:{(port := _free_port())}"
-    config = str(HERE / "server" / "config.yml")
-    command = [sys.executable, "-m", "core.cli", "serve", "--config", config, "--port", str(port)]
-    keys = logs / "keys.yml"
+def enginebay(
+    journal: Path, logs: Path, *, config: str = "config", port: int | None = None
+) -> Iterator[str]:
+    """Our server with one of the configs in `server/`, which asks for keys; its URL."""
+    port = port or free_port()
+    url = f"http://127.0.0.1:{port}"
+    file = str(HERE / "server" / f"{config}.yml")
+    command = [sys.executable, "-m", "core.cli", "serve", "--config", file, "--port", str(port)]
+    keys = logs / f"keys-{config}.yml"
+    keys.touch(0o600)
     keys.write_text(KEYS, encoding="utf-8")
     env = {
         "PYTHONPATH": str(REPOSITORY),
         "CLIENTS_JOURNAL": str(journal),
         "ENGINEBAY_SERVER__KEYS_FILE": str(keys),
     }
-    with running(command, f"{url}/health", logs / "enginebay.log", cwd=REPOSITORY, env=env):
+    log = logs / f"enginebay-{config}.log"
+    with running(command, f"{url}/health", log, cwd=REPOSITORY, env=env):
         yield url
 
 
@@ -53,7 +60,7 @@ def sillytavern(logs: Path) -> Iterator[str]:
     program = install.sillytavern()
     folder = install.INSTALLED / "sillytavern"
     shutil.rmtree(folder / "data" / "default-user", ignore_errors=True)
-    url = f"http://127.0.0.1:{(port := _free_port())}"
+    url = f"http://127.0.0.1:{(port := free_port())}"
     arguments = ["--dataRoot", str(folder / "data"), "--configPath", str(HERE / "sillytavern.yaml")]
     command = ["node", "server.js", *arguments, "--port", str(port)]
     with running(command, url, logs / "sillytavern.log", cwd=program):
@@ -67,7 +74,7 @@ def open_webui(server: str, logs: Path) -> Iterator[str]:
     data = install.INSTALLED / "open-webui" / "data"
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir()
-    url = f"http://127.0.0.1:{(port := _free_port())}"
+    url = f"http://127.0.0.1:{(port := free_port())}"
     env = {
         "DATA_DIR": str(data),
         "WEBUI_AUTH": "false",
@@ -91,6 +98,7 @@ def open_webui(server: str, logs: Path) -> Iterator[str]:
         yield url
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nothing listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])

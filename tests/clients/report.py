@@ -36,7 +36,7 @@ class Report:
         try:
             yield finding
             finding.works = True
-        except (AssertionError, ValueError, Error) as error:
+        except (AssertionError, ValueError, OSError, Error) as error:
             finding.seen = " ".join(str(error).split())[:300] or type(error).__name__
         name = re.sub(r"\W+", "-", f"{self._client} {len(self.findings):02} {what}").lower()
         self._page.screenshot(path=self._folder / f"{name}.png")

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.clients import open_webui_steps, programs, sillytavern_steps
+from tests.clients import open_webui_steps, programs, sillytavern_steps, trouble_steps
 from tests.clients.browser import open_page
 from tests.clients.install import SEEN
 from tests.clients.journal import Journal
@@ -32,6 +32,7 @@ def try_chat(server: str, journal: Journal) -> list[Finding]:
         report = Report(mode.name, page, SEEN)
         sillytavern_steps.try_all(mode, report, journal)
         sillytavern_steps.try_chat_only(mode, report, journal)
+        trouble_steps.try_all(mode.tavern, mode.connect_to, report, journal)
         return report.findings
 
 
@@ -42,6 +43,7 @@ def try_tabby(server: str, journal: Journal) -> list[Finding]:
         report = Report(mode.name, page, SEEN)
         sillytavern_steps.try_all(mode, report, journal)
         sillytavern_steps.try_text_only(mode, report)
+        trouble_steps.try_all(mode.tavern, mode.connect_to, report, journal)
         return report.findings
 
 
@@ -49,7 +51,10 @@ def try_open_webui(server: str, journal: Journal) -> list[Finding]:
     """Open WebUI with one connection: this server."""
     with programs.open_webui(server, SEEN) as url, open_page(url) as page:
         report = Report("Open WebUI", page, SEEN)
-        open_webui_steps.try_all(OpenWebUI(page), server, report, journal)
+        webui = OpenWebUI(page)
+        open_webui_steps.try_all(webui, server, report, journal)
+        webui.ask_for_chats_only()
+        trouble_steps.try_all(webui, webui.connect_to, report, journal)
         return report.findings
 
 

@@ -31,6 +31,11 @@ class SillyTavern:
         return self.page.locator(".online_status_text:visible").first
 
     @property
+    def stop_button(self) -> Locator:
+        """Shown while an answer comes."""
+        return self.page.locator("#mes_stop")
+
+    @property
     def errors(self) -> list[str]:
         """Errors that the page shows."""
         return self.page.locator("#toast-container .toast-error").all_inner_texts()
@@ -75,10 +80,31 @@ class SillyTavern:
     def send(self, text: str) -> None:
         """Send a message and wait for the answer to begin."""
         before = self.page.locator("#chat .mes").count()
-        self.page.locator("#send_textarea").fill(text)
-        self.page.locator("#send_but").click()
+        self.ask(text)
         expect(self.page.locator("#chat .mes")).not_to_have_count(before)
         expect(self.page.locator("#chat .mes").last).to_have_attribute("is_user", "false")
+
+    def ask(self, text: str) -> None:
+        """Send a message, whatever comes of it.
+
+        The button does nothing while the end of the answer before is still being worked on.
+        """
+        box = self.page.locator("#send_textarea")
+        box.fill(text)
+        for _ in range(20):
+            self.page.locator("#send_but").click()
+            self.page.wait_for_timeout(500)
+            if not box.input_value():
+                return
+        raise AssertionError(f"not sent: {text!r}")
+
+    def error_with(self, words: str) -> str:
+        """The error with these words that the page shows, or will in a moment; dismisses it."""
+        error = self.page.locator("#toast-container .toast-error", has_text=words).first
+        expect(error).to_be_visible()
+        text = " ".join(error.inner_text().split())
+        self.close_toasts()
+        return text
 
     def new_chat(self) -> None:
         """Begin a new chat."""
@@ -93,12 +119,12 @@ class SillyTavern:
 
     def stop(self) -> None:
         """Press the button that stops the answer."""
-        self.page.locator("#mes_stop").click()
-        expect(self.page.locator("#mes_stop")).to_be_hidden()
+        self.stop_button.click()
+        expect(self.stop_button).to_be_hidden()
 
     def finished(self) -> str:
         """The text of the last message when the answer is complete."""
-        expect(self.page.locator("#mes_stop")).to_be_hidden(timeout=60_000)
+        expect(self.stop_button).to_be_hidden(timeout=60_000)
         return wait_until_still(self.answer)
 
     def swipe(self) -> None:

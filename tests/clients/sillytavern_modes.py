@@ -26,6 +26,13 @@ class Mode(ABC):
     def connect(self, key: str) -> None:
         """Enter the address and a key, connect."""
 
+    def connect_to(self, url: str, key: str) -> None:
+        """Connect to another server, or with another key, and choose `storyteller`."""
+        self.url = url
+        self.connect(key)
+        self.models()
+        self.choose("storyteller")
+
     @abstractmethod
     def models(self) -> list[str]:
         """The names of the models on offer."""
