@@ -28,12 +28,14 @@ async def stats(http: Request) -> Stats:
 
 
 def _stats(http: Request, model: LoadedModel) -> ModelStats:
+    models: Models = http.app.state.models
     counts = model_counts(http, model)
     memory, engine = model.memory, model.stats
     state, error = shown_to(http, model)
     return ModelStats(
         id=model.name,
         backend=model.config.backend,
+        default=model is models.default,
         state=state,
         stage=model.progress.stage,
         progress=model.progress.fraction,

@@ -15,15 +15,16 @@ class FirstToken(BaseModel):
 class ModelStats(BaseModel):
     """How one model is and what it does.
 
-    `progress`: of loading, from 0 to 1, and `stage`, what it is at. `running`: choices of answers
-    under way, `waiting`: requests that have not begun. `prompt_tokens` and `completion_tokens` are
-    counted since the server began, prompts when their answers end. `first_tokens`: those of the
-    last answers. `kv_used`: the part of the KV cache that is taken, `memory`: what was measured;
-    None where they are not known.
+    `default`: it answers requests that name no model. `progress`: of loading, from 0 to 1, and
+    `stage`, what it is at. `running`: choices of answers under way, `waiting`: requests that have
+    not begun. `prompt_tokens` and `completion_tokens` are counted since the server began, prompts
+    when their answers end. `first_tokens`: those of the last answers. `kv_used`: the part of the KV
+    cache that is taken, `memory`: what was measured; None where they are not known.
     """
 
     id: str
     backend: str
+    default: bool
     state: State
     stage: str
     progress: float

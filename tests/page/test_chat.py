@@ -133,6 +133,20 @@ def test_regenerate_edit_and_delete(page: "Page", serve_scripted: ServeScripted)
     assert messages.count() == 0
 
 
+def test_esc_stops_an_answer_wherever_one_is(page: "Page", serve_scripted: ServeScripted) -> None:
+    script = Gated(["So far", " and no further"])
+    open_page(page, serve_scripted(script))
+    say(page, "Hi")
+    script.go_on(2)
+    answered(page)
+    page.get_by_role("button", name="Regenerate").click()  # goes with its message
+    script.go_on()
+    page.locator(ANSWER).get_by_text("So far").wait_for()
+    page.keyboard.press("Escape")
+    assert answered(page).locator(".note").inner_text() == "Stopped."
+    assert script.closed.wait(20)
+
+
 def test_settings_are_sent_and_kept(page: "Page", serve_scripted: ServeScripted) -> None:
     prompts: list[str] = []
 

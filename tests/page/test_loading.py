@@ -49,8 +49,37 @@ def test_a_load_that_fails_says_why(page: "Page") -> None:
     with serve(Config.model_validate({"models": models}), plugins) as server:
         open_page(page, server)
         page.get_by_role("button", name="Load gone").click()
-        page.locator("#action-error").get_by_text("<img").wait_for()
-        assert "<img" in page.locator(".card .error").inner_text()
+        page.locator(".card .error").get_by_text("<img").wait_for()
+        page.locator(".card").get_by_text("failed", exact=True).wait_for()
+
+
+def test_a_load_that_is_refused_says_why(page: "Page") -> None:
+    models = [
+        {"name": "first", "backend": "scripted", "path": ".", "pinned": True},
+        {"name": "second", "backend": "scripted", "path": ".", "load": "command"},
+    ]
+    config = Config.model_validate({"models": models, "loading": {"max_loaded_models": 1}})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        open_page(page, server)
+        second = page.locator(".card", has_text="second")
+        second.get_by_role("button", name="Load second").click()
+        second.locator(".error").get_by_text("first").wait_for()
+
+
+def test_the_default_model_is_marked(page: "Page") -> None:
+    models = [
+        {"name": name, "backend": "scripted", "path": ".", "load": load, "aliases": [f"my-{name}"]}
+        for name, load in (("first", "start"), ("second", "command"))
+    ]
+    config = Config.model_validate({"models": models})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        open_page(page, server)
+        chips = page.locator(".card .chips")
+        chips.nth(0).get_by_text("default").wait_for()
+        assert chips.all_inner_texts() == ["default\nmy-first", "my-second"]
+        page.get_by_role("button", name="Switch second").click()
+        chips.nth(1).get_by_text("default").wait_for()
+        assert chips.all_inner_texts() == ["my-first", "default\nmy-second"]
 
 
 def test_the_folder_of_models_is_offered(page: "Page", tmp_path: Path) -> None:

@@ -66,6 +66,27 @@ def test_loading_shows_how_far_it_is(page: "Page") -> None:
         assert page.locator("#health").inner_text() == "1 ready"
 
 
+def test_an_answer_that_waits_for_its_model_says_so(page: "Page") -> None:
+    go_on = threading.Event()
+
+    def slow(settings: BackendSettings) -> Backend:
+        return Slow(settings, go_on)
+
+    models = [{"name": "large", "backend": "slow", "path": ".", "load": "request"}]
+    config = Config.model_validate({"models": models})
+    with serve(config, plugins_with(slow=slow), wait=False) as server:
+        open_page(page, server)
+        say(page, "Hi")
+        answer = page.locator(".message.assistant")
+        try:
+            answer.get_by_text("The model is being loaded: 50 %").wait_for()
+            page.locator("#requests li").get_by_text("loading").wait_for()
+        finally:
+            go_on.set()
+        assert answered(page).locator(".said").inner_text() == "ok"
+        assert page.locator(".message.assistant h3").inner_text().split() == ["Assistant", "large"]
+
+
 def test_what_runs_is_seen(page: "Page", serve_scripted: ServeScripted) -> None:
     script = Gated(["a" * 500, "b"])
     open_page(page, serve_scripted(script))

@@ -8,6 +8,7 @@ const askForKey = keyDialog(() => status.newKey());
 const chat = new Chat({ askForKey });
 const status = new Status({
   offer: (names) => chat.offer(names),
+  follow: (models) => chat.follow(models),
   chosenModel: () => chat.model,
   askForKey,
 });

@@ -17,7 +17,8 @@ export class Chat {
     this.askForKey = askForKey;
     this.picker = byId("model");
     this.conversation = new Conversation({
-      fields: () => ({ ...(this.model && { model: this.model }), ...this.params.fields() }),
+      model: () => this.model,
+      fields: () => this.params.fields(),
       system: () => this.params.system,
       changed: (what, detail) => this.#changed(what, detail),
     });
@@ -39,6 +40,15 @@ export class Chat {
     if (names.includes(chosen)) this.picker.value = chosen;
   }
 
+  /** Say how far a model is that is loaded for the answer. */
+  follow(models) {
+    const answer = this.conversation.messages.at(-1);
+    const model = models.find(({ id }) => id === answer?.model);
+    if (!this.conversation.busy || !model) return;
+    answer.loading = model.state === "loading" ? model.progress : null;
+    this.#changed("answer", answer);
+  }
+
   #wire() {
     const { conversation } = this;
     const prompt = byId("prompt");
@@ -53,8 +63,8 @@ export class Chat {
       event.preventDefault();
       byId("composer").requestSubmit();
     });
-    byId("chat").addEventListener("keydown", (event) => {
-      if (event.key === "Escape") conversation.stop();
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && !event.target.closest("dialog")) conversation.stop();
     });
     byId("stop").addEventListener("click", () => conversation.stop());
     byId("new-chat").addEventListener("click", () => {
@@ -85,6 +95,7 @@ export class Chat {
     });
     this.views = views;
     const transcript = byId("transcript");
+    const hadFocus = transcript.contains(document.activeElement);
     const elements = [...views.values()].map((view) => view.element);
     for (const shown of [...transcript.children]) if (!elements.includes(shown)) shown.remove();
     elements.forEach((element, at) => {
@@ -94,6 +105,7 @@ export class Chat {
     });
     this.#toEnd();
     this.#showState();
+    if (hadFocus && !transcript.contains(document.activeElement)) this.#control().focus();
   }
 
   #actions(message) {
@@ -112,7 +124,12 @@ export class Chat {
     const hadFocus = [byId("send"), byId("stop")].includes(document.activeElement);
     byId("send").hidden = busy;
     byId("stop").hidden = !busy;
-    if (hadFocus) byId(busy ? "stop" : "prompt").focus();
+    if (hadFocus) this.#control().focus();
+  }
+
+  /** What a user wants next, as far as is known. */
+  #control() {
+    return byId(this.conversation.busy ? "stop" : "prompt");
   }
 
   /** Do what makes the conversation longer, and stay at its end if that is where the user is. */

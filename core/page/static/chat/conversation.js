@@ -5,11 +5,12 @@ import { load, save } from "../store.js";
 import { addChunk, newAnswer, toWire } from "./answer.js";
 
 /**
- * `fields()` gives what requests have beside messages, `system()` the system prompt; `changed` is
- * called with `list` when messages came or went, `answer` when one grew, `refused` for a 401.
+ * `model()` gives whom to ask, `fields()` what else requests have, `system()` the system prompt;
+ * `changed` is called with `list` when messages came or went, `answer` when one grew, `refused` for a 401.
  */
 export class Conversation {
-  constructor({ fields, system, changed }) {
+  constructor({ model, fields, system, changed }) {
+    this.model = model;
     this.fields = fields;
     this.system = system;
     this.changed = changed;
@@ -78,7 +79,7 @@ export class Conversation {
   }
 
   async #answer() {
-    const answer = newAnswer();
+    const answer = newAnswer(this.model());
     const aborting = (this.aborting = new AbortController());
     const history = this.messages.filter((each) => !isEmpty(each)).map(toWire);
     this.messages.push(answer);
@@ -87,7 +88,8 @@ export class Conversation {
       const system = this.system();
       const messages = system ? [{ role: "system", content: system }, ...history] : history;
       const stream = { stream: true, stream_options: { include_usage: true } };
-      const body = { ...this.fields(), messages, ...stream };
+      const model = answer.model ? { model: answer.model } : {};
+      const body = { ...model, ...this.fields(), messages, ...stream };
       for await (const chunk of events("v1/chat/completions", body, aborting.signal)) {
         addChunk(answer, chunk);
         this.changed("answer", answer);
@@ -120,12 +122,13 @@ const isEmpty = ({ role, content, reasoning, toolCalls }) =>
 
 function wordsFor(error) {
   if (!(error instanceof ApiError)) return error.message;
-  const wait = error.retryAfter ? ` Try again in ${error.retryAfter} s.` : "";
   const intro = {
-    401: "The server wants a key. ",
-    403: "This key may not do that. ",
-    429: "The server has too much to do. ",
-    503: "The model cannot answer now. ",
+    401: "The server wants a key: ",
+    403: "This key may not do that: ",
+    429: "Not now: ",
+    503: "The model cannot answer now: ",
   }[error.status];
-  return `${intro ?? ""}${error.message}${wait}`;
+  const words = `${intro ?? ""}${error.message}`;
+  if (!error.retryAfter || words.includes("try again")) return words;
+  return `${words.replace(/\.?$/, ".")} Try again in ${error.retryAfter} s.`;
 }

@@ -23,6 +23,7 @@ export class MessageView {
     this.message = message;
     this.actions = actions;
     const { role } = message;
+    this.model = h("small");
     this.body = h("div", { class: "said text" });
     this.thought = h("div", { class: "text" });
     this.reasoning = h("details", { class: "reasoning", hidden: true }, h("summary"), this.thought);
@@ -36,7 +37,7 @@ export class MessageView {
     this.element = h(
       "li",
       { class: `message ${role}` },
-      h("h3", {}, NAMES[role]),
+      h("h3", {}, NAMES[role], " ", this.model),
       this.content,
       h("footer", {}, this.note, this.buttons),
     );
@@ -49,6 +50,7 @@ export class MessageView {
     const growing = GROWING.includes(message.state);
     this.element.setAttribute("aria-busy", growing);
     this.element.classList.toggle("growing", growing);
+    setText(this.model, message.model ?? "");
     if (message.role === "assistant") renderMarkdown(this.body, message.content);
     else setText(this.body, message.content);
     this.#showReasoning();
@@ -110,8 +112,11 @@ export class MessageView {
   }
 }
 
-const waitingWords = ({ state }) =>
-  ({ waiting: "Waiting for the first token…", thinking: "Thinking…", writing: "Writing…" })[state];
+function waitingWords({ state, loading = null }) {
+  if (state !== "waiting") return state === "thinking" ? "Thinking…" : "Writing…";
+  if (loading === null) return "Waiting for the first token…";
+  return `The model is being loaded: ${Math.round(loading * 100)} %`;
+}
 
 function noteWords(message) {
   const ending = message.state === "stopped" ? "Stopped." : ENDINGS[message.finish];

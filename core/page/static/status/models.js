@@ -7,10 +7,9 @@ const MIB = 2 ** 20;
 const GIB = 2 ** 30;
 const LOADED = ["ready", "loading", "draining"];
 
-/** The cards of the models. `failed(error)` hears of errors of loading and unloading. */
+/** The cards of the models. */
 export class ModelCards {
-  constructor({ failed }) {
-    this.failed = failed;
+  constructor() {
     this.cards = new Map();
   }
 
@@ -27,7 +26,7 @@ export class ModelCards {
     }
     for (const model of all) {
       if (!this.cards.has(model.id)) {
-        this.cards.set(model.id, new Card(model.id, this.failed));
+        this.cards.set(model.id, new Card(model.id));
         byId("models").append(this.cards.get(model.id).element);
       }
       this.cards.get(model.id).show(model, names.get(model.id) ?? [], admin);
@@ -37,18 +36,18 @@ export class ModelCards {
 }
 
 class Card {
-  constructor(id, failed) {
+  constructor(id) {
     this.id = id;
-    this.failed = failed;
+    this.failure = null; // of what was asked for here last
     this.following = false;
     this.state = h("span", { class: "state" });
     this.facts = h("p", { class: "hint" });
     this.names = h("p", { class: "chips" });
     this.progress = h("progress", { max: 1, hidden: true, "aria-label": `Loading ${id}` });
-    this.error = h("p", { class: "error", hidden: true });
+    this.error = h("p", { class: "error", role: "alert", hidden: true });
     this.load = this.#button("Load", () => this.#follow(events(`v1/models/${path(id)}/load`, {})));
     this.switch = this.#button("Switch", () => this.#follow(events("v1/model/load", { name: id })));
-    this.switch.title = "Load it in the place of the current model";
+    this.switch.title = "Load it in the place of the default model";
     this.unload = this.#button("Unload", () =>
       call(`v1/models/${path(id)}/unload`, { method: "POST", body: {} }),
     );
@@ -65,18 +64,22 @@ class Card {
 
   show(model, names, admin) {
     const { state } = model;
+    if (state !== this.element.dataset.state) this.failure = null;
     this.element.dataset.state = state;
     const loading = state === "loading";
     setText(this.state, loading ? `loading ${Math.round(model.progress * 100)} %` : state);
     setText(this.facts, facts(model));
-    if (this.names.textContent !== names.join("")) {
-      this.names.replaceChildren(...names.map((name) => h("span", {}, name)));
+    const chips = model.default ? ["default", ...names] : names;
+    if (this.names.textContent !== chips.join("")) {
+      this.names.replaceChildren(...chips.map((name) => h("span", {}, name)));
     }
     this.progress.hidden = !loading;
     if (loading) this.progress.value = model.progress;
-    setText(this.error, model.error ?? "");
-    this.error.hidden = !model.error;
-    this.error.className = state === "failed" ? "error" : "hint"; // why it was unloaded, say
+    const words = this.failure ?? model.error;
+    setText(this.error, words ?? "");
+    this.error.hidden = !words;
+    const why = state !== "failed" && !this.failure; // it was unloaded, say
+    this.error.className = why ? "hint" : "error";
     const loaded = LOADED.includes(state);
     this.load.hidden = this.switch.hidden = !admin || loaded;
     this.unload.hidden = !admin || !loaded;
@@ -87,7 +90,10 @@ class Card {
   }
 
   #button(label, act) {
-    const onclick = () => act().catch(this.failed);
+    const onclick = () => {
+      this.failure = null;
+      act().catch((error) => (this.failure = error.message));
+    };
     const props = { type: "button", hidden: true, "aria-label": `${label} ${this.id}`, onclick };
     return h("button", props, label);
   }

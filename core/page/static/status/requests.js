@@ -5,14 +5,15 @@ import { byId, h, setText } from "../dom.js";
 
 /** The list of /v1/requests: one's own, or all of them for admins. */
 export class RequestList {
-  constructor({ failed }) {
-    this.failed = failed;
+  constructor() {
     this.rows = new Map();
   }
 
   /** Ask for them when there are some, or were. */
   async refresh({ models }) {
-    const some = models.some(({ running, waiting }) => running + waiting > 0);
+    const some = models.some(
+      ({ state, running, waiting }) => running + waiting > 0 || state === "loading",
+    );
     if (some || this.rows.size) this.show((await json("v1/requests")).data);
   }
 
@@ -25,7 +26,7 @@ export class RequestList {
     }
     for (const request of requests) {
       if (!this.rows.has(request.id)) {
-        this.rows.set(request.id, new Row(request, this.failed));
+        this.rows.set(request.id, new Row(request));
         byId("requests").append(this.rows.get(request.id).element);
       }
       this.rows.get(request.id).show(request);
@@ -35,9 +36,8 @@ export class RequestList {
 }
 
 class Row {
-  constructor({ id, model, route }, failed) {
+  constructor({ id, model, route }) {
     this.id = id;
-    this.failed = failed;
     this.state = h("span", { class: "state" });
     this.facts = h("p", { class: "hint" });
     this.button = h(
@@ -45,12 +45,14 @@ class Row {
       { type: "button", "aria-label": `Cancel ${id}`, onclick: () => this.#cancel() },
       "Cancel",
     );
+    this.error = h("p", { class: "error", role: "alert" });
     const name = h("h3", { title: id }, model ?? route);
     this.element = h(
       "li",
       { class: "card" },
       h("div", { class: "row" }, name, this.state),
       h("div", { class: "row" }, this.facts, this.button),
+      this.error,
     );
   }
 
@@ -66,7 +68,9 @@ class Row {
     try {
       await call(`v1/requests/${encodeURIComponent(this.id)}/cancel`, { method: "POST" });
     } catch (error) {
-      if (error.status !== 404) this.failed(error); // it has ended by itself meanwhile
+      if (error.status === 404) return; // it has ended by itself meanwhile
+      setText(this.error, error.message);
+      this.button.disabled = false;
     }
   }
 }

@@ -10,16 +10,19 @@ import { ModelCards } from "./models.js";
 import { poll } from "./poll.js";
 import { RequestList } from "./requests.js";
 
-/** `offer(names)`: what can be asked for has changed; `askForKey(reason)`: a key is needed. */
+/**
+ * `offer(names)`: what can be asked for has changed; `follow(models)`: how the models are now;
+ * `askForKey(reason)`: a key is needed.
+ */
 export class Status {
-  constructor({ offer, chosenModel, askForKey }) {
+  constructor({ offer, follow, chosenModel, askForKey }) {
     this.offer = offer;
+    this.follow = follow;
     this.askForKey = askForKey;
-    const failed = (error) => setText(byId("action-error"), error.message);
     this.history = new History();
     this.activity = new Activity();
-    this.cards = new ModelCards({ failed });
-    this.requests = new RequestList({ failed });
+    this.cards = new ModelCards();
+    this.requests = new RequestList();
     this.loras = new Loras({ chosenModel });
     this.download = new Download({ done: () => (this.states = null) });
     this.names = new Map();
@@ -46,6 +49,7 @@ export class Status {
       this.history.add(stats);
       this.activity.show(this.history);
       this.cards.show(stats.models, this.names, this);
+      this.follow(stats.models);
       await this.requests.refresh(stats);
       showHealth(...healthOf(stats.models));
       return true;
