@@ -235,5 +235,5 @@ def test_a_key_is_asked_for_and_remembered_only_if_wanted(
     another.locator(".card").wait_for()
     another.get_by_role("button", name="Key").click()
     another.get_by_role("button", name="Forget").click()
-    another.get_by_role("dialog").get_by_text("no API key was sent").wait_for()
+    another.get_by_role("dialog").get_by_text("This server wants an API key").wait_for()
     assert another.evaluate("localStorage.length") == 0

@@ -3,6 +3,10 @@
 import { byId, setText } from "./dom.js";
 import { apiKey } from "./store.js";
 
+const WANTED =
+  "This server wants an API key: one of those that its first start showed, " +
+  "or one that `enginebay keys add NAME` makes.";
+
 /** Wire the dialog; `changed` is called when another key is to be used. Returns how to open it. */
 export function keyDialog(changed) {
   const dialog = byId("key-dialog");
@@ -10,7 +14,7 @@ export function keyDialog(changed) {
 
   function open(reason = "") {
     if (dialog.open) return;
-    setText(byId("key-reason"), reason);
+    setText(byId("key-reason"), reason && !apiKey.value ? WANTED : reason);
     box.value = "";
     box.placeholder = apiKey.value ? "a key is in use" : "";
     byId("key-remember").checked = apiKey.remembered;

@@ -69,9 +69,10 @@ class Card {
     const loading = state === "loading";
     setText(this.state, loading ? `loading ${Math.round(model.progress * 100)} %` : state);
     setText(this.facts, facts(model));
-    const chips = model.default ? ["default", ...names] : names;
-    if (this.names.textContent !== chips.join("")) {
-      this.names.replaceChildren(...chips.map((name) => h("span", {}, name)));
+    const chips = names.map((name) => h("span", {}, name));
+    if (model.default) chips.unshift(h("span", { class: "mark" }, "default"));
+    if (this.names.textContent !== chips.map((chip) => chip.textContent).join("")) {
+      this.names.replaceChildren(...chips);
     }
     this.progress.hidden = !loading;
     if (loading) this.progress.value = model.progress;
