@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 TemplateMessage = dict[str, Any]
 
+_LOGGED = 10  # notes of one request; there may be one for each of its calls
+
 
 @dataclass(frozen=True, slots=True)
 class TemplateMessages:
@@ -139,7 +141,8 @@ def _arguments(
     if not features.takes_text_arguments:
         note = "no JSON object, as the chat template wants, so one that holds the text"
     notes.append(f"{param}: {note}")
-    logger.warning("%s: %s", param, note)
+    if len(notes) <= _LOGGED:
+        logger.warning("%s: %s", param, note)
     return arguments if features.takes_text_arguments else {"arguments": arguments}
 
 

@@ -132,6 +132,20 @@ def test_clients_write_no_lines_of_their_own(serve_scripted: ServeScripted) -> N
         assert not line.startswith("12:00:00 ERROR")
 
 
+def test_messages_that_had_to_be_changed_fill_no_log(serve_scripted: ServeScripted) -> None:
+    template = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments.x }}"
+    )
+    template += "{% endfor %}{{ m.content }}{% endfor %}"
+    server = serve_scripted(["a"], engine={"chat_template": template})
+    log = start()
+    call = {"type": "function", "function": {"name": "f", "arguments": "oops"}}
+    messages = [{"role": "assistant", "tool_calls": [call] * 500}, *CHAT["messages"]]
+    assert server.http.post("/v1/chat/completions", json={"messages": messages}).status_code == 200
+    lines = [line for line in log.lines("core.chat") if "no JSON object" in line["message"]]
+    assert 1 <= len(lines) <= 10
+
+
 def test_further_lines_are_indented() -> None:
     log = start(as_json=False)
     try:
