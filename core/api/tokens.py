@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 
 from core.api.params import unsupported_header
-from core.api.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text
+from core.api.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text, too_long
 from core.api.served import tokenized_model
 from core.chat.prompt import Prompt, chat_prompt
 from core.errors import UnsupportedParameterError
@@ -62,7 +62,7 @@ async def decode_tokens(
 ) -> TokenDecodeResponse:
     """The text of tokens."""
     model = await tokenized_model(http, body.model)
-    check_vocabulary(model, body.tokens, "tokens")
+    _check_tokens(model, body.tokens)
     ignored = body.unknown_fields()
     text = None
     if not body.decode_special_tokens:
@@ -105,7 +105,7 @@ async def detokenize(
 ) -> DetokenizeResponse:
     """The text of tokens, special ones written out."""
     model = await tokenized_model(http, body.model)
-    check_vocabulary(model, body.tokens, "tokens")
+    _check_tokens(model, body.tokens)
     _report(http, response, body.unknown_fields())
     return DetokenizeResponse(prompt=await model.backend.detokenize(body.tokens))
 
@@ -132,6 +132,13 @@ async def _tokens(
         contexts=_CONTEXTS,
         plain=plain,
     )
+
+
+def _check_tokens(model: LoadedModel, token_ids: Sequence[int]) -> None:
+    """Raise unless the model has these tokens, and they are no more than a text may have."""
+    if len(token_ids) > _CONTEXTS * model.info.context_length:
+        raise too_long(model.info.context_length, str(len(token_ids)), "tokens")
+    check_vocabulary(model, token_ids, "tokens")
 
 
 def _fields_of_chats(body: TokenizeRequest) -> list[str]:

@@ -145,6 +145,7 @@ def test_tokenize(server: Server, prefix: str, body: dict[str, Any], text: str) 
         ("/v1/token/decode", {"tokens": "1"}, "tokens"),
         ("/v1/token/decode", {"tokens": [-1]}, "tokens[0]"),
         ("/v1/token/decode", {"tokens": [10**9]}, "tokens"),
+        ("/v1/token/decode", {"tokens": [65] * 40_000}, "tokens"),
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "x", "messages": USER}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
@@ -152,6 +153,7 @@ def test_tokenize(server: Server, prefix: str, body: dict[str, Any], text: str) 
         ("/tokenize", {"messages": USER, "continue_final_message": True,
                        "add_generation_prompt": True}, "continue_final_message"),
         ("/detokenize", {"tokens": [10**9]}, "tokens"),
+        ("/detokenize", {"tokens": [65] * 40_000}, "tokens"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done(server: Server, path: str, body: dict[str, Any], param: str) -> None:
