@@ -11,7 +11,7 @@ from core.api.params import fitted
 from core.api.served import prompted_model, served_model
 from core.api.tokens import token_texts
 from core.chat.continuing import continued
-from core.errors import ContextLengthExceededError
+from core.errors import ContextLengthExceededError, encodable
 from core.grammar.lark import to_lark
 from core.models import LoadedModel
 from core.report import model_report
@@ -67,7 +67,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         stop=StopReport(strings=list(sampling.stop), token_ids=list(sampling.stop_token_ids)),
         constraint=to_lark(sampling.constraint, {}) if sampling.constraint else None,
         notes=list(prompt.notes),
-        ignored=list(plan.ignored),
+        ignored=list(map(encodable, plan.ignored)),
         headers=headers,
         error=error,
     )

@@ -160,4 +160,5 @@ def template_path(name: str, base: Path) -> Path | None:
 def template_files(base: Path) -> dict[str, Path]:
     """The templates in `templates/` beside the config file, and those that are shipped, by name."""
     folders = (TEMPLATES_FOLDER, base / "templates")
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.jinja"))}
+    files = (path for folder in folders for path in sorted(folder.glob("*.jinja")))
+    return {path.stem: path for path in files if path.stem.isprintable()}

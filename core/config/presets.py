@@ -24,7 +24,8 @@ class Preset:
 
 def preset_files(base: Path) -> dict[str, Path]:
     """Every preset by its name, which is that of its file. `base`: the config file's folder."""
-    return {path.stem: path for path in sorted((base / FOLDER).glob("*.y*ml"))}
+    files = sorted((base / FOLDER).glob("*.y*ml"))
+    return {path.stem: path for path in files if path.stem.isprintable()}
 
 
 def load_preset(name: str, base: Path) -> Preset:

@@ -51,11 +51,14 @@ class ModelFolder:
         return ModelConfig(name=name, backend=chosen, path=str(path), load="command")
 
     def _entries(self) -> dict[str, Path]:
-        """All there is, by name, but for what is hidden: paths are never made of names."""
+        """All there is, by name, but for what is hidden or cannot be named: paths are never made
+        of names."""
         if not self._folder.is_dir():
             return {}
         return {
-            path.name: path for path in sorted(self._folder.iterdir()) if path.name[:1] not in "._"
+            path.name: path
+            for path in sorted(self._folder.iterdir())
+            if path.name[:1] not in "._" and path.name.isprintable()
         }
 
     def _backend_for(self, path: Path) -> str | None:

@@ -1,6 +1,7 @@
 """Whatever is sent: a 4xx with OpenAI's error object, and a server that still answers."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ServeScripted
-from tests.support import Server
+from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 USER = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -409,3 +410,129 @@ def test_any_json_is_answered(server: Server, fields: dict[str, Any], messages: 
     assert response.status_code == 200 or 400 <= response.status_code < 500
     if response.status_code != 200:
         check(response, response.status_code)
+
+
+# Every route there is: one that is new has to say here what it takes.
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": USER},
+    "/v1/chat/completions/explain": {"messages": USER},
+    "/v1/completions": {"prompt": "x"},
+    "/v1/detokenize": {"tokens": [65]},
+    "/v1/download": {"repo_id": "nobody/nothing"},
+    "/v1/embeddings": {"input": "x"},
+    "/v1/lora/load": {"loras": [{"name": "x"}]},
+    "/v1/lora/unload": {},
+    "/v1/model/embedding/load": {"name": "scripted"},
+    "/v1/model/embedding/unload": {},
+    "/v1/model/load": {"name": "scripted"},
+    "/v1/model/unload": {"name": "nobody"},
+    "/v1/models/{model_id}/load": {},
+    "/v1/models/{model_id}/unload": {},
+    "/v1/requests/{request_id}/cancel": {},
+    "/v1/sampling/override/switch": {"overrides": {}},
+    "/v1/sampling/override/unload": {},
+    "/v1/template/switch": {"prompt_template_name": "default"},
+    "/v1/template/unload": {},
+    "/v1/token/decode": {"tokens": [65]},
+    "/v1/token/encode": {"text": "x"},
+    "/v1/tokenize": {"prompt": "x"},
+}
+WRONG = [
+    *(None, True, -1, 0, 1.5, 10**400, -(2**63) - 1, float("nan"), float("-inf"), "", "x" * 70_000),
+    *("\0", "\ud800", "../../etc/passwd", "C:\\x", "a\nb", "{{ 7 * 7 }}", "ｓｃｒｉｐｔｅｄ"),
+    *([], [None], [[]], ["x", 1], [{}], {}, {"": None}, {"\ud800": {"x": [1]}}, {"1": "\0"}),
+]
+NOT_JSON = [
+    *(b"{", b"\xff\xfe", b"[" * 50_000, b'{"a": ' * 2000, b"\0", b'{"model": -}'),
+    *(b"[]", b"3", b'"x"', b"true"),
+]
+NAMES = [
+    *("nobody", "..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "%00", "%0d%0aX-A:%20b", "%ff", "a%2Fb"),
+    *("x" * 20_000, "%ED%A0%80", "%EF%BD%93", "%25", "a//b", "load", "cancel", "inspect"),
+]
+
+
+@pytest.fixture(scope="module")
+def open_to_all() -> Iterator[Server]:
+    """Nobody needs a key, so every route is reached; downloads lead nowhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+        config = scripted_config(server={"auth": "none"})
+        with serve(config, plugins_with(scripted=scripted(["ok"], context_length=64))) as server:
+            yield server
+
+
+def answered(server: Server, method: str, path: str, sent: object = None, **args: Any) -> Any:
+    """The answer to what is JSON, or bytes; it has to be one that clients understand."""
+    if sent is not None:
+        args["content"] = sent if isinstance(sent, bytes) else json.dumps(sent)
+        args.setdefault("headers", {"Content-Type": "application/json"})
+    response = server.http.request(method, path, **args)
+    assert response.status_code != 500, (path, response.text[:500])
+    if response.status_code >= 400 and not path.startswith("/health"):
+        check(response, response.status_code)
+        assert len(response.content) < 6000
+    return response
+
+
+def operations(server: Server) -> list[tuple[str, str]]:
+    paths: dict[str, dict[str, Any]] = server.app.openapi()["paths"]
+    return [(method.upper(), path) for path, methods in paths.items() for method in methods]
+
+
+def test_bodies_of_all_routes(open_to_all: Server) -> None:
+    """Of whatever the new route is, `BODIES` has one that it takes."""
+    routes = operations(open_to_all)
+    assert {method for method, _ in routes} == {"GET", "POST"}
+    assert {path for method, path in routes if method == "POST"} == set(BODIES)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_what_is_no_object(open_to_all: Server, path: str) -> None:
+    path = path.format(model_id="nobody", request_id="nobody")
+    for content in NOT_JSON:
+        assert 400 <= answered(open_to_all, "POST", path, content).status_code < 600
+    for kind in ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "a/b/c"):
+        answered(open_to_all, "POST", path, b"a=1", headers={"Content-Type": kind})
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_wrong_values_of_every_field(open_to_all: Server, path: str) -> None:
+    """Errors are about the field that is wrong, or about one that is missing then."""
+    body, names = BODIES[path], fields_of(open_to_all, path)
+    assert names >= body.keys()
+    path = path.format(model_id="nobody", request_id="nobody")
+    for name in sorted(names):
+        for value in WRONG:
+            response = answered(open_to_all, "POST", path, {**body, name: value})
+            if response.status_code != 400:
+                continue
+            param = response.json()["error"]["param"]
+            place = param and param.split("[")[0].split(".")[0]
+            known = names | body.keys() | {"max_tokens"}  # which has other names, too
+            assert place is None or place in known, (name, value, param)
+    answered(open_to_all, "POST", "/v1/models/scripted/load", {"stream": False})
+    still_answers(open_to_all)
+
+
+def fields_of(server: Server, path: str) -> set[str]:
+    """Names of the fields of a route's body."""
+    document = server.app.openapi()
+    body = document["paths"][path]["post"].get("requestBody")
+    if body is None:
+        return set()
+    schema = body["content"]["application/json"]["schema"]
+    branches = schema.get("anyOf", [schema])
+    name = branches[0]["$ref"].rpartition("/")[2]
+    return set(document["components"]["schemas"][name]["properties"])
+
+
+def test_wrong_names_in_paths_and_queries(open_to_all: Server) -> None:
+    for method, path in operations(open_to_all):
+        for name in NAMES:
+            asked = path.format(model_id=name, request_id=name)
+            response = answered(open_to_all, method, asked)
+            assert "x-a" not in response.headers
+            if method == "GET":
+                for prefix in ("model=", "model=a&model=", "model[]=", name + "="):
+                    answered(open_to_all, "GET", f"{asked}?{prefix}{name}")

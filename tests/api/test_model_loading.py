@@ -223,6 +223,29 @@ def test_bad_input(house: House, body: Any, status: int, param: str) -> None:
         assert server.http.get("/v1/model").json()["id"] == "a"
 
 
+def test_files_whose_names_are_no_text(house: House) -> None:
+    """Nobody can ask for them, and they keep nobody from the others."""
+    for folder, name in (("models", "\udcff.toy"), ("templates", "\udcff.jinja")):
+        (house.base / folder).mkdir(exist_ok=True)
+        try:
+            (house.base / folder / name).touch()
+        except (OSError, UnicodeError):
+            pytest.skip("the file system has no such names")
+    (house.base / "sampler_overrides").mkdir()
+    (house.base / "sampler_overrides" / "\udcff.yml").touch()
+    with house.serve({"name": "a"}) as server:
+        listed = server.http.get("/v1/model/list").json()["data"]
+        assert [card["id"] for card in listed] == [
+            "a",
+            "broken.toy",
+            "embed.toy",
+            "one.toy",
+            "two.toy",
+        ]
+        assert "chatml" in server.http.get("/v1/template/list").json()["data"]
+        assert server.http.get("/v1/sampling/overrides").json()["presets"] == []
+
+
 def test_a_load_that_fails_says_so_in_the_stream(house: House) -> None:
     with house.serve({"name": "a"}) as server:
         said = events(server.http.post("/v1/model/load", json={"name": "broken.toy"}))
