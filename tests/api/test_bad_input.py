@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ServeScripted
@@ -18,9 +18,12 @@ CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
 
-@pytest.fixture
-def server(serve_scripted: ServeScripted) -> Server:
-    return serve_scripted(["ok"], engine={"context_length": 64})
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One for all of them: none of these requests may do it harm."""
+    plugins = plugins_with(scripted=scripted(["ok"], context_length=64))
+    with serve(scripted_config(), plugins) as running:
+        yield running
 
 
 def check(response: httpx2.Response, status: int = 400) -> dict[str, Any]:
@@ -401,7 +404,6 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(FIELDS, JSON, max_size=3), JSON | st.just(USER))
 def test_any_json_is_answered(server: Server, fields: dict[str, Any], messages: Any) -> None:
     content = json.dumps({"messages": messages, **fields})
