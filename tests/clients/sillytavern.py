@@ -89,10 +89,11 @@ class SillyTavern:
 
         The button does nothing while the end of the answer before is still being worked on.
         """
-        box = self.page.locator("#send_textarea")
+        box, button = self.page.locator("#send_textarea"), self.page.locator("#send_but")
         box.fill(text)
         for _ in range(20):
-            self.page.locator("#send_but").click()
+            if button.is_visible():
+                button.click()
             self.page.wait_for_timeout(500)
             if not box.input_value():
                 return
