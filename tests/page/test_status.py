@@ -113,8 +113,10 @@ def test_a_server_that_is_gone_and_comes_back(page: "Page", serve_scripted: Serv
     open_page(page, serve_scripted(["ok"]))
     page.route("**/v1/stats", lambda route: route.abort())
     page.locator("#health").get_by_text("The server cannot be reached.").wait_for()
+    assert page.locator("#status.stale").count() == 1
     page.unroute("**/v1/stats")
     page.locator("#health").get_by_text("1 ready").wait_for()
+    page.locator("#status:not(.stale)").wait_for()
 
 
 def stats(server: Server) -> dict[str, Any]:

@@ -10,7 +10,7 @@ const NAMES = { user: "You", assistant: "Assistant", tool: "Tool result", system
 const ENDINGS = {
   length: "Cut off: no room for more tokens (max_tokens, or the model's context).",
   content_filter: "Cut off by a content filter.",
-  abort: "Cut off by the server: cancelled, or the model was unloaded.",
+  abort: "Cut off by the server: cancelled, its model was unloaded, or the server stopped.",
 };
 const GROWING = ["waiting", "thinking", "writing"];
 

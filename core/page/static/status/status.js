@@ -52,10 +52,12 @@ export class Status {
       this.follow(stats.models);
       await this.requests.refresh(stats);
       showHealth(...healthOf(stats.models));
+      byId("status").classList.remove("stale");
       return true;
     } catch (error) {
       if (!("status" in error)) throw error;
       this.states = null;
+      byId("status").classList.add("stale");
       const refused = error.status === 401;
       showHealth("failed", refused ? "needs a key" : error.message);
       if (refused && !this.asked) this.askForKey(error.message);
