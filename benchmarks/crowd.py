@@ -29,8 +29,8 @@ from typing import Any
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import report
-from benchmarks.crowd_server import MODELS, ROOT, Footprint, serving, write_config
+from benchmarks import models, report
+from benchmarks.crowd_server import MODELS, Footprint, serving, write_config
 from benchmarks.servers import free_port
 
 KEYS = 8
@@ -182,6 +182,15 @@ def _entry(name: str, role: str, key: str) -> str:
     return f"  - {{name: {name}, role: {role}, hash: 'sha256:{sha256(key.encode()).hexdigest()}'}}"
 
 
+def _demo(backend: str) -> Path:
+    """The demo model as the backend wants it."""
+    demo = models.find("demo", "float32")
+    if backend != "llamacpp":
+        return demo.folder
+    models.ensure_gguf(demo)
+    return demo.gguf
+
+
 def _judged(status: int, text: str, stream: bool, choices: int) -> str:
     """What became of a request whose response has ended by itself."""
     if status != 200:
@@ -222,7 +231,7 @@ async def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backend", default="hf")
-    parser.add_argument("--path", type=Path, default=ROOT / "demo" / "model")
+    parser.add_argument("--path", type=Path, help="a model; not set, the demo model")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--warm-up", type=float, default=1, help="minutes before it counts")
@@ -242,7 +251,7 @@ async def crowded(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     crowd = Crowd(folder, args.seed)
-    config = write_config(folder, args.backend, args.path, port)
+    config = write_config(folder, args.backend, args.path or _demo(args.backend), port)
     with serving(config, url, folder / "log") as pid:
         before = await run_phase("warm-up", crowd, args.clients, args.warm_up, url, pid)
         crowd.outcomes.clear()
