@@ -235,7 +235,7 @@ def test_concurrent_requests(start: Start) -> None:
     place = start({"anna": {"concurrent_requests": 1}, "bob": {}}, script)
     stream = place.client("anna").chat.completions.create(model="big", messages=USER, stream=True)
     next(iter(stream))
-    with pytest.raises(openai.RateLimitError, match="1 requests answered at once") as caught:
+    with pytest.raises(openai.RateLimitError, match="limited to 1 at once") as caught:
         place.say("anna")
     assert caught.value.response.headers["retry-after"] == "1"
     go_on.set()
