@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.config.schema import Config
 from core.testing import ScriptedEngine
-from tests.page.support import open_page
+from tests.page.support import answered, open_page, say
 from tests.page.test_safety import Broken
 from tests.support import DEMO_MODEL, plugins_with, scripted, serve
 
@@ -64,6 +64,17 @@ def test_a_load_that_is_refused_says_why(page: "Page") -> None:
         second = page.locator(".card", has_text="second")
         second.get_by_role("button", name="Load second").click()
         second.locator(".error").get_by_text("first").wait_for()
+
+
+def test_a_model_that_is_loaded_on_command_only(page: "Page") -> None:
+    models = [{"name": "only", "backend": "scripted", "path": ".", "load": "command"}]
+    config = Config.model_validate({"models": models})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        open_page(page, server)
+        say(page, "Hi")
+        error = answered(page).locator(".error").inner_text()
+        assert error.startswith("The model cannot answer now: model 'only' is not loaded")
+        assert "Try again in" not in error, "that would change nothing"
 
 
 def test_the_default_model_is_marked(page: "Page") -> None:

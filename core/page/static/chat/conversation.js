@@ -129,6 +129,6 @@ function wordsFor(error) {
     503: "The model cannot answer now: ",
   }[error.status];
   const words = `${intro ?? ""}${error.message}`;
-  if (!error.retryAfter || words.includes("try again")) return words;
+  if (error.status !== 429 || !error.retryAfter || words.includes("try again")) return words;
   return `${words.replace(/\.?$/, ".")} Try again in ${error.retryAfter} s.`;
 }
