@@ -46,6 +46,6 @@ def _stats(http: Request, model: LoadedModel) -> ModelStats:
         prompt_tokens=counts.prompt_tokens,
         completion_tokens=counts.generation_tokens,
         first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in counts.first_tokens],
-        kv_used=engine.kv_usage if engine else None,
+        kv_usage=engine.kv_usage if engine else None,
         memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
     )

@@ -18,8 +18,8 @@ class ModelStats(BaseModel):
     `default`: it answers requests that name no model. `progress`: of loading, from 0 to 1, and
     `stage`, what it is at. `running`: choices of answers under way, `waiting`: requests that have
     not begun. `prompt_tokens` and `completion_tokens` are counted since the server began, prompts
-    when their answers end. `first_tokens`: those of the last answers. `kv_used`: the part of the KV
-    cache that is taken, `memory`: what was measured; None where they are not known.
+    when their answers end. `first_tokens`: those of the last answers. `kv_usage`: the part of the
+    KV cache that is taken, `memory`: what was measured; None where they are not known.
     """
 
     id: str
@@ -35,7 +35,7 @@ class ModelStats(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     first_tokens: list[FirstToken]
-    kv_used: float | None
+    kv_usage: float | None
     memory: Memory | None
 
 

@@ -13,7 +13,7 @@ export class History {
   add(stats) {
     const { time: at, models } = stats;
     const sum = (name) => models.reduce((total, model) => total + (model[name] ?? 0), 0);
-    const used = models.map((model) => model.kv_used).filter((value) => value !== null);
+    const used = models.map((model) => model.kv_usage).filter((value) => value !== null);
     const point = {
       at,
       running: sum("running"),
