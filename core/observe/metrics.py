@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from core.errors import ServingError
 from core.models import LoadedModel, Models
+from core.models.holders import Holder, holders
 from core.models.loaded import State
 from core.observe.counts import ModelCounts
 from core.observe.histogram import Histogram
@@ -126,7 +127,7 @@ class Metrics(Collector):
         models = [(model, self.of(model)) for model in self._models.all()]
         yield from self._of_requests()
         yield from _of_models(models)
-        yield from _of_engines(models)
+        yield from _of_engines(holders(self._models.all()))
 
     def _configured(self, name: str | None) -> str:
         if name is None:
@@ -167,9 +168,6 @@ def _of_models(models: _Models) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "enginebay:num_requests_waiting", "Requests that wait for their turn.", labels=_LABELS
     )
-    memory = GaugeMetricFamily(
-        "enginebay:model_memory_bytes", "Memory as it was measured.", labels=(*_LABELS, "kind")
-    )
     answers = CounterMetricFamily(
         "enginebay:answers", "Answers that have ended, by how.", labels=(*_LABELS, "outcome")
     )
@@ -184,14 +182,11 @@ def _of_models(models: _Models) -> Iterator[Metric]:
             states.add_metric((*labels, state), model.state == state)
         running.add_metric(labels, model.running)
         waiting.add_metric(labels, model.waiting)
-        if model.memory:
-            memory.add_metric((*labels, "ram"), model.memory.ram)
-            memory.add_metric((*labels, "gpu"), model.memory.gpu)
         for outcome, count in counts.outcomes.items():
             answers.add_metric((*labels, outcome), count)
         for reason, count in counts.finish_reasons.items():
             choices.add_metric((*labels, reason), count)
-    yield from (states, running, waiting, memory, answers, choices)
+    yield from (states, running, waiting, answers, choices)
     for name, help, value in _COUNTERS:
         counter = CounterMetricFamily(f"enginebay:{name}", help, labels=_LABELS)
         for model, counts in models:
@@ -205,9 +200,22 @@ def _of_models(models: _Models) -> Iterator[Metric]:
         yield family
 
 
-def _of_engines(models: _Models) -> Iterator[Metric]:
-    """What engines tell; nothing of what they do not know."""
-    told = [(_labels(model), stats) for model, _ in models if (stats := model.stats)]
+def _of_engines(held: Sequence[Holder]) -> Iterator[Metric]:
+    """What engines take and tell; nothing of what they do not know.
+
+    Models that share one would count it several times, so it has the name of the first of them.
+    """
+    memory = GaugeMetricFamily(
+        "enginebay:model_memory_bytes", "Memory as it was measured.", labels=(*_LABELS, "kind")
+    )
+    told: list[tuple[tuple[str, str], EngineStats]] = []
+    for holder in held:
+        labels, started = _labels(holder.models[0]), holder.started
+        memory.add_metric((*labels, "ram"), started.memory.ram)
+        memory.add_metric((*labels, "gpu"), started.memory.gpu)
+        if stats := started.backend.stats:
+            told.append((labels, stats))
+    yield memory
     kinds = ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS))
     for kind, metrics in kinds:
         for name, help, value in metrics:

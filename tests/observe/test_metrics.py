@@ -109,6 +109,24 @@ def test_adapters_count_for_their_model(serve_scripted: ServeScripted) -> None:
         assert scraped(server, "http_requests_total", **labels, model_name="scripted") == 1
 
 
+def test_an_engine_that_models_share_is_counted_once() -> None:
+    config = scripted_config()
+    other = config.models[0].model_copy(update={"name": "other", "like": "scripted"})
+    config.models.append(other)
+    plugins = plugins_with(scripted=engine_backend(lambda: ScriptedEngine(["a"])))
+    with serve(config, plugins) as server:
+        body = {**CHAT, "model": "other"}
+        assert server.http.post("/v1/chat/completions", json=body).status_code == 200
+        server.run(server.app.state.models.find("other").backend.ping())
+        steps = scraped(server, "engine_steps_total", **MODEL)
+        assert steps
+        assert scraped(server, "model_memory_bytes", kind="ram", **MODEL)
+        mine = {**MODEL, "model_name": "other"}
+        assert scraped(server, "engine_steps_total", **mine) is None
+        assert scraped(server, "model_memory_bytes", kind="ram", **mine) is None
+        assert scraped(server, "prompt_tokens_total", **mine)
+
+
 def test_answers_that_fail() -> None:
     class Refusing(ScriptedEngine):
         def add_request(self, request: GenerationRequest) -> None:
