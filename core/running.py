@@ -62,6 +62,12 @@ class RunningRequest:
         """Whose API key it came with."""
         return self.key.name if self.key else None
 
+    def priority(self, asked: int = 0) -> int:
+        """The priority that counts: its key's, else what it asks for."""
+        if self.key is None or self.key.priority is None:
+            return asked
+        return self.key.priority
+
     @property
     def state(self) -> RequestState:
         """`running` since an engine began with it, or with the first of its prompts."""

@@ -120,7 +120,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
     model = await generating_model(http, body.model)
     body = continued(overridden(body, model), model.config)
     ask = _ask_with_messages if model.info.chats else _ask_with_prompt
-    asked = await ask(body, http, model, id)
+    asked = await ask(body, http, model)
     generation = Generation(
         http.app.state.plugins,
         model,
@@ -150,15 +150,11 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
     return await respond(http, body, generation, composer, headers)
 
 
-async def _ask_with_prompt(
-    body: ChatCompletionRequest, http: Request, model: LoadedModel, id: str
-) -> Asked:
+async def _ask_with_prompt(body: ChatCompletionRequest, http: Request, model: LoadedModel) -> Asked:
     plan = await plan_chat(body, http, model)
     tokens = await plan.tokenize()
     return Asked(
-        generation_requests(
-            [tokens.token_ids], body, model, plan.sampling, id, key=running_request(http).key
-        ),
+        generation_requests([tokens.token_ids], body, model, plan.sampling, running_request(http)),
         _recipe(plan),
         {**plan.headers, **fitted(http, body, [tokens], model)},
         plan.prompt.text,
@@ -168,7 +164,7 @@ async def _ask_with_prompt(
 
 
 async def _ask_with_messages(
-    body: ChatCompletionRequest, http: Request, model: LoadedModel, id: str
+    body: ChatCompletionRequest, http: Request, model: LoadedModel
 ) -> Asked:
     sampling = sampling_params(body, model, logprobs=_top_logprobs(body))
     sampling = key_sampling(http, sampling)
@@ -179,9 +175,7 @@ async def _ask_with_messages(
     rules = call_rules(body)
     asked_form = body.asked_constraint()
     return Asked(
-        generation_requests(
-            [()], body, model, sampling, id, chat=chat, key=running_request(http).key
-        ),
+        generation_requests([()], body, model, sampling, running_request(http), chat=chat),
         CollectorRecipe(
             merge=is_merged(body, model.config),
             one_call=not rules.parallel,

@@ -65,7 +65,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
     headers = {"X-Request-Id": base, **headers, **fitted(http, body, prompts, model)}
     each = body.best_of or body.n
     token_ids = [prompt.token_ids for prompt in prompts]
-    requests = generation_requests(token_ids, body, model, sampling, id, n=each, key=running.key)
+    requests = generation_requests(token_ids, body, model, sampling, running, n=each)
     recipe = CollectorRecipe()
     generation = Generation(
         http.app.state.plugins,

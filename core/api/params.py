@@ -12,7 +12,6 @@ from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
-from core.access.keys import Key
 from core.api.prompt_tokens import PromptTokens
 from core.api.served import running_request
 from core.conversation import Chat
@@ -84,22 +83,19 @@ def generation_requests(
     body: GenerationBody,
     model: LoadedModel,
     sampling: SamplingParams,
-    id: str,
+    running: RunningRequest,
     *,
     n: int | None = None,
     chat: Chat | None = None,
-    key: Key | None = None,
 ) -> list[GenerationRequest]:
     """One engine request a prompt, for `n` choices, or as many as the body says.
 
-    With a `chat`, the prompt is empty. The request's `key` may say its priority.
-
-    Its id is unique even when clients reuse theirs.
+    With a `chat`, the prompt is empty. Its id is unique even when clients reuse theirs.
     """
-    priority = body.priority if key is None or key.priority is None else key.priority
+    priority = running.priority(body.priority)
     return [
         GenerationRequest(
-            request_id=f"{id}-{position}-{secrets.token_hex(4)}",
+            request_id=f"{running.answer_id}-{position}-{secrets.token_hex(4)}",
             prompt_token_ids=tuple(prompt),
             sampling=sampling,
             n=n or body.n,

@@ -52,7 +52,7 @@ async def computed(
     results: list[Computed] = []
     for start in range(0, len(prompts), _PROMPTS_A_CALL):
         prompts_now = prompts[start : start + _PROMPTS_A_CALL]
-        async with running.turn(model, len(prompts_now)):
+        async with running.turn(model, len(prompts_now), priority=running.priority()):
             with running.interruptible():
                 results += await compute(prompts_now)
         counts.progress()

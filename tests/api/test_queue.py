@@ -123,6 +123,29 @@ def test_choices_and_prompts_count() -> None:
         at.nothing_is_left()
 
 
+def test_a_key_says_the_priority_of_all_its_requests() -> None:
+    low, high = (
+        Key(name, digest_of(name), priority=number) for name, number in (("low", 5), ("high", -5))
+    )
+    keys = KeyStore(Path("no such file"), [low, high])
+    with holding(keys=keys, max_running=1) as at, asking(at) as ask:
+        answers = [ask("first", key="low")]
+        at.begun("first")
+        for waiting, (prompt, key, path, body) in enumerate(
+            (
+                ("a", "low", "completions", {"priority": -9}),
+                ("b", "low", "embeddings", {}),
+                ("c", "high", "embeddings", {}),
+                ("d", "high", "completions", {"priority": 9}),
+            )
+        ):
+            answers.append(ask(prompt, key=key, path=path, **body))
+            at.queued(waiting + 1)
+        at.let_go("first", *"abcd")
+        assert [answer.result().status_code for answer in answers] == [200] * 5
+        assert at.held.begun == ["first", "c", "d", "a", "b"]
+
+
 def test_embeddings_take_turns_with_the_rest() -> None:
     with holding(max_running=1) as at, asking(at) as ask:
         first = ask("first")
