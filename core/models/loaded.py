@@ -42,7 +42,11 @@ class LoadedModel:
     """One entry of `models` in the config and what became of it.
 
     `info`, `backend`, `gate` and `templates` raise `BackendUnavailableError` unless it is loaded.
-    `root`: the entry that it is `like` in the end, whose backend it shares where it can.
+    `config` is what it is loaded with, `configured` what it gets when it is loaded again. `root`:
+    the entry that it is `like` in the end, whose backend it shares where it can. `there` is set
+    while it is in memory, `settled` when its draining is over. `on_request`: a request may have it
+    loaded, not before `retry_at` (by the loader's clock) after `failures` in a row. `stuck`: why it
+    shows no sign of life, which `Watch` finds out.
     """
 
     def __init__(self, config: ModelConfig, root: str | None = None) -> None:
@@ -59,10 +63,11 @@ class LoadedModel:
         self.settled = asyncio.Event()
         self.on_request = config.load != "command"
         self.failures = 0
+        self.retry_at = 0.0
         self.progress = LoadProgress()
         self._state: State = "unloaded"
         self._error: str | None = None
-        self.stuck: str | None = None  # which whoever watches it finds out
+        self.stuck: str | None = None
         self._started: StartedBackend | None = None
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None

@@ -46,7 +46,6 @@ class Loader:
         self._clock = clock
         self._idle = IdleTimers(clock, lambda model, why: self._go(self._unload_idle(model, why)))
         self._backoff = Backoff(first=config.retry_after, longest=_LONGEST_BACKOFF)
-        self._retry_at: dict[LoadedModel, float] = {}
         self._turn = asyncio.Lock()
         self._loads: dict[LoadedModel, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -156,7 +155,7 @@ class Loader:
 
     def _require_loadable(self, model: LoadedModel) -> None:
         """Raise unless a request may have the model loaded."""
-        left = self._retry_at.get(model, 0.0) - self._clock.time()
+        left = model.retry_at - self._clock.time()
         if model.state == "failed" and left > 0:
             raise ModelFailedError(
                 f"model {model.name!r} is not available: {model.error}", retry_after=ceil(left)
@@ -203,7 +202,7 @@ class Loader:
         if model.is_loaded:
             self._idle.watch(model)
             return
-        self._retry_at[model] = self._clock.time() + self._backoff.delay(max(1, model.failures))
+        model.retry_at = self._clock.time() + self._backoff.delay(max(1, model.failures))
         if replaced:
             replaced.on_request = True
 
