@@ -431,6 +431,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/models/{model_id}/load": {},
     "/v1/models/{model_id}/unload": {},
     "/v1/requests/{request_id}/cancel": {},
+    "/v1/rerank": {"query": "x", "documents": ["y"]},
     "/v1/sampling/override/switch": {"overrides": {}},
     "/v1/sampling/override/unload": {},
     "/v1/template/switch": {"prompt_template_name": "default"},
