@@ -261,6 +261,8 @@ class LoadedModel:
                 raise BackendUnavailableError(
                     f"model {self.name!r} is still loading ({self.progress}); try again soon"
                 )
+            case "ready" | "draining" if not self.is_loaded:  # it is just being closed
+                raise BackendUnavailableError(f"model {self.name!r} was unloaded")
             case "failed":
                 raise ModelFailedError(f"model {self.name!r} is not available: {self.error}")
             case "unloaded" if self._error:

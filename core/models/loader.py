@@ -197,7 +197,8 @@ class Loader:
             logger.error("model %s: %s", model.name, error.message)
             await model.close(self._backends, error.message)
         except asyncio.CancelledError:
-            await model.close(self._backends, "its loading was stopped")
+            if not model.is_loaded:  # one that is has requests, perhaps, which get their time
+                await model.close(self._backends, "its loading was stopped")
             raise
         if model.is_loaded:
             self._idle.watch(model)

@@ -94,6 +94,7 @@ class FakeBackend(InlineBackend):
         return await super().start()
 
     async def close(self) -> None:
+        await self._house.may_stop.wait()
         self._house.closed.append(self.name)
         if self.name in self._house.running:
             self._house.running.remove(self.name)
@@ -112,6 +113,8 @@ class House:
         self.memory: dict[str, MemoryUse] = {}
         self.may_start = asyncio.Event()
         self.may_start.set()
+        self.may_stop = asyncio.Event()
+        self.may_stop.set()
         self.clock = FakeClock()
         self.meter = FakeMeter()
 

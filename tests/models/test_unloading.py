@@ -36,6 +36,51 @@ async def test_requests_that_take_too_long_are_aborted(house: House) -> None:
         await end()
 
 
+async def test_whoever_had_no_time_left_gets_to_know_while_the_engine_stops(house: House) -> None:
+    async with house.models({"name": "a"}) as models:
+        await models.load(models.find("a"))
+        model, end = await hold(models, "a")
+        house.may_stop.clear()
+        unloading = asyncio.create_task(models.unload(model, drain_timeout=0))
+        await settle()
+        assert (states(models), house.closed) == ({"a": "draining"}, [])
+        for needed in ("backend", "gate", "info"):
+            with pytest.raises(BackendUnavailableError, match="was unloaded"):
+                getattr(model, needed)
+        house.may_stop.set()
+        await unloading
+        await end()
+
+
+async def test_requests_that_came_first_end_before_their_model_is_unloaded(house: House) -> None:
+    """As long as its load looks what it takes, it is not over."""
+    async with house.models({"name": "a"}) as models:
+        model, end = await hold(models, "a")
+        unloading = asyncio.create_task(models.unload(model))
+        await settle()
+        assert (states(models)["a"] in ("ready", "draining"), house.closed) == (True, [])
+        assert model.info.vocab_size
+        await end()
+        await unloading
+        assert (states(models), house.closed) == ({"a": "unloaded"}, ["a"])
+
+
+async def test_a_reload_that_is_stopped_leaves_requests_alone(house: House) -> None:
+    async with house.models({"name": "a"}) as models:
+        model = models.find("a")
+        await models.load(model)
+        model, end = await hold(models, "a")
+        models.load(model, model.config.model_copy(update={"options": {"x": 1}}))
+        await settle()
+        unloading = asyncio.create_task(models.unload(model))
+        await settle()
+        assert (states(models), house.closed) == ({"a": "draining"}, [])
+        assert model.info.vocab_size
+        await end()
+        await unloading
+        assert (states(models), house.closed) == ({"a": "unloaded"}, ["a"])
+
+
 async def test_a_client_that_leaves_does_not_stop_the_unloading(house: House) -> None:
     async with house.models({"name": "a"}) as models:
         model, end = await hold(models, "a")
