@@ -54,12 +54,13 @@ def check_origin(headers: dict[bytes, bytes], server: ServerConfig) -> None:
     """Refuse what another site's web page sends.
 
     Browsers send simple requests before they ask whether they may, and only keep the answer from
-    the page: closed CORS does not stop those. What is no browser sends no `Origin`, and installed
-    programs (`app://`, `chrome-extension://`) have schemes that no page has. Raises
-    `PermissionDeniedError`.
+    the page: closed CORS does not stop those. What is no browser sends no `Origin`, nor
+    `Sec-Fetch-Site`, by which images and links of other sites are known, and installed programs
+    (`app://`, `chrome-extension://`) have schemes that no page has. Raises `PermissionDeniedError`.
     """
     origin = headers.get(b"origin", b"").decode("latin-1")
-    if not origin or headers.get(b"sec-fetch-site") in (b"same-origin", b"none"):
+    site = headers.get(b"sec-fetch-site")
+    if site in (b"same-origin", b"none") or (not origin and site != b"cross-site"):
         return
     host = headers.get(b"host", b"").decode("latin-1")
     scheme, _, place = origin.partition("://")
@@ -67,9 +68,9 @@ def check_origin(headers: dict[bytes, bytes], server: ServerConfig) -> None:
     program = bool(place) and scheme not in ("http", "https")
     if own or program or {"*", origin}.intersection(server.cors_origins):
         return
+    page = f"the web page {origin!r}" if origin else "a web page of another site"
     raise PermissionDeniedError(
-        f"the web page {origin!r} may not call this server: add it to `server.cors_origins` in the "
-        "config"
+        f"{page} may not call this server: add it to `server.cors_origins` in the config"
     )
 
 

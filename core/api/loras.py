@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from core.access.auth import require_admin
 from core.api.params import unsupported_header
-from core.api.served import served_model
+from core.api.served import known_model, served_model
 from core.config.schema import Config, resolved_path
 from core.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.folders import inside
@@ -37,12 +37,11 @@ async def list_loras(http: Request) -> LoraList:
 
 @router.get("/lora")
 async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
-    """The LoRAs that apply to requests for a model."""
-    served = await served_model(http, model)
+    """The LoRAs that apply to requests for a model, which it is not loaded for."""
     return LoraList(
         data=[
             LoraCard(id=each.name, created=each.created, scaling=each.lora.scaling)
-            for each in served.loras.loaded
+            for each in known_model(http, model).loras.loaded
         ]
     )
 

@@ -3,11 +3,11 @@
 from fastapi import APIRouter, Depends, Request
 
 from core.access.auth import is_admin, require_admin
-from core.access.models import permitted_name
+from core.api.served import known_model
 from core.config.presets import Preset, load_preset, preset_files
 from core.config.problems import ConfigError, key_text
 from core.errors import InvalidRequestError
-from core.models import LoadedModel, Models
+from core.models import LoadedModel
 from core.overrides import Overrides, OverridesError
 from core.schemas.overrides import OverrideList, OverrideSwitchRequest, OverrideUnloadRequest
 
@@ -18,7 +18,7 @@ router = APIRouter(tags=["sampling"])
 @router.get("/sampling/overrides")
 async def list_overrides(http: Request, model: str | None = None) -> OverrideList:
     """What is in effect for a model, and for admins the presets that there are."""
-    return _listed(http, _model(http, model))
+    return _listed(http, known_model(http, model))
 
 
 @router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
@@ -38,19 +38,12 @@ async def unload_overrides(
     return _use(http, body.model if body else None, Preset())
 
 
-def _model(http: Request, name: str | None) -> LoadedModel:
-    """The model of that name, or that an adapter of that name is for, in whatever state."""
-    models: Models = http.app.state.models
-    permitted = permitted_name(http.state.running.key, name, models)
-    return models.find(models.find(permitted).config.name) if permitted else models.default
-
-
 def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
     if name:
-        _model(http, name).use_preset(preset)
+        known_model(http, name).use_preset(preset)
     else:
         http.app.state.models.use_preset(preset)
-    return _listed(http, _model(http, name))
+    return _listed(http, known_model(http, name))
 
 
 def _listed(http: Request, model: LoadedModel) -> OverrideList:

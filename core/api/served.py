@@ -39,6 +39,13 @@ async def _held(running: RunningRequest, models: Models, name: str | None) -> Lo
         return await running.hold(models.lease(name))
 
 
+def known_model(http: Request, name: str | None) -> LoadedModel:
+    """The model that a request means, in whatever state; of an adapter the one it is for."""
+    models: Models = http.app.state.models
+    permitted = permitted_name(running_request(http).key, name, models)
+    return models.find(models.find(permitted).config.name) if permitted else models.default
+
+
 async def configured_model(http: Request, name: str | None) -> LoadedModel:
     """The model of the config that a request means, loaded; of an adapter the one it is for.
 

@@ -114,6 +114,16 @@ def test_pages_that_may_not(origin: str) -> None:
     check_origin(headers, server(cors_origins=["*"]))
 
 
+def test_images_and_links_of_other_sites() -> None:
+    """They have no `Origin`; most browsers say all the same where they come from."""
+    for site in ("none", "same-origin", "same-site"):
+        check_origin(encoded({"host": "localhost:5000", "sec-fetch-site": site}), server())
+    other = encoded({"host": "localhost:5000", "sec-fetch-site": "cross-site"})
+    with pytest.raises(PermissionDeniedError, match="another site"):
+        check_origin(other, server(cors_origins=["https://ui.example"]))
+    check_origin(other, server(cors_origins=["*"]))
+
+
 def encoded(headers: dict[str, str]) -> dict[bytes, bytes]:
     return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
 

@@ -67,6 +67,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     (folder / "peft" / "adapter_config.json").write_text("{}")
     config = scripted_config(name="base", server={"lora_dir": str(folder)})
     config.models.append(config.models[0].model_copy(update={"name": "other"}))
+    config.models.append(config.models[0].model_copy(update={"name": "later", "load": "request"}))
     plugins = plugins_with(scripted=engine_backend(Adapted))
     with serve(config, plugins) as running:
         yield running
@@ -130,6 +131,11 @@ def test_several_apply_together_and_each_can_be_asked_for(server: Server) -> Non
     cards = server.http.get("/v1/models").json()["data"]
     adapters = [card["id"] for card in cards if card["parent"] == "base"]
     assert adapters == ["configured", "pirate.gguf", "poet.gguf", "pirate.gguf+poet.gguf"]
+
+
+def test_to_look_at_them_loads_no_model(server: Server) -> None:
+    assert loaded(server, model="later") == {}
+    assert server.http.get("/v1/models/later").json()["state"] == "unloaded"
 
 
 def test_others_take_their_place(server: Server) -> None:
