@@ -21,7 +21,8 @@ class LimitedProtocol(HttpToolsProtocol):
     uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
     keeps as many of them, and of requests, as are sent. Bodies are the application's business, but
     for the rest of one that has been refused: that is thrown away, for as long as headers would be
-    waited for.
+    waited for. uvicorn also waits for ever for clients to read; here they get twice that time for
+    what it holds back for them. Streams have a time of their own, which by default is over before.
     """
 
     seconds = 60.0
@@ -30,6 +31,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._in_headers = False
         self._arrived = 0
         self._others_arrived = False
@@ -40,7 +42,18 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._forget_unread()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(2 * self.seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read most of it."""
+        self._forget_unread()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         if self._timer is None and self.cycle and self.cycle.response_complete:
@@ -77,6 +90,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What came is no HTTP."""
         self._refuse(400, InvalidRequestError(msg))
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _start_timer(self) -> None:
         self._stop_timer()

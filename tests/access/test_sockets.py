@@ -211,6 +211,22 @@ def test_a_body_that_is_too_large(port: int, chunked: bool) -> None:
     assert_others_are_served(port)
 
 
+def test_answers_that_nobody_reads(hurried: int) -> None:
+    """The connection is closed, and with it ends what waits to be sent."""
+    with connected(hurried) as connection:
+        connection.sendall((head(path="/docs/assets/swagger-ui-bundle.js") + b"\r\n\r\n") * 50)
+        for _ in range(2000):
+            text = httpx2.get(f"http://127.0.0.1:{hurried}/metrics", timeout=60).text
+            if "enginebay:http_requests_in_progress 1.0" in text:  # this one
+                break
+        else:
+            pytest.fail("it still waits")
+        with suppress(ConnectionError):
+            while connection.recv(1 << 20):
+                pass
+    assert_others_are_served(hurried)
+
+
 @pytest.mark.parametrize(
     "junk", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\x00" * 100, b"POST / HTTP/9.9\r\n\r\n"]
 )
