@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,8 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> House:
+    # One after the other: so `settle` waits for those that began before.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     return House(tmp_path)
 
 
