@@ -65,12 +65,14 @@ def serve(
 
 
 def _print_summary(app: Any, config: Config, keys: str, port: int) -> None:
-    from core.cli.server import url_of
+    from core.cli.server import url_of, urls_elsewhere
 
     console, url = stdout(), url_of(config.server.host, port)
     console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
     console.print(f"OpenAI URL  {url}/v1")
     console.print(f"Page        {url}")
+    if elsewhere := urls_elsewhere(config.server.host, port):
+        console.print(f"Elsewhere   {', '.join(elsewhere)}")
     console.print(f"API docs    {url}/docs")
     console.print(f"API keys    {keys}")
     for model in app.state.models.all():

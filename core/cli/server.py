@@ -7,10 +7,12 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from math import ceil
 from types import FrameType
 from typing import Any
 
+import psutil
 import uvicorn
 from rich.console import Console
 from rich.logging import RichHandler
@@ -59,6 +61,19 @@ def url_of(host: str, port: int) -> str:
     """The URL at which a browser on this machine finds the server."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def urls_elsewhere(host: str, port: int) -> list[str]:
+    """The URLs at which other machines of the network may find it, if it listens for them all."""
+    if host not in ("0.0.0.0", "::", ""):
+        return []
+    found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
+    addresses = [IPv4Address(each.address) for each in found if each.family == socket.AF_INET]
+    return [
+        url_of(str(address), port)
+        for address in addresses
+        if not (address.is_loopback or address.is_link_local)
+    ]
 
 
 class Server(uvicorn.Server):

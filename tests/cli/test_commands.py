@@ -2,14 +2,16 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from core.cli.server import url_of
+from core.cli.server import url_of, urls_elsewhere
 from core.config.schema import Config
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
@@ -268,3 +270,16 @@ def test_models_of_nobody(run: Run) -> None:
 )
 def test_url_of(host: str, url: str) -> None:
     assert url_of(host, 80) == url
+
+
+def test_urls_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other machines are told of, where they can connect."""
+    addresses = {"lo": "127.0.0.1", "lan": "192.168.1.5", "odd": "169.254.7.7"}
+    found = {
+        name: [SimpleNamespace(family=socket.AF_INET, address=address)]
+        for name, address in addresses.items()
+    }
+    monkeypatch.setattr("psutil.net_if_addrs", lambda: found)
+    for host in ("0.0.0.0", "::"):
+        assert urls_elsewhere(host, 80) == ["http://192.168.1.5:80"]
+    assert urls_elsewhere("127.0.0.1", 80) == []
