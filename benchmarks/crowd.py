@@ -29,7 +29,7 @@ from typing import Any
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import models, report
+from benchmarks import environments, models, report
 from benchmarks.crowd_server import MODELS, Footprint, serving, write_config
 from benchmarks.servers import free_port
 
@@ -242,7 +242,8 @@ async def main() -> None:
         results = await crowded(args, Path(name))
     print(json.dumps(results, indent=2))
     if args.output:
-        report.write({**report.machine(), **results}, args.output)
+        versions = environments.installed_versions(Path(sys.executable))
+        report.write({**report.machine(), "versions": versions, **results}, args.output)
     sys.exit(1 if results["broken"] or results["left_over"] or results["grown"] else 0)
 
 

@@ -1,6 +1,6 @@
 """Structured answers and forced calls of models that would say anything else, over HTTP.
 
-So many seeds as `ENGINEBAY_SEEDS` says, 8 if it is not set, and named calls in every third syntax
+So many seeds as `ENGINEBAY_SEEDS` says, 5 if it is not set, and named calls in every third syntax
 then: `ENGINEBAY_SEEDS=200` is the whole proof, which takes a while on a CPU.
 """
 
@@ -32,9 +32,9 @@ from tests.constrained import (
 )
 from tests.support import DEMO_MODEL, Server
 
-SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "8"))
+SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "5"))
 SOME = list(TOOLS)[::5]
-MANY = list(TOOLS) if SEEDS > 8 else list(TOOLS)[::3]
+MANY = list(TOOLS) if SEEDS > 5 else list(TOOLS)[::3]
 
 
 ON_CUDA = [

@@ -39,11 +39,9 @@ def _cannot(http: Request, model: LoadedModel) -> InvalidRequestError:
     models: Models = http.app.state.models
     key = running_request(http).key
     able = [repr(m.name) for m in models.all() if m.can_rerank and may_use(key, m)]
-    advice = (
-        f"of the models that are loaded, {', '.join(able)} can"
-        if able
-        else ("choose a reranker or an embedding model")
-    )
+    advice = "choose a reranker or an embedding model"
+    if able:
+        advice = f"of the models that are loaded, {', '.join(able)} can"
     return InvalidRequestError(f"model {model.name!r} does not rerank; {advice}", param="model")
 
 
