@@ -10,7 +10,8 @@ from backends.batching.drafts import Drafter
 from backends.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from backends.batching.scheduler import BatchLimits, Scheduler, Work
 from backends.batching.slots import Slots
-from backends.batching.text_engine import Adapters, TextEngine, Tokenizer
+from backends.batching.text_engine import Adapters, TextEngine
+from backends.batching.tokenizing import Tokenizer
 from enginebay import (
     Delta,
     EngineStats,

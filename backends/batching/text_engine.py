@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from backends.batching.limits import Limits
+from backends.batching.tokenizing import Tokenizer, TokenizingEngine
 from enginebay import (
     BackendUnavailableError,
     Completion,
     Constraint,
-    Engine,
     GenerationRequest,
     Grammar,
     GrammarCompiler,
@@ -19,19 +19,6 @@ from enginebay import (
     TokensToText,
     UnsupportedParameterError,
 )
-
-
-class Tokenizer(Protocol):
-    """Text to tokens and back, from any thread; special tokens are text."""
-
-    @property
-    def special_token_ids(self) -> frozenset[int]:
-        """Tokens that stand for something else than their text."""
-        ...
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-    def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
-    def decode(self, token_ids: Sequence[int]) -> str: ...
 
 
 class Adapters(Protocol):
@@ -47,10 +34,8 @@ class Adapters(Protocol):
     def unload(self, name: str) -> None: ...
 
 
-class TextEngine(Engine):
+class TextEngine(TokenizingEngine):
     """An engine with a tokenizer, and a compiler of grammars if its vocabulary allows one."""
-
-    _tokenizer: Tokenizer
 
     def __init__(
         self,
@@ -66,32 +51,18 @@ class TextEngine(Engine):
 
         `adapters`: None where no more can be loaded.
         """
-        self.info = replace(info, constraints=compiler is not None)
-        self._compiler = compiler
-        self._adapters = adapters
-        self._limits = Limits(
+        limits = Limits(
             context_length=info.context_length,
             vocab_size=info.vocab_size,
             max_choices=max_choices,
             adapters=info.adapters,
             eos_token_ids=eos_token_ids,
         )
+        super().__init__(tokenizer, limits)
+        self.info = replace(info, constraints=compiler is not None)
+        self._compiler = compiler
+        self._adapters = adapters
         self._eos_token_ids = eos_token_ids
-        self._special_token_ids = tokenizer.special_token_ids
-        self._tokenizer = tokenizer
-
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        self._limits.check_tokens(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids)
-
-    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._tokenizer.encode_plain(text, add_special_tokens=add_special_tokens)
-
-    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
-        return self.detokenize([i for i in token_ids if i not in self._special_token_ids])
 
     def compile(self, grammar: Grammar) -> float:
         return self._require_compiler().compile(grammar)
