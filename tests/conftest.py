@@ -1,3 +1,4 @@
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,6 +31,16 @@ def serve_scripted() -> Iterator[ServeScripted]:
             return stack.enter_context(serve(scripted_config(**model), plugins))
 
         yield start
+
+
+@pytest.fixture
+def log_stays() -> Iterator[None]:
+    """For tests that set up logging, which is that of the whole process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

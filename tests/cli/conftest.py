@@ -1,4 +1,3 @@
-import logging
 import os
 import re
 import signal
@@ -45,13 +44,8 @@ def register_backends(register):
 
 
 @pytest.fixture(autouse=True)
-def log_stays() -> Iterator[None]:
-    """Commands set up logging for the whole process."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+def log_of_commands_stays(log_stays: None) -> None:
+    """Commands set up logging."""
 
 
 @pytest.fixture

@@ -1,36 +1,25 @@
 """Pages in headless Chromium, and what their text does while an answer comes."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Locator, Page, sync_playwright
 
-# Without a network Chromium's own look-ups only fail, many at a time.
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tests.chromium import ARGUMENTS, CHROMIUM
 
 
 @contextmanager
 def open_page(url: str) -> Iterator[Page]:
     """A page of a browser with an empty profile."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
+    if CHROMIUM is None:
         raise SystemExit("Chromium is missing; on Debian and Ubuntu: sudo apt install chromium")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
         context = playwright.chromium.launch_persistent_context(
             profile,
-            executable_path=chromium,
+            executable_path=CHROMIUM,
             headless=True,
-            args=FLAGS,
+            args=ARGUMENTS,
             viewport={"width": 1400, "height": 1000},
         )
         page = context.pages[0]

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,7 @@ from tests.conftest import ServeScripted
 CHAT = {"messages": [{"role": "user", "content": "my s3cret prompt"}]}
 
 
-@pytest.fixture(autouse=True)
-def log_stays() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("log_stays")
 
 
 class Log(io.StringIO):

@@ -3,28 +3,15 @@
 On Debian and Ubuntu `apt install chromium` brings it; ENGINEBAY_CHROMIUM names another one.
 """
 
-import os
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chromium import ARGUMENTS, CHROMIUM
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-CHROMIUM = os.environ.get("ENGINEBAY_CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="package")
