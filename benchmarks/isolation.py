@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterable
 from functools import partial
 
-from core.sampling_params import SamplingParams
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import Delta, Isolation
 from core.testing import ScriptedEngine
-from core.types import Delta, Isolation
 from enginebay import EngineBackend, GenerationRequest, ServingError
 
 

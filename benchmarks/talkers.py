@@ -15,15 +15,16 @@ from multiprocessing.connection import Connection
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.api.sse import DONE
-from core.app import create_app
-from core.cli.server import Server, listen
 from core.config.schema import Config
-from core.engine import Engine, EngineBackend
-from core.errors import ServingError
+from core.contract.engine import Engine
+from core.contract.errors import ServingError
+from core.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogprob, TopLogprob
+from core.engine.backend import EngineBackend
 from core.plugins import Plugins
+from core.server.app import create_app
+from core.server.http.sse import DONE
+from core.server.http.uvicorn_server import Server, listen
 from core.testing.scripted import CHAT_TEMPLATE
-from core.types import Delta, GenerationRequest, ModelInfo, TokenLogprob, TopLogprob
 
 PIECE = " token"
 """The text of every token."""

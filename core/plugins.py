@@ -15,12 +15,12 @@ from typing import Any, cast
 
 import pluggy
 
-from core import hookspecs
-from core.backend import Backend
-from core.hookspecs import hookimpl
-from core.parsing import ReasoningFormat, ToolFormat
-from core.registers import BackendRegister, Register
-from core.types import Delta, GenerationRequest
+from core.contract import hookspecs
+from core.contract.backend import Backend
+from core.contract.formats import ReasoningFormat, ToolFormat
+from core.contract.hookspecs import hookimpl
+from core.contract.registers import BackendRegister, Register
+from core.contract.types import Delta, GenerationRequest
 
 BUILTIN = ("backends", "parsers")
 ENTRY_POINT_GROUP = "enginebay"

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from core.access.key_store import KeyStore
-from core.running import RunningRequest
+from core.chat.answer.running import RunningRequest
+from core.server.access.key_store import KeyStore
 from enginebay import Backend, Delta, GenerationRequest, ModelInfo
 from tests.support import Server, plugins_with, scripted_config, serve
 

@@ -12,12 +12,12 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from core.access.key_store import KeyStore
-from core.app import create_app
 from core.config.schema import Config
+from core.contract.types import BackendSettings
 from core.plugins import Plugins
+from core.server.access.key_store import KeyStore
+from core.server.app import create_app
 from core.testing import ScriptedEngine
-from core.types import BackendSettings
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
 
 REPOSITORY = Path(__file__).parents[1]

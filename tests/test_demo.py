@@ -232,7 +232,7 @@ def test_usage_with_a_stop_string(demo: Server) -> None:
 
 def test_usage_of_an_aborted_request(demo: Server, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody is left to be told, so the log says it."""
-    with caplog.at_level(logging.INFO, logger="core.generation"):
+    with caplog.at_level(logging.INFO, logger="core.chat.answer.generation"):
         stream = ask(demo, "Tell me a long story.", stream=True, extra_body={"ignore_eos": True})
         for _ in range(3):
             next(iter(stream))

@@ -8,9 +8,9 @@ import pluggy
 import pytest
 import typer
 
-from core import hookspecs
 from core.cli.program import program
-from core.config.check import check_config
+from core.contract import hookspecs
+from core.models.check_config import check_config
 from core.plugins import Plugins
 from core.testing import check_backend
 from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, serve

@@ -11,7 +11,7 @@ from tests.support import DEMO_MODEL, REPOSITORY
 
 CODE = """
 import asyncio, sys
-from core.app import create_app
+from core.server.app import create_app
 from core.config.schema import Config
 from core.plugins import Plugins
 

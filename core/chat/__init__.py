@@ -1,0 +1,1 @@
+"""From the messages of a request to the parts of its answer."""

@@ -116,10 +116,10 @@ def _backend_for(path: Path, plugins: Plugins) -> str:
 @contextmanager
 def private_server(path: Path, backend: str | None) -> Iterator[str]:
     """A server with one model on a free port of this machine, until the block ends; its URL."""
-    from core.app import create_app
     from core.cli.loading import Loading
-    from core.cli.server import Server, listen, set_up_logging, url_of
     from core.config.schema import Config, ModelConfig
+    from core.server.app import create_app
+    from core.server.http.uvicorn_server import Server, listen, set_up_logging, url_of
 
     console = stderr()
     set_up_logging("error", console)

@@ -40,7 +40,7 @@ def target(url: str | None, config: Path | None, api_key: str | None) -> Target:
 
 def address(config: Config) -> str:
     """The URL of the server that runs with this config."""
-    from core.cli.server import url_of
+    from core.server.http.uvicorn_server import url_of
 
     return url_of(config.server.host, config.server.port)
 

@@ -7,7 +7,7 @@ from core.cli.settings import ConfigOption, load_plugins, read_config, require_v
 
 def check(config: ConfigOption = None) -> None:
     """Check the config, its plugins, paths, options and keys without loading a model."""
-    from core.access.key_store import keys_path
+    from core.server.access.key_store import keys_path
 
     settings = read_config(config)
     require_valid(settings, load_plugins(settings))

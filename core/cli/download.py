@@ -12,7 +12,7 @@ from core.cli.console import fail, stderr, stdout
 from core.cli.settings import ConfigOption
 
 if TYPE_CHECKING:
-    from core.downloads import Control, Places, Progress, Wanted
+    from core.models.downloads import Control, Places, Progress, Wanted
 
 
 def download(
@@ -40,7 +40,7 @@ def download(
     What is there already is not downloaded again; Ctrl-C keeps what has come.
     """
     from core.cli.client import configured
-    from core.downloads import Control, Wanted, places
+    from core.models.downloads import Control, Wanted, places
 
     settings = configured(config)
     wanted = Wanted(
@@ -65,8 +65,8 @@ def _run(wanted: Wanted, places: Places, control: Control) -> Path:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
-    from core.downloads import StoppedError, download
-    from core.errors import ServingError
+    from core.contract.errors import ServingError
+    from core.models.downloads import StoppedError, download
 
     console = stderr()
     with Bars(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from core.cli.console import fail, stderr, stdout
 
 if TYPE_CHECKING:
-    from core.access.key_store import KeyStore
     from core.config.schema import Config
+    from core.server.access.key_store import KeyStore
 
 
 def starting_keys(config: Config) -> KeyStore:
@@ -16,9 +16,9 @@ def starting_keys(config: Config) -> KeyStore:
 
     Leaves when nobody could use the server.
     """
-    from core.access.guard import needed
-    from core.access.key_store import key_store, keys_path
     from core.config.problems import ConfigError
+    from core.server.access.guard import needed
+    from core.server.access.key_store import key_store, keys_path
 
     path = keys_path(config)
     if config.server.auth != "none" and not path.exists():
@@ -38,9 +38,9 @@ def starting_keys(config: Config) -> KeyStore:
 
 def _make(config: Config) -> None:
     """Write a keys file with a key of a user and one of an admin, and show them this once."""
-    from core.access import keys_file
-    from core.access.key_store import keys_path
-    from core.access.keys import new_key
+    from core.server.access import keys_file
+    from core.server.access.key_store import keys_path
+    from core.server.access.keys import new_key
 
     path = keys_path(config)
     made = {"user": new_key(), "admin": new_key()}
@@ -71,8 +71,8 @@ def _make(config: Config) -> None:
 
 def about_keys(config: Config, keys: KeyStore) -> str:
     """Who needs a key on this server, for the lines that it shows when it has started."""
-    from core.access.guard import needed
-    from core.access.hosts import is_loopback
+    from core.server.access.guard import needed
+    from core.server.access.hosts import is_loopback
 
     known = keys.known()
     admins = sum(key.role == "admin" for key in known)
@@ -90,8 +90,8 @@ def about_keys(config: Config, keys: KeyStore) -> str:
 
 def warn_if_open(config: Config) -> None:
     """Say so when other machines get in without a key, as the config wants it."""
-    from core.access.guard import needed
-    from core.access.hosts import is_loopback
+    from core.server.access.guard import needed
+    from core.server.access.hosts import is_loopback
 
     who = needed(config.server)
     if is_loopback(config.server.host) or who == "required":

@@ -12,8 +12,8 @@ from core.cli.console import fail, print_table, stderr, table
 from core.cli.settings import ConfigOption, KeyOption, load_plugins, require_valid
 
 if TYPE_CHECKING:
+    from core.chat.schemas.explain_bodies import ModelReport, TemplateReport
     from core.config.schema import Config
-    from core.schemas.explain import ModelReport, TemplateReport
 
 
 def inspect(
@@ -45,15 +45,15 @@ def inspect(
 
 
 def _report(answer: Any) -> ModelReport:
-    from core.schemas.explain import ModelReport
+    from core.chat.schemas.explain_bodies import ModelReport
 
     return ModelReport.model_validate(answer)
 
 
 async def _load(config: Config, name: str) -> ModelReport:
+    from core.chat.plan.model_report import model_report
     from core.cli.loading import Loading
-    from core.models import Models
-    from core.report import model_report
+    from core.models.registry import Models
 
     chosen = [model for model in config.models if model.name == name]
     if not chosen:

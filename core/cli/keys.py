@@ -56,10 +56,10 @@ def add(
     config: ConfigOption = None,
 ) -> None:
     """Make a key and print it. It is shown this once: the file has only its hash."""
-    from core.access import keys_file
-    from core.access.key_store import keys_path
-    from core.access.keys import new_key
     from core.config.keys import entry_problems
+    from core.server.access import keys_file
+    from core.server.access.key_store import keys_path
+    from core.server.access.keys import new_key
 
     settings = read_config(config)
     path = keys_path(settings)
@@ -91,7 +91,7 @@ def add(
 
 def remove(name: Name, config: ConfigOption = None) -> None:
     """Take a key out: from then on the server does not know it."""
-    from core.access import keys_file
+    from core.server.access import keys_file
 
     path = _path(config)
     _require(name, path)
@@ -102,8 +102,8 @@ def remove(name: Name, config: ConfigOption = None) -> None:
 
 def rotate(name: Name, config: ConfigOption = None) -> None:
     """Make a new key in the place of an old one, with the same limits, and print it."""
-    from core.access import keys_file
-    from core.access.keys import hash_of, new_key
+    from core.server.access import keys_file
+    from core.server.access.keys import hash_of, new_key
 
     path = _path(config)
     _require(name, path)
@@ -114,7 +114,7 @@ def rotate(name: Name, config: ConfigOption = None) -> None:
 
 
 def _path(config: Path | None) -> Path:
-    from core.access.key_store import keys_path
+    from core.server.access.key_store import keys_path
 
     return keys_path(read_config(config))
 

@@ -28,7 +28,7 @@ def list_plugins(config: ConfigOption = None) -> None:
     """
     from core.cli.client import configured
     from core.cli.libraries import tried
-    from core.config.check import option_names
+    from core.models.check_config import option_names
 
     settings = configured(config)
     found = load_plugins(settings, quiet=True)

@@ -24,8 +24,8 @@ def replay(
     """Read captured answers again; exit code 1 if one comes out otherwise than it was answered."""
     import random
 
-    from core.observe.replay import CannotReplayError, read_capture
-    from core.observe.replay import replay as parse
+    from core.chat.answer.replay import CannotReplayError, read_capture
+    from core.chat.answer.replay import replay as parse
 
     plugins = load_plugins(read_config(config), quiet=True)
     console, differ = stdout(), False

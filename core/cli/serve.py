@@ -24,7 +24,7 @@ def serve(
 ) -> None:
     """Load the models of the config and serve them until Ctrl-C."""
     from core.cli.loading import Loading
-    from core.cli.server import CannotListenError, Server, listen, set_up_logging
+    from core.server.http.uvicorn_server import CannotListenError, Server, listen, set_up_logging
 
     flags = {"server.host": host, "server.port": port, "server.log_level": log_level}
     settings = read_config(config, flags)
@@ -35,7 +35,7 @@ def serve(
     keys = starting_keys(settings)
     warn_if_open(settings)
 
-    from core.app import create_app
+    from core.server.app import create_app
 
     try:
         origin = settings.origins.where(("server", "port"))
@@ -65,7 +65,7 @@ def serve(
 
 
 def _print_summary(app: Any, config: Config, keys: str, port: int) -> None:
-    from core.cli.server import url_of, urls_elsewhere
+    from core.server.http.uvicorn_server import url_of, urls_elsewhere
 
     console, url = stdout(), url_of(config.server.host, port)
     console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")

@@ -54,7 +54,7 @@ def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
 
 def require_valid(config: Config, plugins: Plugins) -> None:
     """Leave when a model of the config cannot be loaded with these plugins."""
-    from core.config.check import check_config
+    from core.models.check_config import check_config
 
     if problems := check_config(config, plugins):
         fail(problems, code=2)

@@ -1,6 +1,7 @@
 """What the keys file may say."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +18,31 @@ from core.config.tabbyapi import keys_of_tabbyapi
 EXPECTED = "; it begins with `keys:`. Delete it, and `enginebay keys add NAME` makes one"
 
 
+Role = Literal["user", "admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: who it belongs to and what it may do; None is no limit.
+
+    `digest` is the SHA-256 of the key, which itself is kept nowhere. `models`: names of models,
+    aliases or adapters. `priority`: that of all its requests, whatever they ask for.
+    """
+
+    name: str
+    digest: bytes
+    role: Role = "user"
+    models: tuple[str, ...] | None = None
+    requests_per_minute: int | None = None
+    concurrent_requests: int | None = None
+    max_tokens: int | None = None
+    priority: int | None = None
+
+    def may_use(self, *names: str) -> bool:
+        """Whether it may use the model that has these names."""
+        return self.models is None or not set(names).isdisjoint(self.models)
+
+
 class KeyEntry(Section):
     """One key and its limits."""
 
@@ -24,7 +50,7 @@ class KeyEntry(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$",
         description="Whose key it is: letters, digits and . _ @ -",
     )
-    role: Literal["user", "admin"] = Field("user", description="admin may use admin routes, too.")
+    role: Role = Field("user", description="admin may use admin routes, too.")
     hash: str | None = Field(
         None,
         pattern=r"^sha256:[0-9a-f]{64}$",

@@ -19,7 +19,7 @@ from core.config.problems import key_text
 from core.config.sampling import SamplingDefaults
 from core.config.section import Section, Text
 from core.config.sites import Host, Origin
-from core.types import Isolation
+from core.contract.types import Isolation
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 

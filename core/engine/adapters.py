@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from core.errors import InvalidRequestError
-from core.types import Lora
+from core.contract.errors import InvalidRequestError
+from core.contract.types import Lora
 
 
 class Adapters:

@@ -9,10 +9,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from core.backend import Backend
+from core.contract.backend import Backend
+from core.contract.engine import Engine
+from core.contract.errors import (
+    BackendUnavailableError,
+    EngineDeadError,
+    InvalidRequestError,
+    ModelUnloadedError,
+    ServingError,
+)
+from core.contract.grammar import Grammar
+from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 from core.engine.adapters import Adapters
 from core.engine.backoff import Backoff
-from core.engine.contract import Engine
 from core.engine.home import Home
 from core.engine.messages import (
     Abort,
@@ -38,15 +47,6 @@ from core.engine.messages import (
 from core.engine.process import ProcessHome
 from core.engine.streams import DeltaStream
 from core.engine.thread import ThreadHome
-from core.errors import (
-    BackendUnavailableError,
-    EngineDeadError,
-    InvalidRequestError,
-    ModelUnloadedError,
-    ServingError,
-)
-from core.grammar.expressions import Grammar
-from core.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 
 logger = logging.getLogger(__name__)
 

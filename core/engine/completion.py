@@ -4,10 +4,10 @@ from collections import deque
 from itertools import accumulate
 from typing import ClassVar, Protocol
 
+from core.contract.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
+from core.engine.reasoning_budget import BudgetWatch
+from core.engine.stop_strings import StopStrings
 from core.grammar.constraint import Constraint
-from core.text.budget import BudgetWatch
-from core.text.stop import StopStrings
-from core.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
 
 
 class TokensToText(Protocol):

@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from core.engine.contract import Engine
+from core.contract.engine import Engine
+from core.contract.errors import ServingError
+from core.contract.types import EngineStats, GenerationRequest, Lora
 from core.engine.messages import (
     Abort,
     Answer,
@@ -32,8 +34,6 @@ from core.engine.messages import (
     TokenizerCall,
     UnloadAdapter,
 )
-from core.errors import ServingError
-from core.types import EngineStats, GenerationRequest, Lora
 
 logger = logging.getLogger(__name__)
 

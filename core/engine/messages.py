@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from core.errors import ServingError
-from core.grammar.expressions import Grammar
-from core.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
+from core.contract.errors import ServingError
+from core.contract.grammar import Grammar
+from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from core.contract.engine import Engine
+from core.contract.errors import BackendUnavailableError, ServingError
+from core.contract.types import GenerationRequest, ReportProgress
 from core.engine import wire, worker
-from core.engine.contract import Engine
 from core.engine.home import Crossing, Home, Receive
 from core.engine.messages import (
     Answer,
@@ -31,8 +33,6 @@ from core.engine.messages import (
     Tokenize,
     TokenizePair,
 )
-from core.errors import BackendUnavailableError, ServingError
-from core.types import GenerationRequest, ReportProgress
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
-from core.errors import ServingError
-from core.types import Delta
+from core.contract.errors import ServingError
+from core.contract.types import Delta
 
 
 class DeltaStream:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from core.engine.contract import Engine
+from core.contract.engine import Engine
 from core.engine.home import Crossing, Home, Receive
 from core.engine.host import Host
 from core.engine.messages import Close, Command, Gone

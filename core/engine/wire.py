@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from core.engine.contract import Engine
-from core.types import BackendSettings, Delta, ReportProgress, no_progress
+from core.contract.engine import Engine
+from core.contract.types import BackendSettings, Delta, ReportProgress, no_progress
 
 _PROTOCOL = 5
 _REPORT_PROGRESS = "report_progress"

@@ -12,11 +12,11 @@ from dataclasses import replace
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 
+from core.contract.engine import Engine
+from core.contract.errors import ServingError
 from core.engine import wire
-from core.engine.contract import Engine
 from core.engine.host import Host
 from core.engine.messages import Answer, Close, Event, NotStarted
-from core.errors import ServingError
 
 
 class Line:

@@ -5,7 +5,7 @@ from functools import cache
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from core.grammar.expressions import Grammar, Lark
+from core.contract.grammar import Grammar, Lark
 from core.grammar.lark import to_lark
 from core.grammar.vocabulary import Vocabulary, grammar_tokenizer
 

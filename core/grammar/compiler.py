@@ -11,9 +11,9 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits
 from llguidance.numpy import fill_next_token_bitmask_par
 from numpy.typing import NDArray
 
-from core.errors import InvalidRequestError
+from core.contract.errors import InvalidRequestError
+from core.contract.grammar import Grammar
 from core.grammar.check import first_problem
-from core.grammar.expressions import Grammar
 from core.grammar.lark import to_lark
 from core.grammar.vocabulary import Vocabulary, grammar_tokenizer
 

@@ -6,9 +6,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import InvalidRequestError, ServingError
+from core.contract.errors import InvalidRequestError, ServingError
+from core.contract.grammar import Grammar
 from core.grammar.compiler import GrammarCompiler
-from core.grammar.expressions import Grammar
 
 
 class Constraint:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
-from core.grammar import expressions as g
-from core.grammar.rewrite import rewritten
+from core.contract import grammar as g
+from core.grammar.schema_normalise import rewritten
 
 # White space between the tokens of JSON: a space, or a new line and some indentation. Weak models
 # would go on with it for ever. `\u` is no escape here: a key written with it would pass for one

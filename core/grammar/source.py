@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from llguidance import regex_to_lark
 
-from core.errors import SchemaError
-from core.grammar.expressions import Grammar, Lark, Pattern, choice
+from core.contract.errors import SchemaError
+from core.contract.grammar import Grammar, Lark, Pattern, choice
 from core.grammar.gbnf import gbnf_to_lark
+from core.grammar.json_schema import check_schema
 from core.grammar.regex import text_regex
-from core.grammar.schema import check_schema
 
 _MOST_RULES = 1000  # one that leads to the next, and so on, is as deep as the engine's stack
 _MOST_ITEMS = 1000  # the engine follows at most 2,000 at once

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from core.chat.formats import FormatChoice
-from core.config.check import settings_of_prompts
 from core.config.schema import ModelConfig
-from core.errors import BackendUnavailableError
+from core.contract.errors import BackendUnavailableError
+from core.contract.types import ModelInfo
+from core.models.check_config import settings_of_prompts
+from core.models.template.chat_formats import FormatChoice
 from core.plugins import Plugins
-from core.types import ModelInfo
 
 
 def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatChoice:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from core.models.clock import Clock, Timer
-from core.models.loaded import LoadedModel
+from core.models.entry import LoadedModel
 
 
 class IdleTimers:

@@ -8,15 +8,15 @@ from typing import Any
 
 from core.config.loading import LoadingConfig
 from core.config.schema import ModelConfig
+from core.contract.errors import BackendUnavailableError, ModelFailedError, QueueFullError
 from core.engine.backoff import Backoff
-from core.errors import BackendUnavailableError, ModelFailedError, QueueFullError
-from core.models.backends import Backends
 from core.models.clock import Clock
+from core.models.entry import LoadedModel
+from core.models.eviction import Room
 from core.models.idle import IdleTimers
-from core.models.loaded import LoadedModel
 from core.models.memory import Meter
-from core.models.room import Room
-from core.models.starting import Starter
+from core.models.running_backends import Backends
+from core.models.start import Starter
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from core.backend import Backend
-from core.errors import InvalidRequestError, ServingError, UnsupportedParameterError
-from core.types import Lora
+from core.contract.backend import Backend
+from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
+from core.contract.types import Lora
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
+from core.contract.types import ToolCallDelta
 from core.testing.probe import GREEDY, Choice, Probe, expect
-from core.types import ToolCallDelta
 
 _SCHEMA = {
     "type": "object",

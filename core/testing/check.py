@@ -32,9 +32,10 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from math import isfinite
 
-from core.backend import Backend
-from core.engine import Engine, EngineBackend
-from core.errors import EngineDeadError, ServingError
+from core.contract.backend import Backend
+from core.contract.engine import Engine
+from core.contract.errors import EngineDeadError, ServingError
+from core.engine.backend import EngineBackend
 from core.testing.chats import check_form, check_parts, check_usage
 from core.testing.constraints import check_constraints
 from core.testing.params import check_params

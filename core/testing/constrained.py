@@ -8,9 +8,9 @@ from time import perf_counter
 
 import numpy as np
 
-from core.errors import InvalidRequestError
+from core.contract.errors import InvalidRequestError
+from core.contract.grammar import Choice, Free, Grammar, Repeat, Sequence, Text, UpTo
 from core.grammar.compiler import GrammarCompiler, allowed_tokens
-from core.grammar.expressions import Choice, Free, Grammar, Repeat, Sequence, Text, UpTo
 from core.grammar.vocabulary import Vocabulary
 
 _END = 256

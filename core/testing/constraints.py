@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from core.errors import InvalidRequestError
-from core.grammar.expressions import Grammar, Pattern, Text, choice, json_value
-from core.sampling_params import SamplingParams
+from core.contract.errors import InvalidRequestError
+from core.contract.grammar import Grammar, Pattern, Text, choice, json_value
+from core.contract.sampling_params import SamplingParams
 from core.testing.probe import GREEDY, Choice, Probe, expect
 
 COLOURS = ("red", "green", "blue")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from core.sampling_params import ReasoningBudget, SamplingParams
+from core.contract.sampling_params import ReasoningBudget, SamplingParams
 from core.testing.chats import check_max_tokens
 from core.testing.probe import GREEDY, Probe, expect
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from core.backend import Backend
-from core.conversation import Chat
-from core.engine import Engine
-from core.errors import ServingError
-from core.grammar.expressions import Grammar
-from core.sampling_params import SamplingParams
-from core.types import (
+from core.contract.backend import Backend
+from core.contract.chat import Chat
+from core.contract.engine import Engine
+from core.contract.errors import ServingError
+from core.contract.grammar import Grammar
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import (
     ContentDelta,
     Delta,
     EngineStats,

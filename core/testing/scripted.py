@@ -4,15 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from core.engine import Engine
-from core.errors import ContextLengthExceededError, ServingError, UnsupportedParameterError
-from core.grammar.compiler import GrammarCompiler
-from core.grammar.expressions import Grammar
-from core.sampling_params import ReasoningBudget, SamplingParams
-from core.testing.constrained import Constrained, utf8_compiler
-from core.text.budget import BudgetWatch
-from core.text.stop import StopStrings
-from core.types import (
+from core.contract.engine import Engine
+from core.contract.errors import ContextLengthExceededError, ServingError, UnsupportedParameterError
+from core.contract.grammar import Grammar
+from core.contract.sampling_params import ReasoningBudget, SamplingParams
+from core.contract.types import (
     Delta,
     EngineFinishReason,
     EngineStats,
@@ -21,6 +17,10 @@ from core.types import (
     TokenLogprob,
     TopLogprob,
 )
+from core.engine.reasoning_budget import BudgetWatch
+from core.engine.stop_strings import StopStrings
+from core.grammar.compiler import GrammarCompiler
+from core.testing.constrained import Constrained, utf8_compiler
 
 Script = Callable[[str, int], Iterable[str]]
 """`script(prompt, index)`: what choice `index` says, cut into one piece a step."""

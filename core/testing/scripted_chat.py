@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from core.conversation import Chat
-from core.engine import Engine
-from core.errors import ContextLengthExceededError, InvalidRequestError, ServingError
-from core.sampling_params import SamplingParams
-from core.text.stop import StopStrings
-from core.types import (
+from core.contract.chat import Chat
+from core.contract.engine import Engine
+from core.contract.errors import ContextLengthExceededError, InvalidRequestError, ServingError
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import (
     ContentDelta,
     Delta,
     EngineFinishReason,
@@ -19,6 +18,7 @@ from core.types import (
     TokenCounts,
     ToolCallDelta,
 )
+from core.engine.stop_strings import StopStrings
 
 ChatScript = Callable[[Chat, int], Iterable[str | Part]]
 """`script(chat, index)`: what choice `index` says, a part a step; a text is content."""

@@ -13,12 +13,12 @@ import pytest
 from fastapi import Depends
 from openai import OpenAI
 
-from core.access import keys_file
-from core.access.auth import require_admin
-from core.access.key_store import KeyStore
 from core.config.schema import Config
+from core.contract.types import BackendSettings
 from core.plugins import Plugins
-from core.types import BackendSettings
+from core.server.access import keys_file
+from core.server.access.auth import require_admin
+from core.server.access.key_store import KeyStore
 from enginebay import Backend, BackendUnavailableError
 from tests.support import Server, plugins_with, scripted, serve
 

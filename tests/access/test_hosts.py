@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.access.hosts import check_host, check_origin, is_loopback
 from core.config.schema import ServerConfig
-from core.errors import PermissionDeniedError
+from core.contract.errors import PermissionDeniedError
+from core.server.access.hosts import check_host, check_origin, is_loopback
 
 ALLOWED = ["llm.example", "*.tail1234.ts.net"]
 GOOD = [

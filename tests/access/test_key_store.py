@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core.access import keys_file
-from core.access.key_store import KeyStore
-from core.access.keys import Key, digest_of, find_key
+from core.config.keys import Key
 from core.config.problems import ConfigError
+from core.server.access import keys_file
+from core.server.access.key_store import KeyStore
+from core.server.access.keys import digest_of, find_key
 
 
 class Clock:

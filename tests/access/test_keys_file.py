@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from core.access import keys_file
-from core.access.keys import hash_of
 from core.config.keys import load_keys
 from core.config.problems import ConfigError
+from core.server.access import keys_file
+from core.server.access.keys import hash_of
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 HASH = hash_of("x")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.access.keys import Key
-from core.access.limits import WINDOW, KeyUse, KeyUses
-from core.errors import RateLimitError
+from core.config.keys import Key
+from core.contract.errors import RateLimitError
+from core.server.access.key_limits import WINDOW, KeyUse, KeyUses
 
 
 class Clock:

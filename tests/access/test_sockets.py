@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 import httpx2
 import pytest
 
-from core.api.limit import MAX_HEADERS
-from core.app import create_app
-from core.cli.protocol import MAX_PIPELINED
-from core.cli.server import Server, listen
+from core.server.app import create_app
+from core.server.http.protocol import MAX_PIPELINED
+from core.server.http.request_limit import MAX_HEADERS
+from core.server.http.uvicorn_server import Server, listen
 from tests.support import plugins_with, scripted, scripted_config
 
 SHORT = 0.3

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices, BaseModel
 
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.completion_bodies import CompletionRequest
+from core.chat.schemas.generation_request import GenerationBody
 from core.config.schema import Config
 from core.plugins import Plugins
-from core.schemas.chat import ChatCompletionRequest
-from core.schemas.common import GenerationBody
-from core.schemas.completions import CompletionRequest
-from core.schemas.embeddings import EmbeddingRequest
-from core.schemas.rerank import RerankRequest
+from core.server.schemas.embedding_bodies import EmbeddingRequest
+from core.server.schemas.rerank_bodies import RerankRequest
 from tests.support import REPOSITORY, Server, serve
 
 PAGE = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8")

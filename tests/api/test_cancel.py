@@ -12,8 +12,8 @@ import httpx2
 import openai
 import pytest
 
-from core.models import LoadedModel
-from core.running import RunningRequest
+from core.chat.answer.running import RunningRequest
+from core.models.entry import LoadedModel
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
 from tests.api.test_queue import asking, error_of, keys_of, text_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.app import create_app
+from core.server.app import create_app
 from core.testing import ScriptedEngine
 from enginebay import Backend, Delta, GenerationRequest, hookimpl
 from tests.support import (

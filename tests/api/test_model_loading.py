@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.config.schema import Config
+from core.contract.types import BackendSettings
 from core.testing import ScriptedEngine
-from core.types import BackendSettings
 from enginebay import Backend, BackendUnavailableError, EngineBackend
 from tests.support import Server, plugins_with, serve
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core.config.check import check_config
 from core.config.load import load_config
 from core.config.problems import ConfigError
-from core.sampling_params import SamplingParams
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import BackendSettings, GenerationRequest, ModelInfo
+from core.models.check_config import check_config
 from core.testing import ScriptedEngine
-from core.types import BackendSettings, GenerationRequest, ModelInfo
 from enginebay import Backend
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 

@@ -9,9 +9,10 @@ import httpx2
 import openai
 import pytest
 
-from core.access.key_store import KeyStore
-from core.access.keys import Key, digest_of
-from core.errors import BackendUnavailableError
+from core.config.keys import Key
+from core.contract.errors import BackendUnavailableError
+from core.server.access.key_store import KeyStore
+from core.server.access.keys import digest_of
 from tests.held import Holding, holding
 
 Answer = Future[httpx2.Response]

@@ -11,9 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.access.key_store import KeyStore
-from core.access.keys import Key, digest_of
+from core.config.keys import Key
 from core.config.schema import Config
+from core.server.access.key_store import KeyStore
+from core.server.access.keys import digest_of
 from core.testing import ScriptedEngine
 from tests.api.test_queue import asking, error_of
 from tests.held import holding

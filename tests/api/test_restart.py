@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from core.config.schema import Config
-from core.engine import Backoff
-from core.types import BackendSettings, Isolation
+from core.contract.types import BackendSettings, Isolation
+from core.engine.backoff import Backoff
 from enginebay import Backend, BackendUnavailableError, EngineBackend
 from tests.core.test_engine import Obedient, until_restarted
 from tests.support import Server, plugins_with, serve

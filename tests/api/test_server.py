@@ -8,12 +8,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.app import create_app
 from core.config.schema import Config
-from core.engine import Backoff
+from core.contract.types import BackendSettings
+from core.engine.backoff import Backoff
 from core.plugins import Plugins
+from core.server.app import create_app
 from core.testing import ScriptedEngine
-from core.types import BackendSettings
 from enginebay import (
     Backend,
     BackendUnavailableError,

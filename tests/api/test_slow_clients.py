@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.api.sse import EventStreamResponse
+from core.server.http.sse import EventStreamResponse
 
 Message = MutableMapping[str, Any]
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.overrides import Overrides, OverridesError
-from core.sampling_params import SamplingParams
-from core.schemas.chat import ChatCompletionRequest
-from core.schemas.completions import CompletionRequest
-from core.schemas.overrides import FIELDS
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.completion_bodies import CompletionRequest
+from core.contract.sampling_params import SamplingParams
+from core.models.overrides import Overrides, OverridesError
+from core.server.schemas.override_bodies import FIELDS
 from tests.support import REPOSITORY, Server, plugins_with, scripted, scripted_config, serve
 
 USER: list[Any] = [{"role": "user", "content": "hi"}]

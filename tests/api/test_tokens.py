@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.engine import Engine
+from core.contract.engine import Engine
+from core.contract.types import ModelInfo
 from core.testing import ScriptedEngine
-from core.types import ModelInfo
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.parsing import Parser, Schemas, ToolFormat
+from core.contract.formats import Parser, Schemas, ToolFormat
 from tests.conftest import ServeScripted
 from tests.support import plugins_with, scripted, scripted_config, serve
 

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
-from core.errors import InvalidRequestError
-from core.grammar.expressions import Pattern
+from core.contract.errors import InvalidRequestError
+from core.contract.grammar import Pattern
 from enginebay import Lora, ServingError
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.grammar.expressions import Pattern
+from core.contract.grammar import Pattern
 from enginebay import GenerationRequest
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from backends.hf.engine import HFEngine
-from core.grammar.expressions import Lark
+from core.contract.grammar import Lark
 from enginebay import (
     Case,
     Free,

@@ -16,7 +16,7 @@ from backends.checkpoint.folder import Checkpoint
 from backends.hf import placement
 from backends.hf.options import HFOptions
 from backends.hf.progress import weights_progress
-from core.registers import BackendRegister
+from core.contract.registers import BackendRegister
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backends.batching.drafts import PromptLookup
 from backends.batching.runner import Memory
-from core.grammar.expressions import Lark
+from core.contract.grammar import Lark
 from enginebay import (
     Free,
     GenerationRequest,

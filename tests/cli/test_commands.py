@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.cli.server import url_of, urls_elsewhere
 from core.config.schema import Config
+from core.server.http.uvicorn_server import url_of, urls_elsewhere
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
 

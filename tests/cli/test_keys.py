@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from core.access.key_store import KeyStore
-from core.access.keys import find_key, hash_of
+from core.server.access.key_store import KeyStore
+from core.server.access.keys import find_key, hash_of
 from tests.cli.conftest import Run, StartServing
 
 KEY = re.compile(r"eb-[\w-]{43}")

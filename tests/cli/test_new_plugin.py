@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.cli.new_plugin import SKELETON
-from core.config.check import check_config
 from core.config.load import load_config
+from core.models.check_config import check_config
 from core.plugins import Plugins
 from tests.cli.conftest import Run
 from tests.support import serve

@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.app import create_app
-from core.cli import server
+from core.server.app import create_app
+from core.server.http import uvicorn_server as server
 from enginebay import ModelInfo
 from tests.cli.conftest import StartServing
 from tests.cli.test_serve import until_nobody_listens

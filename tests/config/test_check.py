@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.config.check import check_config, validated_options
 from core.config.load import load_config
 from core.config.schema import Config, ModelConfig
-from core.errors import BackendUnavailableError
+from core.contract.errors import BackendUnavailableError
+from core.contract.registers import BackendEntry
+from core.models.check_config import check_config, validated_options
 from core.plugins import Plugin, Plugins
-from core.registers import BackendEntry
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
 from tests.config.conftest import WriteConfig

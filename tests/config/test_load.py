@@ -6,7 +6,7 @@ import pytest
 
 from core.config.load import load_config
 from core.config.schema import Config, SamplingDefaults, resolved_path
-from core.sampling_params import SamplingParams
+from core.contract.sampling_params import SamplingParams
 from tests.config.conftest import WriteConfig
 
 MODEL = "models: [{name: a, backend: b, path: p}]\n"

@@ -11,14 +11,14 @@ from pydantic import BaseModel
 
 from backends.hf.options import HFOptions
 from backends.llamacpp.options import LlamaCppOptions
-from core.config.check import check_config
+from core.chat.schemas.generation_request import GenerationBody
 from core.config.keys import KeyEntry
 from core.config.load import load_config
 from core.config.schema import Config, SamplingDefaults
 from core.config.walk import schema_at
+from core.contract.sampling_params import SamplingParams
+from core.models.check_config import check_config
 from core.plugins import Plugins
-from core.sampling_params import SamplingParams
-from core.schemas.common import GenerationBody
 from tests.config.reference import rows
 from tests.support import REPOSITORY
 

@@ -3,7 +3,7 @@
 import pytest
 
 from core.testing.conformance import CHECKS, Check, Endpoint, connect, run_checks
-from core.testing.conformance.check import Feature
+from core.testing.conformance.run_checks import Feature
 from tests.conformance.conftest import model, say
 from tests.support import plugins_with, scripted, scripted_config, serve
 

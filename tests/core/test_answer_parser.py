@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer_parser import AnswerForm, AnswerParser
+from core.chat.answer.answer_parser import AnswerForm, AnswerParser
 from enginebay import ContentDelta, Part, ReasoningDelta
 from parsers import REASONING
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.thought_tokens import ThoughtTokens
-from core.sampling_params import ReasoningBudget
-from core.text.budget import BudgetWatch
+from core.chat.answer.reasoning_tokens import ThoughtTokens
+from core.contract.sampling_params import ReasoningBudget
+from core.engine.reasoning_budget import BudgetWatch
 
 CLOSE = (1, 2, 3)
 

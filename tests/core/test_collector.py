@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.chat.collector import Collector
+from core.chat.answer.collector import Collector
 from enginebay import (
     ContentDelta,
     Delta,

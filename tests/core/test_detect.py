@@ -2,11 +2,11 @@
 
 import pytest
 
-from core.chat.detect import Detected, choose_reasoning, choose_tools
-from core.chat.features import TemplateFeatures
-from core.chat.template import ChatTemplate
-from core.chat.turn_end import turn_end_marker
-from core.errors import BackendUnavailableError
+from core.contract.errors import BackendUnavailableError
+from core.models.template.detect_formats import Detected, choose_reasoning, choose_tools
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import ChatTemplate
+from core.models.template.turn_end import turn_end_marker
 from core.plugins import Plugins
 from tests.llama_templates import WITHOUT, llama_templates
 

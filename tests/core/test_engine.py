@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from core.engine import Backoff
+from core.contract.types import Isolation
+from core.engine.backoff import Backoff
 from core.engine.host import Host
 from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
 from core.testing import ScriptedEngine, check_backend
-from core.types import Isolation
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,

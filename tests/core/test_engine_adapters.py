@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from core.contract.types import Isolation
 from core.testing import ScriptedEngine
-from core.types import Isolation
 from enginebay import (
     EngineBackend,
     EngineDeadError,

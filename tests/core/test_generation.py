@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from core.errors import ServingError
-from core.generation import Update, merge
+from core.chat.answer.generation import merge
+from core.chat.answer.update import Update
+from core.contract.errors import ServingError
 
 
 async def stream(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.config.check import option_names
+from core.contract.registers import Register
+from core.models.check_config import option_names
 from core.plugins import Plugins
-from core.registers import Register
 from tests.support import scripted, scripted_config, serve
 
 

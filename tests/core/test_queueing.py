@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BackendUnavailableError, QueueFullError
-from core.queueing import Gate, Place, with_headroom
+from core.contract.errors import BackendUnavailableError, QueueFullError
+from core.models.admission_queue import Gate, Place, with_headroom
 
 KEYS = st.sampled_from(["ann", "bob", None])
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.compose import ChatComposer
-from core.chat.compose_text import TextComposer
-from core.chat.composer import Composer, Head
-from core.chat.usage import UsageCounter
-from core.generation import Update
-from core.types import ContentDelta, Part, ReasoningDelta, TokenLogprob, ToolCallDelta
+from core.chat.answer.compose_chat import ChatComposer
+from core.chat.answer.compose_text import TextComposer
+from core.chat.answer.composer import Composer, Head
+from core.chat.answer.update import Update
+from core.chat.answer.usage import UsageCounter
+from core.contract.types import ContentDelta, Part, ReasoningDelta, TokenLogprob, ToolCallDelta
 
 HEAD = Head("chatcmpl-\"1'", "a\\model", "fp")
 TEXT = st.text(min_size=1)

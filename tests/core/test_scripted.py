@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.grammar.expressions import Lark
+from core.contract.grammar import Lark
 from core.testing import ScriptedEngine
 from enginebay import (
     Case,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.chat.logprobs import LOWEST, finite
+from core.chat.answer.logprobs import LOWEST, finite
 from core.engine.streams import _merge
 from enginebay import ContentDelta, Delta, ReasoningDelta, TokenLogprob
 

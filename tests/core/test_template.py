@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from core.chat.features import TemplateFeatures
-from core.chat.messages import template_messages
-from core.chat.template import TEMPLATES_FOLDER, ChatTemplate, TemplateError, template_path
-from core.schemas.chat import Message
+from core.chat.plan.template_messages import template_messages
+from core.chat.schemas.chat_request import Message
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import (
+    TEMPLATES_FOLDER,
+    ChatTemplate,
+    TemplateError,
+    template_path,
+)
 
 MESSAGES: list[Any] = [{"role": "user", "content": "hi <b>"}]
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.features import TemplateFeatures
-from core.chat.messages import template_messages
-from core.chat.template import ChatTemplate
-from core.errors import InvalidRequestError
-from core.schemas.chat import Message
+from core.chat.plan.template_messages import template_messages
+from core.chat.schemas.chat_request import Message
+from core.contract.errors import InvalidRequestError
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import ChatTemplate
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

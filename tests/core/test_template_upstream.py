@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.chat.features import TemplateFeatures
-from core.chat.messages import template_messages
-from core.chat.template import ChatTemplate, TemplateError
-from core.schemas.chat import Message
+from core.chat.plan.template_messages import template_messages
+from core.chat.schemas.chat_request import Message
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import ChatTemplate, TemplateError
 from tests.llama_templates import WITHOUT, llama_templates
 
 TEMPLATES = llama_templates()

@@ -8,12 +8,12 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
-from core.chat.answer_parser import AnswerParser
-from core.chat.collector import Collector
-from core.chat.constraint import _Turn
-from core.chat.tool_choice import CallRules
-from core.schemas.chat import ChatCompletionRequest
-from core.types import Delta
+from core.chat.answer.answer_parser import AnswerParser
+from core.chat.answer.collector import Collector
+from core.chat.plan.chat_constraint import _Turn
+from core.chat.plan.tool_choice import CallRules
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.contract.types import Delta
 from enginebay import ContentDelta, Json, ToolCallDelta, json_value
 from parsers import REASONING, TOOLS
 from tests.parsers.grammars.law import SCHEMAS, WEATHER

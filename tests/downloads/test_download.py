@@ -12,8 +12,17 @@ from typing import Any
 
 import pytest
 
-from core.downloads import Control, Downloads, Places, Progress, StoppedError, Wanted, download
-from core.downloads.errors import (
+from core.contract.errors import InvalidRequestError
+from core.models.downloads import (
+    Control,
+    Downloads,
+    Places,
+    Progress,
+    StoppedError,
+    Wanted,
+    download,
+)
+from core.models.downloads.errors import (
     DiskFullError,
     DownloadConflictError,
     DownloadTimeoutError,
@@ -21,7 +30,6 @@ from core.downloads.errors import (
     RepositoryForbiddenError,
     RepositoryNotFoundError,
 )
-from core.errors import InvalidRequestError
 from tests.downloads.conftest import CONTENT, FILES, StartHub
 from tests.downloads.hub import REPO, TOKEN, FakeHub
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config
+from core.contract.types import BackendSettings, Isolation
 from core.plugins import Plugins
-from core.types import BackendSettings, Isolation
 from enginebay import Backend
 from tests.gpu.targets import Target, device, require
 from tests.support import DEMO_MODEL, Server, serve

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config
-from core.models import LoadedModel, Models
+from core.contract.types import BackendSettings, ModelInfo
+from core.models.entry import LoadedModel
 from core.models.memory import MemoryUse
+from core.models.registry import Models
 from core.testing import ScriptedEngine
-from core.types import BackendSettings, ModelInfo
 from enginebay import BackendUnavailableError
 from tests.support import InlineBackend, plugins_with
 

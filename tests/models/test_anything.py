@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import BackendUnavailableError
-from core.models import Models
+from core.contract.errors import BackendUnavailableError
 from core.models.memory import MemoryUse
+from core.models.registry import Models
 from tests.models.conftest import GIB, House, settle
 
 NAMES = "abcd"

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 
 from core.config.schema import Config
-from core.models import Models
+from core.contract.types import BackendSettings
 from core.models.memory import SystemMeter, size_of_files
+from core.models.registry import Models
 from core.testing import ScriptedEngine
-from core.types import BackendSettings
 from enginebay import Backend, EngineBackend
 from tests.support import plugins_with
 

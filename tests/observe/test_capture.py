@@ -112,7 +112,7 @@ def test_old_files_go_first(serve_scripted: ServeScripted, tmp_path: Path) -> No
 def test_a_long_answer_is_cut_off(
     serve_scripted: ServeScripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.observe.capture.MAX_BYTES", 10_000)
+    monkeypatch.setattr("core.chat.answer.capture.MAX_BYTES", 10_000)
     file = captured(serve_scripted, tmp_path / "captures", n=64)
     assert file.stat().st_size < 10_200
     code, output = replay(str(file))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from core.cli.server import set_up_logging
-from core.observe.logs import request_of
-from core.running import RunningRequest
+from core.chat.answer.running import RunningRequest
+from core.server.http.uvicorn_server import set_up_logging
+from core.server.observe.logs import request_of
 from tests.conftest import ServeScripted
 
 CHAT = {"messages": [{"role": "user", "content": "my s3cret prompt"}]}
@@ -108,7 +108,7 @@ def test_clients_write_no_lines_of_their_own(serve_scripted: ServeScripted) -> N
     """Nor what a terminal would take for a command, nor lines as long as they like."""
     server = serve_scripted(["a"])
     log = start(as_json=False)
-    forged = "x\n12:00:00 ERROR   core.access: all keys are known\r\x1b[2J\x9b\u2028\x00"
+    forged = "x\n12:00:00 ERROR   core.server.access: all keys are known\r\x1b[2J\x9b\u2028\x00"
     fields = {forged: 1, "y" * 100_000: 1, "stop_token_ids": list(range(20_000))}
     unread = {"chat_template_kwargs": {forged: 1, "y" * 100_000: 1}}
     for body in (fields, unread):

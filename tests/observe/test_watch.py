@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from core.chat.answer.running import RunningRequests
 from core.config.schema import Config
-from core.models import Models
-from core.observe.metrics import Metrics
-from core.observe.watch import Watch
-from core.running import RunningRequests
+from core.models.registry import Models
+from core.server.observe.liveness import Watch
+from core.server.observe.prometheus import Metrics
 from core.testing import ScriptedEngine
 from enginebay import (
     Backend,
@@ -73,7 +73,7 @@ async def watching(backend: Backend) -> AsyncIterator[tuple[Watch, Clock, Models
 
 
 async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.observe.watch._PATIENCE", 0.01)
+    monkeypatch.setattr("core.server.observe.liveness._PATIENCE", 0.01)
     engine = Wedged()
     async with watching(EngineBackend(lambda: engine)) as (watch, clock, models, _):
         model = models.get("m")
@@ -101,7 +101,7 @@ async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyP
 
 
 async def test_pings_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.observe.watch._PATIENCE", 0.01)
+    monkeypatch.setattr("core.server.observe.liveness._PATIENCE", 0.01)
 
     class Silent(InlineBackend):
         pings = 0

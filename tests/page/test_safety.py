@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.config.schema import Config
-from core.errors import BackendUnavailableError
+from core.contract.errors import BackendUnavailableError
+from core.contract.types import BackendSettings, ModelInfo
 from core.testing import ScriptedEngine
-from core.types import BackendSettings, ModelInfo
 from enginebay import Backend
 from tests.conftest import ServeScripted
 from tests.page.support import answered, open_page, say

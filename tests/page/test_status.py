@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from core.config.schema import Config
+from core.contract.types import BackendSettings, ModelInfo
 from core.testing import ScriptedEngine
-from core.types import BackendSettings, ModelInfo
 from enginebay import Backend, EngineStats
 from tests.conftest import ServeScripted
 from tests.page.support import Gated, answered, open_page, say

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.chat.detect import detect_reasoning
-from core.chat.features import TemplateFeatures
-from core.chat.template import ChatTemplate
-from core.chat.turn_end import turn_end_marker
+from core.models.template.detect_formats import detect_reasoning
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import ChatTemplate
+from core.models.template.turn_end import turn_end_marker
 from enginebay import ReasoningFormat
 from parsers import REASONING
 from tests.llama_templates import llama_templates

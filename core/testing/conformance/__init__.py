@@ -7,19 +7,19 @@ cannot be seen from outside; the tests of Enginebay see to that (docs/conformanc
 from core.testing.conformance import (
     access,
     answers,
-    constraints,
     errors,
     logprobs,
     sdk,
     streams,
+    structured_output,
     texts,
     tool_choice,
     tools,
     usage,
 )
-from core.testing.conformance.check import Check, Outcome, Result, run_checks
 from core.testing.conformance.endpoint import Endpoint, NoSuchModelError, connect
 from core.testing.conformance.rows import Row, find_ids, load_rows
+from core.testing.conformance.run_checks import Check, Outcome, Result, run_checks
 
 CHECKS: tuple[Check, ...] = (
     *access.CHECKS,
@@ -29,7 +29,7 @@ CHECKS: tuple[Check, ...] = (
     *logprobs.CHECKS,
     *tools.CHECKS,
     *tool_choice.CHECKS,
-    *constraints.CHECKS,
+    *structured_output.CHECKS,
     *texts.CHECKS,
     *sdk.CHECKS,
     *errors.CHECKS,

@@ -1,8 +1,8 @@
 """Checks of routes, models, keys and headers."""
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import CHAT, Endpoint
 from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.run_checks import check
 
 
 @check()

@@ -1,8 +1,8 @@
 """Checks of whole chat answers."""
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import STORY, Endpoint, Json
 from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.run_checks import check
 
 SUM = [{"role": "user", "content": "What is 7 + 5?"}]
 

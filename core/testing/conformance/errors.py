@@ -2,9 +2,9 @@
 
 import httpx2
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import CHAT, STORY, Endpoint, Json
 from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.run_checks import check
 
 WRONG: tuple[tuple[str, Json], ...] = (
     ("messages", {"messages": []}),

@@ -2,9 +2,9 @@
 
 import math
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import Endpoint, Json
 from core.testing.conformance.expect import Mismatch, NotShown, expect
+from core.testing.conformance.run_checks import check
 
 ASKED = {"logprobs": True, "top_logprobs": 2}
 

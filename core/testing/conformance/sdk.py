@@ -8,9 +8,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from core.testing.conformance.answers import SUM
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import STORY, Endpoint, Json
 from core.testing.conformance.expect import Mismatch, NotShown, Unsupported, expect
+from core.testing.conformance.run_checks import check
 from core.testing.conformance.shapes import expect_shape
 from core.testing.conformance.tools import ASKED
 

@@ -3,9 +3,9 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import CHAT, Endpoint, Stream
 from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.run_checks import check
 
 
 @check("MLC-12", "MLC-13", "MLC-14", "MLC-15", "TAB-84", "WEB-15", "WEB-35")

@@ -1,8 +1,8 @@
 """Checks of text completions."""
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import TEXT, Endpoint
 from core.testing.conformance.expect import expect
+from core.testing.conformance.run_checks import check
 from core.testing.conformance.shapes import expect_usage
 
 

@@ -3,9 +3,9 @@
 import json
 
 from core.testing.conformance.answers import SUM
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import CHAT, Endpoint, Json
 from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.run_checks import check
 from core.testing.conformance.tools import ASKED as WITH_WEATHER
 from core.testing.conformance.tools import WEATHER, put_together
 

@@ -2,9 +2,9 @@
 
 import json
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import Endpoint, Json, Stream
 from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.run_checks import check
 
 WEATHER: Json = {
     "type": "function",

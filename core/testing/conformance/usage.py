@@ -2,9 +2,9 @@
 
 import math
 
-from core.testing.conformance.check import check
 from core.testing.conformance.endpoint import CHAT, Endpoint, Stream, answered
 from core.testing.conformance.expect import Mismatch, NotShown, Unsupported, expect
+from core.testing.conformance.run_checks import check
 from core.testing.conformance.shapes import expect_usage
 
 ASKED = {"stream_options": {"include_usage": True}}

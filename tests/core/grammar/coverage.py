@@ -6,9 +6,9 @@ python -m tests.core.grammar.coverage    # writes it, from the official test sui
 import json
 from collections import Counter
 
-from core.errors import SchemaError
-from core.grammar.expressions import json_value
-from core.grammar.schema import check_schema
+from core.contract.errors import SchemaError
+from core.contract.grammar import json_value
+from core.grammar.json_schema import check_schema
 from tests.core.grammar.walks import accepts
 from tests.schema_suite import WITHOUT, Group, schema_suite
 from tests.support import REPOSITORY

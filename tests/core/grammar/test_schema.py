@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from core.errors import SchemaError
-from core.grammar.expressions import json_value
-from core.grammar.schema import check_schema, relaxed
+from core.contract.errors import SchemaError
+from core.contract.grammar import json_value
+from core.grammar.json_schema import check_schema, relaxed
 from tests.core.grammar import coverage
 from tests.core.grammar.walks import accepts, random_text
 from tests.schema_suite import WITHOUT, schema_suite

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.contract.grammar import Text
 from core.grammar.check import check_grammar
-from core.grammar.expressions import Text
 from core.grammar.source import choices, grammar_source, regular_expression
 from tests.core.grammar.walks import accepts, texts
 from tests.support import REPOSITORY

@@ -5,8 +5,8 @@ from random import Random
 
 import numpy as np
 
+from core.contract.grammar import Grammar, Json
 from core.grammar.compiler import GrammarCompiler, allowed_tokens
-from core.grammar.expressions import Grammar, Json
 from core.grammar.vocabulary import Vocabulary
 
 END = 256

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import jsonschema
 
-from core.grammar.expressions import Free
+from core.contract.grammar import Free
 from enginebay import ContentDelta, Grammar, Schemas, ToolCallDelta, ToolFormat
 from tests.parsers.grammars.walk import Walk, Walker
 

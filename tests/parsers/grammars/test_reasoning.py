@@ -6,7 +6,7 @@ import re
 import jsonschema
 import pytest
 
-from core.chat.answer_parser import AnswerForm, AnswerParser
+from core.chat.answer.answer_parser import AnswerForm, AnswerParser
 from enginebay import ReasoningParser, UpTo, json_value, sequence
 from parsers import REASONING, TOOLS
 from parsers.channels import Channels

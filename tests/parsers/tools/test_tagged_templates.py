@@ -10,8 +10,8 @@ from itertools import product
 
 import pytest
 
-from core.chat.features import CALL_TOOL, TemplateFeatures
-from core.chat.template import ChatTemplate
+from core.models.template.features import CALL_TOOL, TemplateFeatures
+from core.models.template.template import ChatTemplate
 from parsers import TOOLS
 from parsers.tagged_calls import TaggedCalls
 from tests.llama_templates import llama_templates

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from core.chat.template import ChatTemplate
+from core.models.template.template import ChatTemplate
 from enginebay import Schemas
 from parsers import TOOLS
 from parsers.element_calls import ElementCalls

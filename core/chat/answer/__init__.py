@@ -1,0 +1,1 @@
+"""What becomes of the deltas of an engine: collectors, composers, usage."""

@@ -1,0 +1,123 @@
+"""Thought, and then an answer in which nothing is a tag."""
+
+from dataclasses import dataclass
+
+from core.contract.formats import AnswerMarks, ReasoningParser, ThoughtMarks
+from core.contract.types import ContentDelta, Part
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """What stands around content that keeps to a grammar.
+
+    `thought`: None if there is none. `inside`: the completion begins in thought. `at_once`: around
+    an answer that the completion begins with. `behind`: around one behind thought. `trim`: white
+    space in front of the content is none of it.
+    """
+
+    thought: ThoughtMarks | None
+    at_once: AnswerMarks
+    behind: AnswerMarks
+    inside: bool
+    trim: bool
+
+
+class AnswerParser(ReasoningParser):
+    """For content that keeps to a grammar: a string in JSON may say `</think>`, and stays so.
+
+    `parser` is the format's own, which gets what comes up to the first end tag. No thought is
+    anything that does not begin with the start tag, if the prompt has not begun it. What follows is
+    content but for the tags at its beginning and end, or calls: then the format's parser goes on.
+    """
+
+    def __init__(self, parser: ReasoningParser, form: AnswerForm) -> None:
+        self._parser = parser
+        self._form = form
+        self._marks = form.behind if form.inside else form.at_once
+        self._held = ""  # may be the beginning of a tag
+        self._settled: list[tuple[int, bool]] = []
+        self._read = self._thought if form.inside else self._start
+
+    def feed(self, text: str) -> list[Part]:
+        """Parts that are certain now."""
+        return self._read(text)
+
+    def finish(self) -> list[Part]:
+        """What was held back."""
+        held = self._held
+        if self._read == self._content:
+            closed = not held or held.startswith(self._marks.closes)
+            return [] if closed else [ContentDelta(held)]
+        if self._read == self._thought:
+            return self._parser.finish()
+        if self._form.trim and not held.strip():
+            self._settled.append((len(held), False))
+            return self._parser.finish()
+        return [*self._parser.feed(held), *self._parser.finish()]
+
+    def settled(self) -> list[tuple[int, bool]]:
+        """Which characters are thought."""
+        settled = [*self._parser.settled(), *self._settled]
+        self._settled.clear()
+        return settled
+
+    def _start(self, text: str) -> list[Part]:
+        """Where thought may begin."""
+        self._held += text
+        start = self._form.thought.start if self._form.thought else ""
+        if start and not self._held.startswith(start) and start.startswith(self._held):
+            return []
+        text, self._held = self._held, ""
+        begins = bool(start) and text.startswith(start)
+        self._read = self._thought if begins else self._opening
+        return self._read(text)
+
+    def _thought(self, text: str) -> list[Part]:
+        end = self._form.thought.end if self._form.thought else ""
+        seen = self._held + text
+        at = seen.find(end)
+        if at < 0:
+            self._held = seen[max(0, len(seen) - len(end) + 1) :]
+            return self._parser.feed(text)
+        behind = at + len(end) - len(self._held)
+        self._held, self._marks, self._read = "", self._form.behind, self._opening
+        return [*self._parser.feed(text[:behind]), *self._opening(text[behind:])]
+
+    def _opening(self, text: str) -> list[Part]:
+        """Where the answer begins, or calls."""
+        self._held += text
+        said = self._held.lstrip() if self._form.trim else self._held
+        space = len(self._held) - len(said)
+        for opening in self._marks.opens:
+            if said.startswith(opening):
+                return self._begin_content(space + len(opening))
+        tags = (*self._marks.opens, *self._marks.calls)
+        if not said or any(tag.startswith(said) for tag in tags):
+            return []
+        if said.startswith(self._marks.calls):
+            text, self._held = self._held, ""
+            self._read = self._parser.feed
+            return self._read(text)
+        return self._begin_content(space)
+
+    def _begin_content(self, dropped: int) -> list[Part]:
+        text, self._held = self._held[dropped:], ""
+        self._settled.append((dropped, False))
+        self._read = self._content
+        return [*self._parser.finish(), *self._content(text)]
+
+    def _content(self, text: str) -> list[Part]:
+        self._settled.append((len(text), False))
+        text = self._held + text
+        end = self._begin_of_closing(text)
+        self._held = text[end:]
+        return [ContentDelta(text[:end])] if end else []
+
+    def _begin_of_closing(self, text: str) -> int:
+        """Where what may be the tag at the end begins."""
+        closes = self._marks.closes
+        longest = max(map(len, closes), default=0)
+        for at in range(max(0, len(text) - longest), len(text)):
+            if any(tag.startswith(text[at:]) for tag in closes):
+                return at
+        return len(text)

@@ -1,0 +1,259 @@
+"""The pipe of one choice: delta text → reasoning parser → tool parser → parts.
+
+Deltas of a chat have parts already, which join the pipe behind the parsers. The streamed answer
+sends each part as it falls out, the whole answer joins the same parts.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from core.chat.answer.reasoning_tokens import ThoughtTokens
+from core.contract.errors import ServingError
+from core.contract.formats import Parser, ReasoningParser, new_call_id
+from core.contract.types import (
+    ContentDelta,
+    Delta,
+    Part,
+    ReasoningDelta,
+    RefusalDelta,
+    TokenLogprob,
+    ToolCallDelta,
+)
+
+Phase = Literal["reasoning", "content", "tool"]
+
+OPENING_TAG, CLOSING_TAG = "<think>", "</think>"
+"""Around reasoning that stands in the content, whatever the model writes: clients know these."""
+
+
+class Collector:
+    """Splits one choice into reasoning, content and tool calls.
+
+    `trim`: white space in front of content is held until there is real text, and dropped if none
+    comes, so that a blank line after `</think>` does not make an empty answer look like one.
+    `merge`: reasoning stays part of the content, between tags. `one_call`: all calls but the first
+    are left out. `named_call`: the client named the function, so a call is no reason to end.
+    """
+
+    def __init__(
+        self,
+        reasoning: ReasoningParser | None = None,
+        tools: Parser | None = None,
+        *,
+        starts_in_reasoning: bool = False,
+        trim: bool = False,
+        merge: bool = False,
+        one_call: bool = False,
+        named_call: bool = False,
+        new_call_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self._reasoning = reasoning
+        self._tools = tools
+        self._trim = trim
+        self._merge = merge
+        self._one_call = one_call
+        self._named_call = named_call
+        self._tag_is_open = False  # in merged content
+        self._thought_tokens = ThoughtTokens()
+        self._new_call_id = new_call_id
+        self._phase: Phase = "reasoning" if starts_in_reasoning else "content"
+        self._space: str | None = "" if trim else None  # held white space; None: not holding
+        self._logprobs: list[TokenLogprob] = []  # of content that has not been sent yet
+        self._held_logprobs: list[TokenLogprob] = []  # of text a parser holds: a tag, or content
+        self._calls: dict[int, int] = {}  # numbers on the wire, by those that pieces have
+        self.finished = False
+
+    @property
+    def reasons(self) -> bool:
+        """Whether reasoning is told from content here."""
+        return self._reasoning is not None
+
+    @property
+    def tool_calls(self) -> int:
+        """How many calls there are so far."""
+        return len(self._calls)
+
+    @property
+    def ends_with_calls(self) -> bool:
+        """Whether the answer, once it has ended by itself, has ended to have functions called."""
+        return bool(self._calls) and not self._named_call
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """How many tokens so far are reasoning, see `ThoughtTokens`."""
+        return self._thought_tokens.count
+
+    def feed(self, delta: Delta) -> list[Part]:
+        """The parts this delta completes; all that is left once it has a `finish_reason`.
+
+        `ServingError` for a call without a name, which nobody could make.
+        """
+        if self._passes_on(delta):
+            return [ContentDelta(delta.text)]
+        if self._reasoning:
+            for piece in delta.pieces or ((len(delta.text), len(delta.token_ids)),):
+                self._thought_tokens.add(*piece)
+        parts = self._parse(delta.text) if delta.text else list(delta.parts)
+        if len(parts) == 1 and self._goes_on(delta, parts[0]):
+            return parts
+        phase = self._phase
+        result = self._track(parts)
+        logprobs = self._take_logprobs(delta, phase, parts)
+        if delta.finish_reason:
+            self.finished = True
+            result += self._track(self._flush())
+            if self._phase != "reasoning":
+                result += self._close_tag()
+            logprobs += (*self._logprobs, *self._held_logprobs)
+        return _attach(_join(result), logprobs)
+
+    def _passes_on(self, delta: Delta) -> bool:
+        """Whether a text is content just as it is, which is most of what nothing parses."""
+        parsed = self._reasoning or self._tools or self._space is not None
+        logprobs = delta.logprobs or self._logprobs
+        return not (parsed or logprobs or delta.finish_reason) and bool(delta.text)
+
+    def _goes_on(self, delta: Delta, part: Part) -> bool:
+        """Whether a part just goes on with what the last one was, and nothing is held or due."""
+        logprobs = delta.logprobs or self._logprobs or self._held_logprobs
+        if logprobs or delta.finish_reason or self._merge:
+            return False
+        if isinstance(part, ContentDelta):
+            return self._phase == "content" and self._space is None
+        return isinstance(part, ReasoningDelta) and self._phase == "reasoning"
+
+    def _parse(self, text: str) -> list[Part]:
+        if self._reasoning is None:
+            return self._parse_tools([ContentDelta(text)])
+        parts = self._reasoning.feed(text)
+        self._thought_tokens.settle(self._reasoning.settled())
+        return self._parse_tools(parts)
+
+    def _flush(self) -> list[Part]:
+        parts: list[Part] = []
+        if self._reasoning:
+            parts = self._parse_tools(self._reasoning.finish())
+            self._thought_tokens.settle(self._reasoning.settled())
+        return parts + (self._tools.finish() if self._tools else [])
+
+    def _parse_tools(self, parts: Iterable[Part]) -> list[Part]:
+        if self._tools is None:
+            return list(parts)
+        result: list[Part] = []
+        for part in parts:
+            result += self._tools.feed(part.text) if isinstance(part, ContentDelta) else [part]
+        return result
+
+    def _track(self, parts: Iterable[Part]) -> list[Part]:
+        """Follow the phase, hold white space, give ids to calls."""
+        result: list[Part] = []
+        for part in parts:
+            match part:
+                case ContentDelta():
+                    self._phase = "content"
+                    result += self._content(part)
+                    continue
+                case ReasoningDelta(text):
+                    self._phase = "reasoning"
+                    if self._merge:
+                        part = ContentDelta(text if self._tag_is_open else OPENING_TAG + text)
+                        self._tag_is_open = True
+                case RefusalDelta():
+                    self._phase = "content"
+                    result += self._close_tag()
+                case ToolCallDelta():
+                    self._phase = "tool"
+                    result += [*self._close_tag(), *self._call(part)]
+            self._space = "" if self._trim else None
+            if not isinstance(part, ToolCallDelta):
+                result.append(part)
+        return result
+
+    def _call(self, part: ToolCallDelta) -> list[Part]:
+        """A piece as clients get it: calls numbered from 0, name and id on the first one only."""
+        number = self._calls.get(part.index)
+        if number is not None:
+            return [ToolCallDelta(number, None, part.arguments)]
+        if self._one_call and self._calls:
+            return []
+        if part.name is None:
+            raise ServingError("the model calls a function without a name")
+        number = self._calls[part.index] = len(self._calls)
+        return [ToolCallDelta(number, part.name, part.arguments, part.id or self._new_call_id())]
+
+    def _content(self, part: ContentDelta) -> list[Part]:
+        text = part.text
+        if self._space is not None:
+            text = self._space + text
+            if not text.strip():
+                self._space = text
+                return []
+            self._space = None
+        return [*self._close_tag(), ContentDelta(text, part.logprobs)]
+
+    def _close_tag(self) -> list[Part]:
+        was_open, self._tag_is_open = self._tag_is_open, False
+        return [ContentDelta(CLOSING_TAG)] if was_open else []
+
+    def _take_logprobs(
+        self, delta: Delta, phase: Phase, parts: list[Part]
+    ) -> tuple[TokenLogprob, ...]:
+        """Logprobs for the content of this delta.
+
+        They are collected from deltas whose text became content and nothing else, so not from one
+        that opened or closed a tag, and wait for the next content if theirs is held back. Those of
+        a chat are its content's.
+        """
+        if not (delta.logprobs or self._logprobs or self._held_logprobs):
+            return ()
+        entries = delta.logprobs or ()
+        if delta.parts:
+            return entries
+        if not all(isinstance(part, ContentDelta) for part in parts):
+            self._logprobs.clear()
+            self._held_logprobs.clear()
+            return ()
+        text = "".join(part.text for part in parts if isinstance(part, ContentDelta))
+        if not parts:
+            if phase == "content":
+                (self._held_logprobs if delta.text else self._logprobs).extend(entries)
+            return ()
+        if len(text) > len(delta.text):
+            self._logprobs += self._held_logprobs
+        self._held_logprobs.clear()
+        if text.endswith(delta.text):
+            self._logprobs += entries
+        if self._space is not None:
+            return ()
+        logprobs = tuple(self._logprobs)
+        self._logprobs.clear()
+        return logprobs
+
+
+def _attach(parts: list[Part], logprobs: tuple[TokenLogprob, ...]) -> list[Part]:
+    """Give `logprobs` to the last content part."""
+    for i in range(len(parts) - 1, -1, -1):
+        part = parts[i]
+        if logprobs and isinstance(part, ContentDelta):
+            parts[i] = ContentDelta(part.text, part.logprobs + logprobs)
+            break
+    return parts
+
+
+def _join(parts: list[Part]) -> list[Part]:
+    """Neighbours of one kind as one part."""
+    if len(parts) < 2:
+        return parts
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        match last, part:
+            case ContentDelta(a, before), ContentDelta(b, logprobs):
+                joined[-1] = ContentDelta(a + b, before + logprobs)
+            case ReasoningDelta(a), ReasoningDelta(b):
+                joined[-1] = ReasoningDelta(a + b)
+            case ToolCallDelta(i, name, a, id), ToolCallDelta(j, None, b) if i == j:
+                joined[-1] = ToolCallDelta(i, name, a + b, id)
+            case _:
+                joined.append(part)
+    return joined

@@ -1,0 +1,271 @@
+"""Updates to OpenAI's wire form: chat completions.
+
+One composer an answer. It turns updates into chunks for a stream, or gathers them for a whole
+answer; both come from the same parts.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from core.chat.answer.composer import Composer, Head
+from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.update import Update
+from core.chat.answer.usage import UsageCounter
+from core.chat.schemas.chat_answer import (
+    AssistantMessage,
+    CalledFunction,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatDelta,
+    ToolCallOut,
+)
+from core.chat.schemas.usage_bodies import PromptLogprobs, Usage, WireAnswer
+from core.contract.types import (
+    ContentDelta,
+    FinishReason,
+    Part,
+    ReasoningDelta,
+    RefusalDelta,
+    TokenLogprob,
+    ToolCallDelta,
+)
+
+Reasoned = TypeVar("Reasoned", ChatDelta, AssistantMessage)
+
+
+class ChatComposer(Composer):
+    """`chat.completion` and `chat.completion.chunk` objects.
+
+    `echoed`: text that every choice begins with. `old_names`: a call is a `function_call`, of
+    which a message has one; for requests with OpenAI's old `functions`. `reasoning_fields`: what
+    reasoning is called; without any it is left out.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        choices: int,
+        *,
+        continuous: UsageCounter | None = None,
+        prompt_token_ids: Sequence[list[int]] | None = None,
+        logprobs: bool = False,
+        form: LogprobForm | None = None,
+        role: str = "assistant",
+        echoed: str = "",
+        old_names: bool = False,
+        reasoning_fields: Sequence[str] = ("reasoning_content",),
+    ) -> None:
+        super().__init__(head, choices, continuous=continuous, prompt_token_ids=prompt_token_ids)
+        self._logprobs = logprobs
+        self._form = form or LogprobForm()
+        self._role = role
+        self._echoed = echoed
+        self._old_names = old_names
+        self._reasoning_fields = reasoning_fields
+        self._opened = False
+        self._prompt_logprobs: PromptLogprobs | None = None
+        self._messages = [_Message(echoed) for _ in range(choices)]
+
+    def chunks(self, update: Update) -> Iterable[WireAnswer]:
+        if not self._opened:
+            self._opened = True
+            yield from self._opening(update)
+        self._token_ids[update.index] += update.token_ids
+        for part in update.parts:
+            delta = self._delta(part)
+            if delta is None:
+                continue
+            choice = ChatChunkChoice(index=update.index, delta=delta, finish_reason=None)
+            if isinstance(part, ContentDelta) and part.logprobs and self._logprobs:
+                choice.logprobs = self._form.chat(part.logprobs)
+            yield self._wrap(choice, update.tokens)
+        if update.finish_reason:
+            choice = ChatChunkChoice(
+                index=update.index,
+                delta=ChatDelta(),
+                finish_reason=self._finish_reason(update.finish_reason),
+            )
+            if update.stop_reason is not None:
+                choice.stop_reason = update.stop_reason
+            yield self._wrap(choice, update.tokens)
+
+    def usage_chunk(self, usage: Usage) -> WireAnswer:
+        return self._chunk([], usage)
+
+    def add(self, update: Update) -> None:
+        if update.prompt_logprobs is not None:
+            self._prompt_logprobs = self._form.prompt(update.prompt_logprobs)
+        self._token_ids[update.index] += update.token_ids
+        self._messages[update.index].add(update)
+
+    def whole(self, usage: Usage) -> WireAnswer:
+        answer = ChatCompletion(
+            id=self.head.id,
+            object="chat.completion",
+            created=self.head.created,
+            model=self.head.model,
+            system_fingerprint=self.head.fingerprint,
+            choices=[self._choice(i, message) for i, message in enumerate(self._messages)],
+            usage=usage,
+        )
+        if self._prompt_logprobs is not None:
+            answer.prompt_logprobs = self._prompt_logprobs
+        if self._prompt_token_ids:
+            answer.prompt_token_ids = self._prompt_token_ids[0]
+        return answer
+
+    def _opening(self, update: Update) -> Iterable[WireAnswer]:
+        """The role of each choice, once the engine has answered, and what comes before its text."""
+        for index in range(self.choices):
+            delta = ChatDelta(role=self._role, content="")
+            chunk = self._wrap(ChatChunkChoice(index=index, delta=delta, finish_reason=None), 0)
+            if update.prompt_logprobs is not None and not index:
+                chunk.prompt_logprobs = self._form.prompt(update.prompt_logprobs)
+            if self._prompt_token_ids and not index:
+                chunk.prompt_token_ids = self._prompt_token_ids[0]
+            yield chunk
+        if self._echoed:
+            for index in range(self.choices):
+                delta = ChatDelta(content=self._echoed)
+                yield self._wrap(ChatChunkChoice(index=index, delta=delta, finish_reason=None), 0)
+
+    def _wrap(self, choice: ChatChunkChoice, tokens: int) -> ChatCompletionChunk:
+        if (token_ids := self.token_ids_since(choice.index)) is not None:
+            choice.token_ids = token_ids
+        return self._chunk([choice], self.usage_so_far(choice.index, tokens))
+
+    def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None) -> ChatCompletionChunk:
+        chunk = ChatCompletionChunk(
+            id=self.head.id,
+            object="chat.completion.chunk",
+            created=self.head.created,
+            model=self.head.model,
+            system_fingerprint=self.head.fingerprint,
+            choices=choices,
+        )
+        if usage:
+            chunk.usage = usage
+        return chunk
+
+    def _delta(self, part: Part) -> ChatDelta | None:
+        match part:
+            case ContentDelta(text):
+                return ChatDelta(content=text)
+            case ReasoningDelta(text) if self._reasoning_fields:
+                return self._with_reasoning(ChatDelta(), text)
+            case RefusalDelta(text):
+                return ChatDelta(refusal=text)
+            case ToolCallDelta() if not self._old_names:
+                return ChatDelta(tool_calls=[_call_delta(part)])
+            case ToolCallDelta(index=0):
+                return ChatDelta(function_call=_called_function(part))
+            case _:
+                return None
+
+    def _with_reasoning(self, message: Reasoned, text: str) -> Reasoned:
+        for name in self._reasoning_fields:
+            setattr(message, name, text)
+        return message
+
+    def _finish_reason(self, reason: FinishReason) -> FinishReason:
+        return "function_call" if self._old_names and reason == "tool_calls" else reason
+
+    def _choice(self, index: int, gained: "_Message") -> ChatChoice:
+        message = AssistantMessage(role=self._role, content=gained.content)
+        if gained.refusal:
+            message.refusal = gained.refusal
+        if gained.reasoning:
+            self._with_reasoning(message, gained.reasoning)
+        if gained.calls and self._old_names:
+            message.function_call = gained.calls[0].function
+        elif gained.calls:
+            message.tool_calls = gained.calls
+        show = self._logprobs and gained.content is not None
+        choice = ChatChoice(
+            index=index,
+            message=message,
+            logprobs=self._form.chat(gained.logprobs) if show else None,
+            finish_reason=self._finish_reason(gained.finish_reason),
+            stop_reason=gained.stop_reason,
+        )
+        if (token_ids := self.token_ids_since(index)) is not None:
+            choice.token_ids = token_ids
+        return choice
+
+
+class _Message:
+    """What one choice has gained so far."""
+
+    def __init__(self, echoed: str) -> None:
+        self._content = [echoed]
+        self._reasoning: list[str] = []
+        self._refusal: list[str] = []
+        self._calls: dict[int, _Call] = {}
+        self.logprobs: list[TokenLogprob] = []
+        self.finish_reason: FinishReason = "stop"
+        self.stop_reason: str | int | None = None
+
+    def add(self, update: Update) -> None:
+        for part in update.parts:
+            match part:
+                case ContentDelta(text, logprobs):
+                    self._content.append(text)
+                    self.logprobs += logprobs
+                case ReasoningDelta(text):
+                    self._reasoning.append(text)
+                case RefusalDelta(text):
+                    self._refusal.append(text)
+                case ToolCallDelta():
+                    self._calls.setdefault(part.index, _Call()).add(part)
+        if update.finish_reason:
+            self.finish_reason = update.finish_reason
+            self.stop_reason = update.stop_reason
+
+    @property
+    def content(self) -> str | None:
+        return "".join(self._content) or None
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(self._reasoning)
+
+    @property
+    def refusal(self) -> str:
+        return "".join(self._refusal)
+
+    @property
+    def calls(self) -> list[ToolCallOut]:
+        return [call.whole() for call in self._calls.values()]
+
+
+class _Call:
+    """One tool call, as its pieces come in."""
+
+    def __init__(self) -> None:
+        self._id: str | None = None
+        self._name: str | None = None
+        self._arguments: list[str] = []
+
+    def add(self, part: ToolCallDelta) -> None:
+        self._id = self._id or part.id
+        self._name = self._name or part.name
+        self._arguments.append(part.arguments)
+
+    def whole(self) -> ToolCallOut:
+        function = CalledFunction(name=self._name, arguments="".join(self._arguments))
+        return ToolCallOut(id=self._id, type="function", function=function)
+
+
+def _called_function(part: ToolCallDelta) -> CalledFunction:
+    if part.name is None:
+        return CalledFunction(arguments=part.arguments)
+    return CalledFunction(name=part.name, arguments=part.arguments)
+
+
+def _call_delta(part: ToolCallDelta) -> ToolCallOut:
+    function = _called_function(part)
+    if part.name is None:
+        return ToolCallOut(index=part.index, function=function)
+    return ToolCallOut(index=part.index, id=part.id, type="function", function=function)

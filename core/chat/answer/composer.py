@@ -1,0 +1,115 @@
+"""What chat and text answers have in common on the wire."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from time import time
+from uuid import uuid4
+
+from pydantic_core import to_json
+
+from core.chat.answer.update import Update
+from core.chat.answer.usage import UsageCounter
+from core.chat.schemas.usage_bodies import Usage, WireAnswer
+from core.contract.types import ContentDelta, Part, ToolCallDelta
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is the same in all of an answer; `created` is in seconds."""
+
+    id: str
+    model: str
+    fingerprint: str
+    created: int = field(default_factory=lambda: int(time()))
+
+
+class TextTemplate:
+    """The JSON of a chunk in which only a text varies, `mark` standing for it.
+
+    It is dumped from its schema once and cut where the text stands.
+    """
+
+    def __init__(self, chunk: WireAnswer, mark: str) -> None:
+        self._pieces = chunk.model_dump_json(exclude_unset=True).encode().split(to_json(mark))
+
+    def fill(self, text: str) -> bytes:
+        """The JSON with this text."""
+        return to_json(text).join(self._pieces)
+
+
+class Composer(ABC):
+    """The wire form of one answer.
+
+    `continuous`: the counter of what every chunk says of its choice; None if only the last one
+    has usage. `prompt_token_ids`: the tokens of each prompt, for an answer that shows token ids.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        choices: int,
+        *,
+        continuous: UsageCounter | None = None,
+        prompt_token_ids: Sequence[list[int]] | None = None,
+    ) -> None:
+        self.head = head
+        self.choices = choices
+        self._continuous = continuous
+        self._prompt_token_ids = prompt_token_ids
+        self._token_ids: list[list[int]] = [[] for _ in range(choices)]
+        self._templates: dict[tuple[int, type[Part]], TextTemplate | None] = {}
+
+    def ready_made(self, update: Update) -> bytes | None:
+        """The JSON of what `chunks` says of an update that is one piece of text and nothing else.
+
+        None for other updates, and for the first ones of a choice: those may open it.
+        """
+        if update.finish_reason or update.prompt_logprobs is not None:
+            return None
+        if self._continuous or self._prompt_token_ids or len(update.parts) != 1:
+            return None
+        part = update.parts[0]
+        if isinstance(part, ToolCallDelta) or (isinstance(part, ContentDelta) and part.logprobs):
+            return None
+        key = update.index, type(part)
+        if key not in self._templates:
+            self._templates[key] = None
+            return None
+        template = self._templates[key]
+        if template is None:
+            mark = uuid4().hex
+            chunks = list(self.chunks(replace(update, parts=[replace(part, text=mark)])))
+            if len(chunks) != 1:
+                return None
+            template = self._templates[key] = TextTemplate(chunks[0], mark)
+        return template.fill(part.text)
+
+    @abstractmethod
+    def chunks(self, update: Update) -> Iterable[WireAnswer]:
+        """The chunks of one update, for a stream; of a choice's last update the last one has the
+        `finish_reason` and no text.
+        """
+
+    @abstractmethod
+    def usage_chunk(self, usage: Usage) -> WireAnswer:
+        """The last chunk, for clients that asked for usage."""
+
+    @abstractmethod
+    def add(self, update: Update) -> None:
+        """Gather an update for the whole answer."""
+
+    @abstractmethod
+    def whole(self, usage: Usage) -> WireAnswer:
+        """Everything gathered, as one answer."""
+
+    def token_ids_since(self, choice: int) -> list[int] | None:
+        """The tokens of a choice that have not been shown yet; None if none are to be."""
+        if self._prompt_token_ids is None:
+            return None
+        since, self._token_ids[choice] = self._token_ids[choice], []
+        return since
+
+    def usage_so_far(self, choice: int, tokens: int) -> Usage | None:
+        """What a chunk says of a choice that has so many tokens; None if nothing is asked for."""
+        return self._continuous.so_far(choice, tokens) if self._continuous else None

@@ -1,0 +1,274 @@
+"""The run of one answer: requests go out through the `generate` hook, updates come back.
+
+Chat and text completions, streamed and whole, all read the same updates.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import fields, replace
+from time import monotonic
+
+from core.chat.answer.capture import Capture
+from core.chat.answer.collector import Collector
+from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
+from core.chat.answer.recipe import CollectorRecipe
+from core.chat.answer.running import RunningRequest
+from core.chat.answer.update import Update
+from core.chat.answer.usage import UsageCounter
+from core.contract.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import (
+    Delta,
+    FinishReason,
+    GenerationRequest,
+    Part,
+    ToolCallDelta,
+)
+from core.models.entry import LoadedModel
+from core.plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+
+class Generation:
+    """One answer: `n` choices for each of its requests, numbered through.
+
+    `running` is the HTTP request that it answers, which is told how far it is. `counts` are its
+    model's. With `prompt_only` nothing is generated: engines make one token at least, which nobody
+    gets to see. `log_text`: the log gets what is said, not only how much. `constrained_by`: the
+    field of the body that a constraint comes from, for errors that only the engine finds in it.
+    `recipe`: how its text is read. `capture`: where all of it is written down.
+    """
+
+    def __init__(
+        self,
+        plugins: Plugins,
+        model: LoadedModel,
+        requests: Sequence[GenerationRequest],
+        recipe: CollectorRecipe,
+        running: RunningRequest,
+        *,
+        counts: ModelCounts,
+        prompt_only: bool = False,
+        log_text: bool = False,
+        constrained_by: str | None = None,
+        capture: Capture | None = None,
+    ) -> None:
+        self.model = model
+        self.requests = requests
+        self.counter = UsageCounter(running.received)
+        self._model_counts = counts
+        self._running = running
+        running.counter, running.choices = self.counter, self.choices
+        self._answered = False
+        self._prompt_only = prompt_only
+        self._constrained_by = constrained_by
+        self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
+        self._plugins = plugins
+        self._recipe = recipe
+        self._capture = capture
+        self._collectors: list[Collector] = []
+
+    @property
+    def choices(self) -> int:
+        """How many choices the answer has."""
+        return sum(request.n for request in self.requests)
+
+    async def updates(self) -> AsyncGenerator[Update, None]:
+        """Updates of all choices as they arrive. Closing the generator aborts what is running.
+
+        Each request waits for its turn. When the answer is cancelled, or its model is unloaded,
+        after that, its choices end as they are, with the `finish_reason` "abort".
+        """
+        self._log_request()
+        first = 0
+        streams: list[AsyncGenerator[Update, None]] = []
+        for request in self.requests:
+            self.counter.add_prompt(request)
+            streams.append(self._run(request, first))
+            first += request.n
+        outcome: Outcome = "aborted"
+        reason = ""
+        counts = AnswerCounts(self._model_counts, self.counter)
+        try:
+            with self._model_counts.working():
+                async with aclosing(merge(streams)) as updates:
+                    async for update in updates:
+                        counts.add(update.index, len(update.token_ids), update.finish_reason)
+                        if self._said is not None:
+                            self._said[update.index] += map(_text, update.parts)
+                        yield update
+            outcome = "cancelled" if self._running.cancelled else "finished"
+        except Exception as error:
+            outcome, reason = "failed", f": {error}"
+            raise
+        finally:
+            counts.end(outcome)
+            if self._capture:
+                self._capture.end(outcome)
+            self._log_answer(outcome + reason)
+
+    def _log_request(self) -> None:
+        request = self.requests[0]
+        neutral = SamplingParams()
+        params = {
+            field.name: value
+            for field in fields(SamplingParams)
+            if (value := getattr(request.sampling, field.name)) != getattr(neutral, field.name)
+        }
+        if constraint := params.get("constraint"):
+            params["constraint"] = type(constraint).__name__
+        logger.info(
+            "%s %s: %d prompts for %s, %d choices, priority %d, sampling %.1000s",
+            self.model.name,
+            request.request_id,
+            len(self.requests),
+            self.model.config.path,
+            self.choices,
+            request.priority,
+            params,
+        )
+
+    def _log_answer(self, outcome: str) -> None:
+        usage = self.counter.usage
+        calls = sum(collector.tool_calls for collector in self._collectors)
+        logger.info(
+            "%s %s: %d prompt and %d completion tokens, %s%s",
+            self.model.name,
+            self.requests[0].request_id,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            f"{calls} tool calls, " if calls else "",
+            outcome,
+        )
+        for index, pieces in enumerate(self._said or ()):
+            request_id = self.requests[0].request_id
+            logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
+
+    async def _run(self, request: GenerationRequest, first: int) -> AsyncGenerator[Update, None]:
+        formats = self._plugins.reasoning, self._plugins.tools
+        collectors = {index: self._recipe.collector(*formats) for index in range(request.n)}
+        self._collectors += collectors.values()
+        tokens = [0] * request.n
+        aborted = False
+        asked = monotonic()
+        try:
+            async with (
+                self._running.turn(self.model, request.n, priority=request.priority),
+                aclosing(self._generate(request)) as deltas,
+            ):
+                self._model_counts.queue_time.observe(monotonic() - asked)
+                with self._running.interruptible() as waiting:
+                    async for delta in deltas:
+                        collector = collectors[delta.index]
+                        if delta.usage:
+                            self.counter.take(delta.usage)
+                        if collector.finished:
+                            continue
+                        if self._prompt_only:
+                            delta = _of_the_prompt(delta)
+                        self.counter.add(delta)
+                        tokens[delta.index] += len(delta.token_ids)
+                        update = self._update(first, collector, delta, tokens[delta.index])
+                        if collector.reasons:
+                            self.counter.set_reasoning(update.index, collector.reasoning_tokens)
+                        self._answered = self._answered or bool(update.tokens or update.parts)
+                        waiting.waits = False
+                        yield update
+                        waiting.resume()
+        except InvalidRequestError as error:
+            if error.param == "constraint":
+                error.param = self._constrained_by
+            raise
+        except RequestCancelledError:
+            if self._running.state != "running":
+                raise
+            aborted = True
+        except ModelUnloadedError:
+            if not self._answered:
+                raise
+            aborted = True
+        for index, collector in collectors.items():
+            if not collector.finished:  # or a backend that forgot to say so
+                end = Delta(index=index, finish_reason="stop")
+                update = self._update(first, collector, end, tokens[index])
+                yield replace(update, finish_reason="abort") if aborted else update
+
+    def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        # Only now: while a request waits, other LoRAs may have been loaded.
+        request = replace(request, adapter=self.model.applied_adapter)
+        return self._plugins.generate(self.model.backend, request)
+
+    def _update(self, first: int, collector: Collector, delta: Delta, tokens: int) -> Update:
+        parts = collector.feed(delta)
+        if self._capture:
+            self._capture.delta(first + delta.index, delta, parts)
+        return _update(first, collector, delta, tokens, parts)
+
+
+def _update(
+    first: int, collector: Collector, delta: Delta, tokens: int, parts: list[Part]
+) -> Update:
+    finish_reason: FinishReason | None = delta.finish_reason
+    if finish_reason == "stop" and collector.ends_with_calls:
+        finish_reason = "tool_calls"
+    return Update(
+        first + delta.index,
+        parts,
+        finish_reason,
+        delta.stop_reason,
+        tokens,
+        delta.prompt_logprobs,
+        delta.token_ids,
+    )
+
+
+def _text(part: Part) -> str:
+    return part.arguments if isinstance(part, ToolCallDelta) else part.text
+
+
+def _of_the_prompt(delta: Delta) -> Delta:
+    """What a delta says of the prompt, without the tokens that nobody asked for."""
+    return Delta(
+        index=delta.index,
+        finish_reason="length" if delta.finish_reason else None,
+        prefill_tokens=delta.prefill_tokens,
+        cached_tokens=delta.cached_tokens,
+        prompt_logprobs=delta.prompt_logprobs,
+    )
+
+
+def merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
+    """Updates of several streams in order of arrival. The first error ends all of them."""
+    return streams[0] if len(streams) == 1 else _merge(streams)
+
+
+async def _merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
+    arrived: asyncio.Queue[Update | Exception | None] = asyncio.Queue()
+
+    async def pump(stream: AsyncGenerator[Update, None]) -> None:
+        try:
+            async with aclosing(stream):
+                async for update in stream:
+                    arrived.put_nowait(update)
+            arrived.put_nowait(None)
+        except Exception as error:
+            arrived.put_nowait(error)
+
+    tasks = [asyncio.create_task(pump(stream)) for stream in streams]
+    try:
+        running = len(tasks)
+        while running:
+            match await arrived.get():
+                case None:
+                    running -= 1
+                case Exception() as error:
+                    raise error
+                case Update() as update:
+                    yield update
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,82 @@
+"""What the collector of an answer is made of, so that it can be written down and made again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.chat.answer.answer_parser import AnswerForm, AnswerParser
+from core.chat.answer.collector import Collector
+from core.contract.formats import ReasoningFormat, ReasoningParser, Schemas, ToolFormat, new_call_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorRecipe:
+    """How the text of each choice of an answer is read.
+
+    `reasoning` and `tools` are names of formats, None for none; `schemas` are those of the
+    functions that are offered. `tools_in_reasoning`: whether a call inside thought counts. `form`:
+    what stands around an answer that keeps to a grammar. The rest is as `Collector` has it.
+    """
+
+    reasoning: str | None = None
+    tools: str | None = None
+    schemas: Schemas = field(default_factory=dict)
+    starts_in_reasoning: bool = False
+    tools_in_reasoning: bool = True
+    form: AnswerForm | None = None
+    trim: bool = False
+    merge: bool = False
+    one_call: bool = False
+    named_call: bool = False
+
+    def collector(
+        self, reasoning: Mapping[str, ReasoningFormat], tools: Mapping[str, ToolFormat]
+    ) -> Collector:
+        """A collector for one choice, of these formats by name; `KeyError` for one not among them.
+
+        The first piece of each call gets an id as its format makes them.
+        """
+        format = tools[self.tools] if self.tools else None
+        return Collector(
+            self._reasoning_parser(reasoning, format),
+            format.parser(self.schemas) if format else None,
+            starts_in_reasoning=self.starts_in_reasoning,
+            trim=self.trim,
+            merge=self.merge,
+            one_call=self.one_call,
+            named_call=self.named_call,
+            new_call_id=format.new_call_id if format else new_call_id,
+        )
+
+    def _reasoning_parser(
+        self, formats: Mapping[str, ReasoningFormat], tools: ToolFormat | None
+    ) -> ReasoningParser | None:
+        if self.reasoning is None:
+            return None
+        parser = formats[self.reasoning].parser(
+            inside=self.starts_in_reasoning,
+            spans=tools.spans if tools else (),
+            spans_in_thought=self.tools_in_reasoning,
+        )
+        return AnswerParser(parser, self.form) if self.form else parser
+
+
+def recipe_of(written: Mapping[str, Any]) -> CollectorRecipe:
+    """A recipe that `dataclasses.asdict` has made plain. `TypeError` or `KeyError` for others."""
+    from core.contract.formats import AnswerMarks, ThoughtMarks
+
+    fields = dict(written)
+    if form := fields.get("form"):
+        thought = form["thought"]
+        fields["form"] = AnswerForm(
+            thought=ThoughtMarks(**_tuples(thought)) if thought else None,
+            at_once=AnswerMarks(**_tuples(form["at_once"])),
+            behind=AnswerMarks(**_tuples(form["behind"])),
+            inside=form["inside"],
+            trim=form["trim"],
+        )
+    return CollectorRecipe(**fields)
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}

@@ -1,0 +1,208 @@
+"""The HTTP requests that are being answered, and what is held for each until it has been."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from copy import copy
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+from uuid import uuid4
+
+from core.chat.answer.usage import UsageCounter
+from core.config.keys import Key
+from core.contract.errors import RequestCancelledError
+from core.models.admission_queue import Place
+from core.models.entry import LoadedModel
+
+T = TypeVar("T")
+
+RequestState = Literal["received", "loading", "queued", "running"]
+
+
+class RunningRequest:
+    """One request, until its response has been sent or its client has left.
+
+    `id`: a UUID until the route knows the client's; `answer_id`: that of what it is answered with.
+    `route`: method and path. `key`: the API key it came with, None where it needs none. `asks`:
+    whether it asks a model; `model`: which one, by the name it was asked for, then by its own.
+    `loading`: it waits until that is loaded. `received`: by `time.monotonic`. `choices` are all of
+    the answer, `counter` has its tokens.
+    """
+
+    def __init__(self, route: str = "") -> None:
+        self.id = uuid4().hex
+        self.answer_id: str | None = None
+        self.route = route
+        self.key: Key | None = None
+        self.asks = False
+        self.model: str | None = None
+        self.received = time.monotonic()
+        self.stream = False
+        self.choices = 0
+        self.counter: UsageCounter | None = None
+        self.loading = False
+        self._held = AsyncExitStack()
+        self._places: list[Place] = []
+        self._started = False
+        self._cancelled: RequestCancelledError | None = None
+        self._interruptible: set[Interruptible] = set()
+
+    async def hold(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Enter `context` now, and leave it when the response has ended."""
+        return await self._held.enter_async_context(context)
+
+    async def release(self) -> None:
+        """Leave what is held, the last one first."""
+        await self._held.aclose()
+
+    @property
+    def key_name(self) -> str | None:
+        """Whose API key it came with."""
+        return self.key.name if self.key else None
+
+    def priority(self, asked: int = 0) -> int:
+        """The priority that counts: its key's, else what it asks for."""
+        if self.key is None or self.key.priority is None:
+            return asked
+        return self.key.priority
+
+    @property
+    def state(self) -> RequestState:
+        """`running` since an engine began with it, or with the first of its prompts."""
+        if self._started:
+            return "running"
+        if self._places:
+            return "queued"
+        return "loading" if self.loading else "received"
+
+    @property
+    def position(self) -> int | None:
+        """How many requests get their turn before it, if it is queued."""
+        return self._places[0].position if self.state == "queued" else None
+
+    @asynccontextmanager
+    async def turn(
+        self, model: LoadedModel, choices: int, *, priority: int = 0
+    ) -> AsyncIterator[None]:
+        """Wait until the model's engine may begin; it does its work in the block."""
+        place = model.gate.join(
+            choices,
+            model=model.config.name,
+            key=self.key_name,
+            priority=priority,
+            goes_on=self._started or bool(self._places),
+        )
+        self._places.append(place)
+        try:
+            with self.interruptible():
+                await place.admitted
+            self._started = True
+            yield
+        finally:
+            place.leave()
+            self._places.remove(place)
+
+    def interruptible(self) -> "Interruptible":
+        """A block that `cancel` ends where it waits."""
+        return Interruptible(self)
+
+    @property
+    def cancelled(self) -> RequestCancelledError | None:
+        """Why it was cancelled; None if it was not."""
+        return self._cancelled
+
+    def cancel(self, error: RequestCancelledError | None = None) -> None:
+        """End it: what waits gets `error`, an answer that has begun ends as it is.
+
+        Once more is no error, and changes nothing.
+        """
+        if self._cancelled:
+            return
+        self._cancelled = error or RequestCancelledError("the request was cancelled")
+        for block in self._interruptible:
+            block.interrupt()
+
+
+class Interruptible:
+    """A block in which a request can be cancelled: entering it, or where it awaits, it raises
+    `RequestCancelledError` then.
+
+    An async generator makes `waits` false before it yields, as its reader may await something
+    else, and calls `resume` afterwards. Another task may read on when the one before has ended.
+    """
+
+    __slots__ = ("_interrupted", "_request", "_task", "waits")
+
+    def __init__(self, request: RunningRequest) -> None:
+        self._request = request
+        self._interrupted = False
+        self.waits = True
+
+    def __enter__(self) -> "Interruptible":
+        self._task = _current_task()
+        self.resume()
+        self._request._interruptible.add(self)
+        return self
+
+    def resume(self) -> None:
+        """Go on, unless the request has been cancelled meanwhile. Called once a token."""
+        if self._request._cancelled:
+            raise copy(self._request._cancelled)
+        if self._task.done():  # `current_task` itself takes as long as the rest of a token
+            self._task = _current_task()
+        self.waits = True
+
+    def interrupt(self) -> None:
+        """Raise where it awaits something."""
+        if self.waits:
+            self._interrupted = True
+            self._task.cancel()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._request._interruptible.remove(self)
+        if not self._interrupted:
+            return
+        # Somebody else may have cancelled the task as well, and then has to get that.
+        wanted = self._task.uncancel() > 0
+        if kind is asyncio.CancelledError and not wanted:
+            assert self._request._cancelled
+            raise copy(self._request._cancelled) from None
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+class RunningRequests:
+    """All of them, the oldest first."""
+
+    def __init__(self) -> None:
+        self._requests: dict[int, RunningRequest] = {}
+
+    def __iter__(self) -> Iterator[RunningRequest]:
+        return iter(list(self._requests.values()))
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: RunningRequest) -> None:
+        """It has arrived."""
+        self._requests[id(request)] = request
+
+    def cancel(self, error: RequestCancelledError, *, waiting_only: bool = False) -> None:
+        """Cancel all of them, or those that no engine has begun with."""
+        for request in self:
+            if not (waiting_only and request.state == "running"):
+                request.cancel(error)
+
+    def remove(self, request: RunningRequest) -> None:
+        """It has been answered."""
+        del self._requests[id(request)]

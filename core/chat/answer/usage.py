@@ -1,0 +1,119 @@
+"""Token counts and times.
+
+The endpoint layer counts tokens, so no backend can get it wrong. Of a chat it gets none; then what
+the backend tells is what there is.
+"""
+
+from time import monotonic
+
+from core.chat.schemas.usage_bodies import (
+    CompletionTokensDetails,
+    PromptTokensDetails,
+    Timings,
+    Usage,
+)
+from core.contract.types import Delta, GenerationRequest, TokenCounts
+
+
+class UsageCounter:
+    """Counts one answer: every prompt once, whatever `n` is, and every token that was sampled.
+
+    `received` is when its request came, by `time.monotonic`; now, if that is not known.
+    """
+
+    def __init__(self, received: float | None = None) -> None:
+        self.received = monotonic() if received is None else received
+        self._prompts: list[int] = []  # tokens of each choice's prompt
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._completion_tokens = 0
+        self._reasoning_tokens: dict[int, int] = {}
+        self._first_token_at: float | None = None
+        self._last_token_at = self.received
+        self._constrained = False
+        self._grammar_init_s = 0.0
+        self._grammar_s = 0.0
+
+    def add_prompt(self, request: GenerationRequest) -> None:
+        """Count the prompt of a request, whose choices come behind those counted before."""
+        tokens = len(request.prompt_token_ids)
+        self._prompt_tokens += tokens
+        self._prompts += [tokens] * request.n
+        self._constrained |= request.sampling.constraint is not None
+
+    def add(self, delta: Delta) -> None:
+        """Count what an engine said."""
+        self._cached_tokens += delta.cached_tokens
+        self._completion_tokens += len(delta.token_ids)
+        self._grammar_init_s += delta.grammar_init_s
+        self._grammar_s += delta.grammar_s
+        self._last_token_at = monotonic()
+        if self._first_token_at is None:
+            self._first_token_at = self._last_token_at
+
+    def take(self, told: TokenCounts) -> None:
+        """Take the counts of a chat, which is the one request of its answer."""
+        self._prompt_tokens = told.prompt_tokens
+        self._cached_tokens = told.cached_tokens
+        self._completion_tokens = told.completion_tokens
+        if told.reasoning_tokens is not None:
+            self._reasoning_tokens = {0: told.reasoning_tokens}
+
+    def set_reasoning(self, choice: int, tokens: int) -> None:
+        """Note how many tokens of a choice are reasoning by now."""
+        self._reasoning_tokens[choice] = tokens
+
+    @property
+    def last_token_at(self) -> float:
+        """When an engine said something last; `received` before that."""
+        return self._last_token_at
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        """Seconds until an engine said something; None before that."""
+        return None if self._first_token_at is None else self._first_token_at - self.received
+
+    @property
+    def usage(self) -> Usage:
+        """The counts so far."""
+        usage = Usage(
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._completion_tokens,
+            total_tokens=self._prompt_tokens + self._completion_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
+            extra=self._timings(),
+        )
+        if self._reasoning_tokens:
+            reasoning = sum(self._reasoning_tokens.values())
+            usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=reasoning)
+        return usage
+
+    def so_far(self, choice: int, completion_tokens: int) -> Usage:
+        """The counts of one choice alone, for a chunk in mid-stream."""
+        prompt_tokens = self._prompts[choice]
+        return Usage(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            total_tokens=prompt_tokens + completion_tokens,
+        )
+
+    def _timings(self) -> Timings:
+        """WebLLM's formulas, over the tokens that were computed: cached ones took no time."""
+        first = self._last_token_at if self._first_token_at is None else self._first_token_at
+        prefill = first - self.received
+        decode = self._last_token_at - first
+        timings = Timings(
+            e2e_latency_s=monotonic() - self.received,
+            prefill_tokens_per_s=_ratio(self._prompt_tokens - self._cached_tokens, prefill),
+            decode_tokens_per_s=_ratio(self._completion_tokens, decode),
+            time_to_first_token_s=prefill,
+            time_per_output_token_s=_ratio(decode, self._completion_tokens),
+        )
+        if self._constrained:
+            timings.grammar_init_s = self._grammar_init_s
+            timings.grammar_per_token_s = _ratio(self._grammar_s, self._completion_tokens)
+        return timings
+
+
+def _ratio(value: float, by: float) -> float:
+    return value / by if by > 0 else 0.0

@@ -1,0 +1,1 @@
+"""What a request comes to: prompt, sampling params, constraint."""

@@ -1,0 +1,84 @@
+"""Filling in the middle: prompts with a suffix, for models that have tokens for it.
+
+How the three parts are laid out is the models' own business; the vocabulary tells which tokens one
+has. Formats: Bavarian et al., 2022 (https://arxiv.org/abs/2207.14255), and the model cards of the
+families named below.
+"""
+
+from dataclasses import dataclass
+
+from core.chat.plan.prompt_tokens import tokenize_text
+from core.contract.errors import UnsupportedParameterError
+from core.models.entry import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Infill:
+    """Tokens in front of prefix and suffix, and behind both.
+
+    `suffix_first`: the suffix goes before the prefix, so that the model goes on where that ends;
+    then there may be no `middle`.
+    """
+
+    prefix: str
+    suffix: str
+    middle: str = ""
+    suffix_first: bool = False
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Those that a vocabulary must have."""
+        return tuple(filter(None, (self.prefix, self.suffix, self.middle)))
+
+
+FORMATS = (
+    Infill("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen 2.5 Coder, CodeGemma
+    Infill("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite Code
+    Infill("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),  # SantaCoder
+    Infill("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
+    Infill("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM 4.5
+    Infill("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", suffix_first=True),  # Seed Coder
+    Infill("▁<PRE>", "▁<SUF>", "▁<MID>"),  # Code Llama
+    Infill("[PREFIX]", "[SUFFIX]", suffix_first=True),  # Codestral
+)
+
+
+async def infill_prompt(
+    prompt: str | list[int], suffix: str, model: LoadedModel, *, add_special_tokens: bool
+) -> list[int]:
+    """The tokens of a prompt whose completion leads to `suffix`; an error if the model has none.
+
+    `add_special_tokens`: what the tokenizer puts before a text (a BOS) goes before this one, too.
+    """
+    format, ids = await _format(model)
+    prefix = prompt
+    if isinstance(prefix, str):
+        prefix = await tokenize_text(model, prefix, add_special_tokens=False, param="prompt")
+    rest = await tokenize_text(model, suffix, add_special_tokens=False, param="suffix")
+    start: list[int] = []
+    if add_special_tokens:
+        bos = model.info.special_tokens.get("bos_token")
+        with_special = await model.backend.tokenize("a", add_special_tokens=True)
+        if bos and with_special[:1] == await model.backend.tokenize(bos, add_special_tokens=False):
+            start = with_special[:1]
+    before, after = [ids[format.prefix], *prefix], [ids[format.suffix], *rest]
+    parts = after + before if format.suffix_first else before + after
+    return [*start, *parts, *([ids[format.middle]] if format.middle else [])]
+
+
+async def _format(model: LoadedModel) -> tuple[Infill, dict[str, int]]:
+    """The first format all of whose tokens the vocabulary has, and does not all call unknown."""
+    for format in FORMATS:
+        ids: dict[str, int] = {}
+        for text in format.tokens:
+            found = await model.backend.tokenize(text, add_special_tokens=False)
+            if len(found) != 1:
+                break
+            ids[text] = found[0]
+        if len(set(ids.values())) == len(format.tokens):
+            return format, ids
+    raise UnsupportedParameterError(
+        f"model {model.name!r} cannot fill in before a suffix: its vocabulary has no tokens for "
+        "that (such as <|fim_prefix|>)",
+        param="suffix",
+    )

@@ -1,0 +1,183 @@
+"""A chat request as a `Chat`, for models that take messages: no template, no tokens, no parsers."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from core.chat.plan.params import sampling_layers
+from core.chat.plan.reasoning import budget_tokens, template_variables, thinking_variables
+from core.chat.plan.template_messages import place_tool_results
+from core.chat.plan.tool_choice import CallRules, call_rules
+from core.chat.schemas.chat_request import ChatCompletionRequest, Message
+from core.chat.schemas.constraint_fields import (
+    ANY_OBJECT,
+    ChoiceConstraint,
+    Constraint,
+    GrammarConstraint,
+    RegexConstraint,
+    SchemaConstraint,
+)
+from core.contract.chat import Chat, Json
+from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.models.entry import LoadedModel
+
+_SCHEMA_NAME = "answer"  # for a schema without a name, which OpenAI's API wants
+_OF_PROMPTS = (
+    *("documents", "response_prefix", "add_special_tokens", "reasoning_budget_message"),
+    *("truncate_prompt_tokens", "return_tokens_as_token_ids", "return_token_ids"),
+)
+
+
+def unrendered_chat(body: ChatCompletionRequest, model: LoadedModel) -> Chat:
+    """What a request asks of a model that takes messages.
+
+    `InvalidRequestError` for what the answer would be wrong without: a form to keep to, a call to
+    make, an answer to go on with.
+    """
+    _refuse_prompts(body, model)
+    rules = call_rules(body)
+    form, other_form = _form(body, model)
+    lacks = model.info.unsupported
+    if rules.forced:
+        for field in ("tools", "tool_choice"):
+            _require(model, field, "tool_choice" if body.function_call is None else "function_call")
+    chosen: set[str] = set()
+    for values in sampling_layers(body, model).values():
+        chosen |= values.keys()
+    thinking = thinking_variables(body)
+    told_not_to_call = body.tool_choice == "none" and "tool_choice" not in lacks
+    tools = () if "tools" in lacks else _tools(body, rules, all_of_them=told_not_to_call)
+    return Chat(
+        messages=tuple(_messages(body.messages)),
+        tools=tools,
+        tool_choice=_tool_choice(body, rules) if tools and "tool_choice" not in lacks else None,
+        parallel_tool_calls=body.parallel_tool_calls if tools else None,
+        response_format=form,
+        structured_outputs=other_form,
+        reasoning_effort=body.reasoning_effort,
+        enable_thinking=thinking.get("enable_thinking"),
+        reasoning_budget=budget_tokens(body, model.config),
+        chat_template_kwargs=template_variables(body, model.config),
+        chosen_params=frozenset(chosen),
+    )
+
+
+def ignored_unrendered(body: ChatCompletionRequest, model: LoadedModel) -> list[str]:
+    """Names of what a request asks for in vain."""
+    lacks = model.info.unsupported
+    ignored = [name for name in _OF_PROMPTS if getattr(body, name) not in (None, False, "", [])]
+    if body.offered_tools and "tools" in lacks:
+        ignored.append("tools")
+    if body.reasoning_effort is not None and {"reasoning_effort", "enable_thinking"} <= lacks:
+        ignored.append("reasoning_effort")
+    if "enable_thinking" in lacks:
+        names = ("enable_thinking", "thinking")
+        ignored += [name for name in names if getattr(body, name) is not None]
+    budget = None if body.budget_tokens is None else budget_tokens(body, model.config)
+    if budget is not None and "reasoning_budget" in lacks:
+        ignored.append("reasoning_budget")
+    if "chat_template_kwargs" in lacks:
+        ignored += [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
+    if body.continuous_usage:
+        ignored.append("stream_options.continuous_usage_stats")
+    return ignored
+
+
+def _refuse_prompts(body: ChatCompletionRequest, model: LoadedModel) -> None:
+    """Raise for what only those can do who render the prompt."""
+    asked = {
+        "continue_final_message": bool(body.continue_final_message),
+        "add_generation_prompt": not body.add_generation_prompt,
+        "chat_template": body.chat_template is not None,
+    }
+    for name, wanted in asked.items():
+        if wanted:
+            raise UnsupportedParameterError(
+                f"{name} is about the prompt, and model {model.name!r} takes messages: its prompt "
+                "is rendered elsewhere",
+                param=name,
+            )
+
+
+def _require(model: LoadedModel, field: str, param: str) -> None:
+    if field in model.info.unsupported:
+        raise UnsupportedParameterError(
+            f"the backend of model {model.name!r} takes no {field}, which {param} needs",
+            param=param,
+        )
+
+
+def _form(body: ChatCompletionRequest, model: LoadedModel) -> tuple[Json | None, Json | None]:
+    """`response_format` and `structured_outputs`, of which one at most is asked for."""
+    asked = body.asked_constraint()
+    if asked is None:
+        return None, None
+    param, constraint = asked
+    if isinstance(constraint, SchemaConstraint):
+        _require(model, "response_format", param)
+        return _response_format(body, constraint), None
+    _require(model, "structured_outputs", param)
+    return None, _structured_outputs(constraint)
+
+
+def _response_format(body: ChatCompletionRequest, constraint: SchemaConstraint) -> Json:
+    if constraint == ANY_OBJECT:
+        return {"type": "json_object"}
+    sent = body.response_format and body.response_format.json_schema
+    described = sent.model_dump(exclude_none=True, by_alias=True) if sent else {}
+    schema = {"name": _SCHEMA_NAME, **described, "schema": constraint.schema}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _structured_outputs(constraint: Constraint) -> Json:
+    match constraint:
+        case RegexConstraint(pattern):
+            return {"regex": pattern}
+        case ChoiceConstraint(texts):
+            return {"choice": list(texts)}
+        case GrammarConstraint(source):
+            return {"grammar": source}
+        case SchemaConstraint(schema):
+            return {"json": schema}
+
+
+def _tools(body: ChatCompletionRequest, rules: CallRules, *, all_of_them: bool) -> tuple[Json, ...]:
+    """The tools that may be called, or all, for the calls in the history."""
+    allowed = {function.name for function in rules.functions.values()}
+    return tuple(
+        tool.model_dump(exclude_none=True)
+        for tool in body.tools or ()
+        if all_of_them or tool.function.name in allowed
+    )
+
+
+def _tool_choice(body: ChatCompletionRequest, rules: CallRules) -> Any:
+    if rules.named:
+        [name] = {function.name for function in rules.functions.values()}
+        return {"type": "function", "function": {"name": name}}
+    if rules.forced:
+        return "required"
+    return body.tool_choice if isinstance(body.tool_choice, str) else None
+
+
+def _messages(messages: Sequence[Message]) -> Iterator[Json]:
+    """The messages with what clients leave out: ids of calls, arguments as text."""
+    dumped = [message.model_dump(exclude_none=True) for message in messages]
+    for position, message in enumerate(dumped):
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            function = call["function"]
+            if not isinstance(function["arguments"], str):
+                function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
+            call.setdefault("id", f"call_{position}_{number}")
+        if message["role"] == "assistant":
+            message.setdefault("content", None)  # there are servers that want to see it
+    if any(message["role"] == "tool" and "tool_call_id" not in message for message in dumped):
+        place_tool_results(dumped)
+    for position, message in enumerate(dumped):
+        try:
+            json.dumps(message, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequestError(
+                "the message holds half a surrogate pair", param=f"messages[{position}]"
+            ) from error
+    yield from dumped

@@ -1,0 +1,69 @@
+"""What is known of a model, for people: `enginebay models inspect` and the explain route."""
+
+from core.chat.schemas.explain_bodies import FormatReport, ModelReport, TemplateReport
+from core.contract.types import ModelInfo
+from core.models.entry import LoadedModel
+from core.models.template.features import TemplateFeatures
+from core.models.template.turn_end import turn_end_marker
+
+
+def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -> ModelReport:
+    """What the backend says of a model, and what trials with a chat template of it showed.
+
+    The one that renders requests with tools, if no other is given.
+    """
+    info = model.info
+    template = template or model.templates.choose(with_tools=True)
+    reasoning, tools = model.formats.reasoning, model.formats.tools
+    return ModelReport(
+        id=model.name,
+        backend=model.config.backend,
+        context_length=info.context_length,
+        vocab_size=info.vocab_size,
+        capabilities=capabilities(info),
+        special_tokens=dict(info.special_tokens),
+        defaults=dict(info.defaults),
+        configured=model.config.sampling.params(),
+        unsupported=sorted(info.unsupported),
+        constraints=info.constraints,
+        adapters=list(info.adapters),
+        templates=list(model.templates.names),
+        template=template and template_report(template),
+        reasoning=FormatReport(name=reasoning.name, evidence=reasoning.evidence),
+        tools=FormatReport(name=tools.name, evidence=tools.evidence),
+    )
+
+
+def capabilities(info: ModelInfo) -> list[str]:
+    """What a model does on its backend beyond plain text, or instead of it."""
+    can = {
+        "text": info.generates and not info.chats,
+        "chats": info.chats,
+        "embeddings": info.embedding_size is not None,
+        "reranking": info.reranks,
+        "constraints": info.constraints,
+        "reasoning budgets": info.generates and "reasoning_budget" not in info.unsupported,
+        "logprobs": info.generates and "logprobs" not in info.unsupported,
+        "adapters": bool(info.adapters),
+    }
+    return [name for name, known in can.items() if known]
+
+
+def template_report(features: TemplateFeatures) -> TemplateReport:
+    """What trials with a chat template showed."""
+    return TemplateReport(
+        name=features.template.name,
+        system=features.knows_system,
+        several_systems=features.takes_several_systems,
+        later_systems=features.takes_later_systems,
+        developer=features.knows_developer,
+        tools=features.knows_tools,
+        tool_results=features.knows_tool_results,
+        reasoning=features.knows_reasoning,
+        documents=features.knows_documents,
+        content=features.content_format,
+        arguments=features.arguments_format,
+        variables=sorted(features.template.settings),
+        stop_strings=list(features.template.stop_strings),
+        turn_end=turn_end_marker(features),
+    )

@@ -1,0 +1,145 @@
+"""The prompt of a chat request: which template, what it is given, what stands around its text."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from core.chat.plan.reasoning import ignored_thinking, template_variables
+from core.chat.plan.template_messages import template_messages
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.contract.errors import InvalidRequestError
+from core.models.entry import LoadedModel
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import TemplateError
+
+logger = logging.getLogger(__name__)
+
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt and how it came about.
+
+    `add_special_tokens`: whether the tokenizer is to add its own. `bos` says why there is a BOS in
+    front or none. `notes`: what was changed in the messages. `ignored`: what the request asks for
+    in vain, by the names of its fields.
+    """
+
+    text: str
+    template: TemplateFeatures
+    add_special_tokens: bool
+    bos: str
+    notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+async def chat_prompt(
+    body: ChatCompletionRequest, model: LoadedModel, *, allow_template: bool = False
+) -> Prompt:
+    """The prompt of a chat request. Long ones take their time, so that is done on a thread.
+
+    `allow_template`: whether the request may bring Jinja of its own.
+    """
+    return await asyncio.to_thread(build_prompt, body, model, allow_template=allow_template)
+
+
+def build_prompt(
+    body: ChatCompletionRequest, model: LoadedModel, *, allow_template: bool = False
+) -> Prompt:
+    """The prompt of a chat request.
+
+    Tools stay out of it when `tool_choice` is `none`: a model that does not see them does not call
+    them.
+    """
+    features = _template(body, model, allow_source=allow_template)
+    chat = template_messages(
+        body.messages, features, content_format=model.config.chat_template_content_format
+    )
+    tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
+    generation_prompt = _generation_prompt(body)
+    try:
+        text = features.template.render(
+            chat.messages,
+            tools=tools or features.no_tools,
+            documents=body.documents,
+            add_generation_prompt=generation_prompt,
+            continue_final_message=body.continue_final_message,
+            variables={
+                **features.extra_variables(tools),
+                **template_variables(body, model.config),
+            },
+            drop_nulls=False,  # messages have none but those that the template needs
+        )
+    except TemplateError:
+        logger.warning("a prompt could not be rendered", exc_info=True)
+        raise
+    if body.response_prefix and generation_prompt:
+        text += body.response_prefix
+    add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))
+    ignored = _ignored(body, features, generation_prompt=generation_prompt)
+    if ignored:
+        logger.warning("without effect on this chat template: %.1000s", ", ".join(ignored))
+    return Prompt(text, features, add_special_tokens, bos, tuple(chat.notes), tuple(ignored))
+
+
+def _template(
+    body: ChatCompletionRequest, model: LoadedModel, *, allow_source: bool
+) -> TemplateFeatures:
+    chosen = model.templates.choose(
+        with_tools=bool(body.offered_tools), asked=body.chat_template, allow_source=allow_source
+    )
+    if chosen is not None:
+        return chosen
+    if model.templates.names:
+        raise InvalidRequestError(
+            f"model {model.name!r} has no default chat template: name one of "
+            f"{', '.join(model.templates.names)}",
+            param="chat_template",
+        )
+    raise InvalidRequestError(
+        f"model {model.name!r} has no chat template: use /v1/completions, or name one as "
+        "`chat_template` in the config",
+        param="model",
+    )
+
+
+def _generation_prompt(body: ChatCompletionRequest) -> bool:
+    if not body.continue_final_message:
+        return body.add_generation_prompt
+    if body.add_generation_prompt and "add_generation_prompt" in body.model_fields_set:
+        raise InvalidRequestError(
+            "continue_final_message goes on with the last message, add_generation_prompt begins a "
+            "new one: send one of them",
+            param="continue_final_message",
+        )
+    return False
+
+
+def _bos(body: ChatCompletionRequest, text: str, bos: str | None) -> tuple[bool, str]:
+    """Whether the tokenizer adds its special tokens, and why. Never a second BOS."""
+    written = bool(bos) and text.startswith(bos or "")
+    if not body.add_special_tokens:
+        if written:
+            return False, "the chat template writes it"
+        return False, "none: the chat template writes none, and that is how it is meant"
+    if written:
+        return False, "the chat template writes it, so the tokenizer adds no second one"
+    return True, "the tokenizer adds what it adds by itself, as the request asks"
+
+
+def _ignored(
+    body: ChatCompletionRequest, features: TemplateFeatures, *, generation_prompt: bool
+) -> list[str]:
+    """Fields that the chat template does nothing with."""
+    read = {*features.template.variables, *features.template.special_tokens} - {*_RESERVED}
+    names = [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
+    ignored = [name for name in names if name.partition(".")[2] not in read]
+    ignored += ignored_thinking(body, read)
+    if body.offered_tools and not features.knows_tools:
+        ignored.append("tools")
+    if body.documents and not features.knows_documents:
+        ignored.append("documents")
+    if body.response_prefix and not generation_prompt:
+        ignored.append("response_prefix")
+    return ignored

@@ -1,0 +1,131 @@
+"""The tokens of prompts: made of text, cut where a request allows that, and checked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.chat.schemas.generation_request import GenerationBody
+from core.contract.errors import ContextLengthExceededError, InvalidRequestError
+from core.contract.sampling_params import SamplingParams
+from core.models.entry import LoadedModel
+
+_CONTEXTS_TRUNCATED = 8
+"""A prompt that is to be truncated may be so many times as long as the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """The tokens of a prompt, without `cut` ones at its beginning that the request gave up."""
+
+    token_ids: list[int]
+    cut: int = 0
+
+
+async def prompt_tokens(
+    model: LoadedModel,
+    prompt: str | list[int],
+    body: GenerationBody,
+    sampling: SamplingParams,
+    *,
+    add_special_tokens: bool,
+    param: str,
+) -> PromptTokens:
+    """A prompt's tokens: the last ones with `truncate_prompt_tokens`, else an error if too many."""
+    keep = kept_tokens(body, model, sampling)
+    if isinstance(prompt, str):
+        contexts = 1 if keep is None else _CONTEXTS_TRUNCATED
+        token_ids = await tokenize_text(
+            model, prompt, add_special_tokens=add_special_tokens, param=param, contexts=contexts
+        )
+    else:
+        token_ids = prompt
+    cut = 0 if keep is None else max(0, len(token_ids) - keep)
+    check_prompt(model, token_ids[cut:], param)
+    return PromptTokens(token_ids[cut:], cut)
+
+
+def kept_tokens(body: GenerationBody, model: LoadedModel, sampling: SamplingParams) -> int | None:
+    """How many tokens of its prompts' ends a request wants to keep at most; None: all.
+
+    -1 is as many as the context has room for beside the answer: beside `max_tokens`, or a quarter
+    of the context if the request does not say.
+    """
+    if body.truncate_prompt_tokens != -1:
+        return body.truncate_prompt_tokens
+    length = model.info.context_length
+    answer = length // 4 if sampling.max_tokens is None else sampling.max_tokens
+    return max(1, length - max(1, answer))
+
+
+async def tokenize_prompt(
+    model: LoadedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
+) -> list[int]:
+    """Token ids of a prompt that leaves room for so many tokens of completion."""
+    token_ids = await tokenize_text(model, text, add_special_tokens=add_special_tokens, param=param)
+    check_prompt(model, token_ids, param, room=room)
+    return token_ids
+
+
+async def tokenize_text(
+    model: LoadedModel,
+    text: str,
+    *,
+    add_special_tokens: bool,
+    param: str,
+    contexts: int = 1,
+    plain: bool = False,
+) -> list[int]:
+    """Token ids of a text, unless they are certain to be more than so many contexts have.
+
+    `plain`: none of what it says is a special token (`Backend.tokenize_plain`).
+    """
+    check_text(model, text, param, contexts=contexts)
+    tokenize = model.backend.tokenize_plain if plain else model.backend.tokenize
+    return await tokenize(text, add_special_tokens=add_special_tokens)
+
+
+def check_text(model: LoadedModel, text: str, param: str, *, contexts: int = 1) -> None:
+    """Raise unless a text can be tokenized, and may have no more tokens than so many contexts."""
+    length = model.info.context_length
+    if len(text) > contexts * length * model.info.longest_token:
+        at_least = -(-len(text) // model.info.longest_token)
+        raise too_long(length, f"at least {at_least}", param)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
+
+
+def begins_with_bos(model: LoadedModel, text: str) -> bool:
+    """Whether a BOS is written at the beginning of a text, so that the tokenizer is to add none."""
+    bos = model.info.special_tokens.get("bos_token")
+    return bool(bos) and text.startswith(bos or "")
+
+
+def check_prompt(
+    model: LoadedModel, token_ids: Sequence[int], param: str, *, room: int = 1
+) -> None:
+    """Raise unless the engine can take these prompt tokens."""
+    if not token_ids:
+        raise InvalidRequestError("the prompt is empty", param=param)
+    if len(token_ids) + room > model.info.context_length:
+        raise too_long(model.info.context_length, str(len(token_ids)), param)
+    check_vocabulary(model, token_ids, param)
+
+
+def check_vocabulary(model: LoadedModel, token_ids: Sequence[int], param: str) -> None:
+    """Raise unless the model has these tokens."""
+    worst = max(token_ids, default=0)
+    if worst >= model.info.vocab_size:
+        raise InvalidRequestError(
+            f"token id {worst} is not in the vocabulary (0 to {model.info.vocab_size - 1})",
+            param=param,
+        )
+
+
+def too_long(context_length: int, tokens: str, param: str) -> ContextLengthExceededError:
+    """The error OpenAI gives for a prompt that does not fit, which client libraries recognise."""
+    return ContextLengthExceededError(
+        f"This model's maximum context length is {context_length} tokens. However, your prompt "
+        f"has {tokens} tokens. Please shorten it.",
+        param=param,
+    )

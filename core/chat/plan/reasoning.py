@@ -1,0 +1,116 @@
+"""How a request says how much to think: to its template, and to the engine."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.config.schema import ModelConfig
+from core.contract.errors import InvalidRequestError
+from core.contract.sampling_params import ReasoningBudget, SamplingParams
+from core.models.entry import LoadedModel
+
+_OFF = "none"
+_HARDLY = "minimal"
+
+
+def template_variables(body: ChatCompletionRequest, config: ModelConfig) -> dict[str, Any]:
+    """The variables of a request's template.
+
+    Those of the config, then what the request's own fields stand for, then `chat_template_kwargs`,
+    and over all of them what the config forces.
+    """
+    return {
+        **config.template_vars,
+        **thinking_variables(body),
+        **(body.chat_template_kwargs or {}),
+        **config.force_template_vars,
+    }
+
+
+def thinking_variables(body: ChatCompletionRequest) -> dict[str, Any]:
+    """What `reasoning_effort`, `enable_thinking` and `thinking` are called in templates.
+
+    Templates have two names for the switch, so both are set. An effort turns thinking on, `none`
+    turns it off, `minimal` leaves it to the template.
+    """
+    variables: dict[str, Any] = {}
+    effort = body.reasoning_effort
+    wanted = None if effort in (None, _HARDLY) else effort != _OFF
+    if body.thinks is not None:
+        wanted = body.thinks
+    if wanted is not None:
+        variables |= {"enable_thinking": wanted, "thinking": wanted}
+    if effort is not None:
+        variables["reasoning_effort"] = effort
+    return variables
+
+
+def ignored_thinking(body: ChatCompletionRequest, read: Collection[str]) -> list[str]:
+    """Fields that mean nothing to a template that reads only these variables."""
+    if not thinking_variables(body).keys().isdisjoint(read):
+        return []
+    names = ("reasoning_effort", "enable_thinking", "thinking")
+    return [name for name in names if getattr(body, name) is not None]
+
+
+def budget_tokens(body: ChatCompletionRequest, config: ModelConfig) -> int | None:
+    """How many tokens an answer may think: the request's number, else the config's; None: any."""
+    asked = body.budget_tokens
+    tokens = config.reasoning_budget if asked is None else asked
+    return None if tokens is None or tokens < 0 else tokens
+
+
+def ignored_budget(body: ChatCompletionRequest, model: LoadedModel) -> list[str]:
+    """The name of a budget that the request asks for and that cannot be kept."""
+    if body.budget_tokens is None or budget_tokens(body, model.config) is None:
+        return []
+    marks = model.reasoning.marks(tools=False) if model.reasoning else None
+    kept = marks is not None and "reasoning_budget" not in model.info.unsupported
+    return [] if kept else ["reasoning_budget"]
+
+
+async def with_budget(
+    sampling: SamplingParams, body: ChatCompletionRequest, model: LoadedModel, prompt: str
+) -> SamplingParams:
+    """The params with the budget of the request, or of the config, if there is one to keep."""
+    tokens, format = budget_tokens(body, model.config), model.reasoning
+    marks = format.marks(tools=bool(body.offered_tools)) if format else None
+    if not format or not marks or tokens is None or "reasoning_budget" in model.info.unsupported:
+        return sampling
+    message = body.reasoning_budget_message
+    if message is None:
+        message = model.config.reasoning_budget_message
+    if any("\ud800" <= char <= "\udfff" for char in message):
+        raise InvalidRequestError(
+            "the message holds half a surrogate pair", param="reasoning_budget_message"
+        )
+    closing = await model.backend.tokenize(message + marks.close, add_special_tokens=False)
+    budget = ReasoningBudget(
+        tokens=tokens,
+        start=marks.start,
+        end=marks.end,
+        close_token_ids=tuple(closing),
+        starts_inside=format.starts_inside(prompt),
+    )
+    return replace(sampling, reasoning_budget=budget)
+
+
+def reasoning_fields(body: ChatCompletionRequest, config: ModelConfig) -> tuple[str, ...]:
+    """What reasoning is called in the answer; nothing if it is left out, or part of the content."""
+    if body.include_reasoning is False or is_merged(body, config):
+        return ()
+    if config.reasoning_field == "both":
+        return ("reasoning_content", "reasoning")
+    if config.reasoning_field == "content":
+        return ("reasoning_content",)
+    return (config.reasoning_field,)
+
+
+def is_merged(body: ChatCompletionRequest, config: ModelConfig) -> bool:
+    """Whether reasoning stands in the content, between tags."""
+    if body.include_reasoning is False:
+        return False
+    if body.separate_reasoning is not None:
+        return not body.separate_reasoning
+    return config.reasoning_field == "content"

@@ -1,0 +1,267 @@
+"""Messages of a request as chat templates can take them.
+
+What a template handles by itself is left to it. What it would refuse or drop, as far as trials
+with the template show (`models/template/features`), is put so that it comes through, and a note
+says how:
+
+- `developer` becomes `system` where the template has no place for it.
+- System messages become user messages where the template takes none, or none at that place; they
+  join a user message beside them if the template wants the roles to alternate. Several in front
+  become one where the template takes one.
+- Results of tools come in the order of the calls they answer, with the function's name; where the
+  template takes none, they become user messages.
+- Several calls of one message become messages with one call each, where the template takes one.
+- Arguments that are no JSON object stay text, or become an object that holds the text.
+- Call ids are shortened for templates that insist on nine characters.
+"""
+
+import hashlib
+import json
+import logging
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.chat.schemas.chat_request import ContentPart, Message
+from core.contract.errors import InvalidRequestError
+from core.models.template.features import TemplateFeatures
+from core.models.template.probe_messages import reasoning
+
+logger = logging.getLogger(__name__)
+
+TemplateMessage = dict[str, Any]
+
+_LOGGED = 10  # notes of one request; there may be one for each of its calls
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateMessages:
+    """What the template gets, and what was changed on the way."""
+
+    messages: list[TemplateMessage]
+    notes: list[str] = field(default_factory=list)
+
+
+def template_messages(
+    messages: Sequence[Message], features: TemplateFeatures, *, content_format: str = "auto"
+) -> TemplateMessages:
+    """`messages` for this template: without null fields, arguments of calls as objects.
+
+    `content_format`: `string`, `openai` (a list of parts), or `auto`, what the template reads.
+    """
+    wanted = features.content_format if content_format == "auto" else content_format
+    result = TemplateMessages([])
+    for position, message in enumerate(messages):
+        result.messages.append(_template_message(position, message, features, wanted, result.notes))
+    _place_systems(result, features)
+    place_tool_results(result.messages)
+    if any("tool_calls" in message for message in result.messages):
+        if not features.takes_any_call_id:
+            _shorten_call_ids(result)
+        if features.arguments_format is None:
+            result.notes.append("earlier calls are left out: the chat template shows none")
+        elif not features.takes_several_calls:
+            _separate_calls(result)
+    results = [i for i, message in enumerate(result.messages) if message["role"] == "tool"]
+    if results and not features.knows_tool_results:
+        result.notes.append("tool results become the user's: the chat template takes none")
+        _as_users(result.messages, results, join=not features.takes_users_in_a_row)
+    return result
+
+
+def _template_message(
+    position: int, message: Message, features: TemplateFeatures, wanted: str, notes: list[str]
+) -> TemplateMessage:
+    param = f"messages[{position}]"
+    fields = message.model_dump(exclude_none=True, exclude={"content"})
+    if message.role == "developer" and not features.knows_developer:
+        fields["role"] = "system"
+        notes.append(f"{param}: developer becomes system, which the chat template knows")
+    content = _content(message.content, f"{param}.content", wanted)
+    calls = fields.pop("tool_calls", None)
+    if message.role != "assistant":
+        calls = None
+    if calls:
+        fields["tool_calls"] = calls
+    fields |= reasoning(message.reasoning_content) if message.reasoning_content else {}
+    if message.content or not calls or features.content_of_calls == "empty":
+        fields["content"] = content
+    elif features.content_of_calls == "null":
+        fields["content"] = None
+    for number, call in enumerate(calls or ()):
+        function = call["function"]
+        where = f"{param}.tool_calls[{number}].function.arguments"
+        function["arguments"] = _arguments(function["arguments"], features, where, notes)
+    return fields
+
+
+def _content(content: str | Sequence[ContentPart] | None, param: str, wanted: str) -> Any:
+    """A text, or a list of text parts. Parts of a list are joined without anything between."""
+    if content is None or isinstance(content, str):
+        text = content or ""
+        return [{"type": "text", "text": text}] if wanted == "openai" and text else text
+    texts = [_text(part, f"{param}[{i}]") for i, part in enumerate(content)]
+    if wanted == "openai":
+        return [{"type": "text", "text": text} for text in texts]
+    return "".join(texts)
+
+
+def _text(part: ContentPart, param: str) -> str:
+    if part.type == "refusal":
+        refusal = (part.model_extra or {}).get("refusal")
+        return refusal if isinstance(refusal, str) else ""
+    if part.type != "text":
+        raise InvalidRequestError(
+            f"this model takes text only; a content part of type {part.type!r} cannot be used",
+            param=f"{param}.type",
+        )
+    if part.text is None:
+        raise InvalidRequestError("the text part has no `text`", param=f"{param}.text")
+    return part.text
+
+
+def _arguments(
+    arguments: str | dict[str, Any], features: TemplateFeatures, param: str, notes: list[str]
+) -> Any:
+    """Arguments of a call as the template reads them; text that is no JSON object stays text."""
+    if not isinstance(arguments, str):
+        wants_text = features.arguments_format == "string"
+        return json.dumps(arguments, ensure_ascii=False) if wants_text else arguments
+    if features.arguments_format == "string":
+        return arguments
+    try:
+        parsed = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        parsed = arguments
+    if parsed is None:
+        return {}
+    if isinstance(parsed, dict):
+        return parsed
+    note = "no JSON object, so it stays text"
+    if not features.takes_text_arguments:
+        note = "no JSON object, as the chat template wants, so one that holds the text"
+    notes.append(f"{param}: {note}")
+    if len(notes) <= _LOGGED:
+        logger.warning("%s: %s", param, note)
+    return arguments if features.takes_text_arguments else {"arguments": arguments}
+
+
+def _place_systems(result: TemplateMessages, features: TemplateFeatures) -> None:
+    messages = result.messages
+    systems = [i for i, message in enumerate(messages) if message["role"] == "system"]
+    in_front = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+    later = [i for i in systems if i >= in_front]
+    if systems and not features.knows_system:
+        result.notes.append("system messages become the user's: the chat template takes none")
+        _as_users(messages, systems, join=True)
+        return
+    if later and not features.takes_later_systems:
+        result.notes.append(
+            "system messages behind others become the user's: the chat template takes them in "
+            "front only"
+        )
+        _as_users(messages, later, join=not features.takes_users_in_a_row)
+    if in_front > 1 and not features.takes_several_systems:
+        result.notes.append("system messages in front become one: the chat template takes one")
+        messages[:in_front] = [_joined(messages[:in_front])]
+
+
+def _as_users(messages: list[TemplateMessage], positions: Collection[int], *, join: bool) -> None:
+    """Make user messages of these; `join`: one message with the user's beside them."""
+    converted = set(positions)
+    groups: list[list[TemplateMessage]] = []
+    joins = False  # whether a user message may join the last group
+    for i, message in enumerate(messages):
+        if i in converted:
+            message = {**message, "role": "user"}
+        users = bool(groups) and message["role"] == "user" == groups[-1][-1]["role"]
+        if join and users and (i in converted or joins):
+            groups[-1].append(message)
+            joins = True
+            continue
+        groups.append([message])
+        joins = i in converted
+    messages[:] = [group[0] if len(group) == 1 else _joined(group) for group in groups]
+
+
+def _joined(messages: Sequence[TemplateMessage]) -> TemplateMessage:
+    contents = [message["content"] for message in messages]
+    if all(isinstance(content, str) for content in contents):
+        return {**messages[0], "content": "\n\n".join(text for text in contents if text)}
+    parts = _parts(contents[0])
+    for content in contents[1:]:
+        parts += [{"type": "text", "text": "\n\n"}, *_parts(content)]
+    return {**messages[0], "content": parts}
+
+
+def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def place_tool_results(messages: list[TemplateMessage]) -> None:
+    """Results in the order of their calls, each with the id and the name of its call."""
+    for at, message in enumerate(messages):
+        calls = message.get("tool_calls") or []
+        for number, call in enumerate(calls):
+            call.setdefault("id", f"call_{at}_{number}")
+        names = {call["id"]: call["function"]["name"] for call in calls}
+        if not names:
+            continue
+        end = at + 1
+        while end < len(messages) and messages[end]["role"] == "tool":
+            end += 1
+        results = messages[at + 1 : end]
+        answered = {result.get("tool_call_id") for result in results}
+        unanswered = deque(id for id in names if id not in answered)
+        for result in results:
+            if "tool_call_id" not in result and unanswered:
+                result["tool_call_id"] = unanswered.popleft()
+            if name := names.get(result.get("tool_call_id", "")):
+                result.setdefault("name", name)
+        order = {id: number for number, id in enumerate(names)}
+        if all(result.get("tool_call_id") in order for result in results):
+            messages[at + 1 : end] = sorted(results, key=lambda r: order[r["tool_call_id"]])
+
+
+def _separate_calls(result: TemplateMessages) -> None:
+    """A message for each call, with the call's results behind it."""
+    messages: list[TemplateMessage] = []
+    waiting: deque[TemplateMessage] = deque()  # messages of further calls
+
+    def take_waiting(before: Any = None) -> None:
+        while waiting and (before is None or waiting[0]["tool_calls"][0]["id"] == before):
+            messages.append(waiting.popleft())
+
+    for message in result.messages:
+        if message["role"] == "tool" and "tool_call_id" in message:
+            take_waiting(message["tool_call_id"])
+        else:
+            take_waiting()
+        calls = message.get("tool_calls", ())
+        if len(calls) < 2:
+            messages.append(message)
+            continue
+        messages.append({**message, "tool_calls": calls[:1]})
+        more: TemplateMessage = {"role": message["role"]}
+        if "content" in message:
+            more["content"] = message["content"] and ""
+        waiting += [{**more, "tool_calls": [call]} for call in calls[1:]]
+        result.notes.append("calls have messages of their own: the chat template takes one in each")
+    take_waiting()
+    result.messages[:] = messages
+
+
+def _shorten_call_ids(result: TemplateMessages) -> None:
+    """Ids of nine letters and digits, the same for a call and its result."""
+    changed = False
+    for message in result.messages:
+        calls = message.get("tool_calls", ())
+        named = [(call, "id") for call in calls] + [(message, "tool_call_id")]
+        for owner, key in named:
+            id = owner.get(key)
+            if isinstance(id, str) and not (len(id) == 9 and id.isascii() and id.isalnum()):
+                owner[key] = hashlib.sha256(id.encode(errors="replace")).hexdigest()[:9]
+                changed = True
+    if changed:
+        result.notes.append("call ids are shortened: the chat template takes nine characters")

@@ -1,0 +1,171 @@
+"""Which functions an answer may call, must call, and how the model writes that."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.chat.plan.content_grammar import relaxed_schema, schema_problem
+from core.chat.schemas.chat_request import (
+    AllowedToolChoice,
+    ChatCompletionRequest,
+    FunctionDefinition,
+    NamedToolChoice,
+)
+from core.contract.errors import InvalidRequestError, SchemaError
+from core.contract.formats import CallGrammar, ToolFormat
+
+_NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+_ANY_ARGUMENTS = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRules:
+    """What a request says of calls.
+
+    `functions`: those that may be called, by their places in the body. `forced`: the answer is
+    nothing but calls. `named`: the request names the function, so that the end of the call is
+    nothing to tell (`finish_reason`). `parallel`: there may be more than one call.
+    """
+
+    functions: Mapping[str, FunctionDefinition]
+    forced: bool = False
+    named: bool = False
+    parallel: bool = True
+
+
+def call_rules(body: ChatCompletionRequest) -> CallRules:
+    """`tool_choice` and `parallel_tool_calls`, or their old names, of a request.
+
+    `InvalidRequestError` for a choice that there is nothing to choose from, and for functions that
+    have one name and are not the same.
+    """
+    place = "tools[{}].function" if body.functions is None else "functions[{}]"
+    offered = {
+        place.format(position): tool.function for position, tool in enumerate(body.offered_tools)
+    }
+    _check_names(offered)
+    parallel = body.parallel_tool_calls is not False and body.functions is None
+    choice = body.tool_choice
+    if isinstance(choice, NamedToolChoice):
+        functions = _named(body, offered, [choice])
+        return CallRules(functions, forced=True, named=True, parallel=False)
+    if isinstance(choice, AllowedToolChoice):
+        allowed = choice.allowed_tools
+        functions = _named(body, offered, allowed.tools)
+        return CallRules(functions, forced=allowed.mode == "required", parallel=parallel)
+    if choice == "required" and not offered:
+        raise InvalidRequestError("tool_choice 'required' needs tools", param="tool_choice")
+    return CallRules(offered, forced=choice == "required", parallel=parallel)
+
+
+def _check_names(offered: Mapping[str, FunctionDefinition]) -> None:
+    """Raise where nothing would tell which schema a call is to keep to."""
+    first: dict[str, FunctionDefinition] = {}
+    for place, each in offered.items():
+        other = first.setdefault(each.name, each)
+        if (other.parameters, bool(other.strict)) != (each.parameters, bool(each.strict)):
+            raise InvalidRequestError(
+                f"there are two functions with the name {each.name!r}, which are not the same",
+                param=f"{place}.name",
+            )
+
+
+def _named(
+    body: ChatCompletionRequest,
+    offered: Mapping[str, FunctionDefinition],
+    choices: Sequence[NamedToolChoice],
+) -> dict[str, FunctionDefinition]:
+    names = {choice.function.name for choice in choices}
+    functions = {place: each for place, each in offered.items() if each.name in names}
+    if unknown := names - {each.name for each in functions.values()}:
+        listed = ", ".join(repr(name) for name in sorted(unknown))
+        raise InvalidRequestError(
+            f"there is no tool with the name {listed} to choose",
+            param="tool_choice" if body.function_call is None else "function_call",
+        )
+    return functions
+
+
+def argument_schemas(body: ChatCompletionRequest) -> dict[str, Mapping[str, Any]]:
+    """The schemas of the arguments of all offered functions, as they were sent."""
+    return {tool.function.name: tool.function.parameters or {} for tool in body.offered_tools}
+
+
+def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | None, list[str]]:
+    """How calls that keep to the rules are written, and the places of what it does not enforce.
+
+    Calls that are forced, and those of `strict` functions, keep to their schemas exactly, or there
+    is an `InvalidRequestError`; for others what cannot be enforced is left out of the schema, since
+    tools come from servers whose schemas nobody can mend.
+    """
+    loose: list[str] = []
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for place, function in rules.functions.items():
+        exact = rules.forced or bool(function.strict)
+        schema, problem = _arguments(function)
+        problem = problem or schema_problem(schema)
+        if problem and exact:
+            raise _refusal(place, problem)
+        if problem:
+            schema = _arguments_of(relaxed_schema(schema))
+            loose.append(f"{place}.parameters")
+        schemas[function.name] = schema
+    try:
+        return format.grammar(schemas, parallel=rules.parallel), loose
+    except SchemaError:
+        loose += _fit(rules, format, schemas)
+        return format.grammar(schemas, parallel=rules.parallel) if schemas else None, loose
+
+
+def _fit(rules: CallRules, format: ToolFormat, schemas: dict[str, Mapping[str, Any]]) -> list[str]:
+    """Take any object where a format cannot say a function's arguments; the places of those.
+
+    A function with a name that the format cannot write is left out.
+    """
+    loose = []
+    for place, function in rules.functions.items():
+        name = function.name
+        if name not in schemas or not (problem := _format_problem(format, name, schemas[name])):
+            continue
+        unwritable = _format_problem(format, name, _ANY_ARGUMENTS)
+        field = "name" if unwritable else "parameters"
+        if rules.forced or function.strict:
+            raise _refusal(place, unwritable or problem, field)
+        if unwritable:
+            del schemas[name]
+        else:
+            schemas[name] = _ANY_ARGUMENTS
+        loose.append(f"{place}.{field}")
+    return loose
+
+
+def _format_problem(format: ToolFormat, name: str, schema: Mapping[str, Any]) -> SchemaError | None:
+    """Why a format cannot say calls of a function."""
+    try:
+        format.grammar({name: schema}, parallel=False)
+    except SchemaError as error:
+        return error
+    return None
+
+
+def _arguments(function: FunctionDefinition) -> tuple[dict[str, Any], SchemaError | None]:
+    """The schema of a function's arguments, which are an object."""
+    if function.parameters is None:
+        return _NO_ARGUMENTS, None
+    schema = _arguments_of(function.parameters)
+    if schema["type"] != "object":
+        return {"type": "object"}, SchemaError("/type", "the arguments of a function are an object")
+    return schema, None
+
+
+def _arguments_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    kind = schema.get("type", "object")
+    if isinstance(kind, list) and "object" in kind:
+        kind = "object"
+    return {**schema, "type": kind}
+
+
+def _refusal(place: str, error: SchemaError, field: str = "parameters") -> InvalidRequestError:
+    param = f"{place}.{field}"
+    reason = error if field == "parameters" else error.reason
+    return InvalidRequestError(f"{param}: {reason}", param=param)

@@ -1,0 +1,1 @@
+"""Bodies of requests that generate text, and of their answers."""

@@ -1,0 +1,125 @@
+"""The answer of `/v1/chat/completions/explain`."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from core.chat.schemas.error_bodies import ErrorObject
+
+Source = Literal[
+    "request", "config", "model", "preset", "additive", "forced", "template", "default"
+]
+"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs."""
+
+
+class FormatReport(BaseModel):
+    """A reasoning or tool format: its name, None for none, and how we know."""
+
+    name: str | None
+    evidence: str
+
+
+class TemplateReport(BaseModel):
+    """What a chat template is and can do, found out by rendering trials with it.
+
+    `content`: whether it reads content as a text or a list of parts. `arguments`: whether it reads
+    those of earlier calls as objects or JSON text. `variables`: for `chat_template_kwargs`.
+    """
+
+    name: str
+    system: bool
+    several_systems: bool
+    later_systems: bool
+    developer: bool
+    tools: bool
+    tool_results: bool
+    reasoning: bool
+    documents: bool
+    content: Literal["string", "openai"]
+    arguments: Literal["object", "string"] | None
+    variables: list[str]
+    stop_strings: list[str]
+    turn_end: str | None
+
+
+class ModelReport(BaseModel):
+    """What is known of a model; `defaults` are its own sampling params.
+
+    `constraints`: whether its engine holds answers and calls to schemas and grammars.
+    """
+
+    id: str
+    backend: str
+    context_length: int
+    vocab_size: int
+    capabilities: list[str]
+    special_tokens: dict[str, str]
+    defaults: dict[str, Any]
+    configured: dict[str, Any]
+    unsupported: list[str]
+    constraints: bool
+    adapters: list[str]
+    templates: list[str]
+    template: TemplateReport | None
+    reasoning: FormatReport
+    tools: FormatReport
+
+
+class SamplingValue(BaseModel):
+    """A sampling param and where its value comes from."""
+
+    value: Any
+    source: Source
+
+
+class Token(BaseModel):
+    """A token of the prompt."""
+
+    id: int
+    text: str
+
+
+class StopReport(BaseModel):
+    """What ends the answer beside the end-of-sequence token."""
+
+    strings: list[str]
+    token_ids: list[int]
+
+
+class BosReport(BaseModel):
+    """Whether the prompt begins with a BOS token, how many of them, and why."""
+
+    text: str | None
+    count: int
+    reason: str
+
+
+class Explanation(BaseModel):
+    """What a chat request comes to, without running it.
+
+    `prompt_tokens` and `tokens` are None for a prompt that is too long; `error` is then what the
+    chat route would answer. `truncated_tokens`: how many were cut off in front. `room`: tokens that
+    are left for the answer. `notes`: what was changed in the messages. `ignored`: fields that have
+    no effect. `headers`: those of the answer that report on parameters. `constraint`: the grammar
+    that the answer keeps to, special tokens as text
+    (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None for a free one.
+    """
+
+    object: Literal["chat.completion.explanation"]
+    model: ModelReport
+    prompt: str
+    prompt_tokens: int | None
+    tokens: list[Token] | None
+    truncated_tokens: int
+    context_length: int
+    room: int
+    max_tokens: int
+    starts_in_reasoning: bool
+    bos: BosReport
+    sampling: dict[str, SamplingValue]
+    stop: StopReport
+    constraint: str | None
+    notes: list[str]
+    ignored: list[str]
+    headers: dict[str, str]
+    error: ErrorObject | None

@@ -1,0 +1,44 @@
+"""Prompts in request bodies: one or several, as text or token ids."""
+
+from collections.abc import Callable
+from typing import Any
+
+from core.contract.errors import InvalidRequestError
+
+TokenIds = list[int]
+Prompts = str | TokenIds | list[str] | list[TokenIds]
+
+
+def prompts_shape(most: int) -> Callable[[Any], Any]:
+    """A validator that lets `Prompts` through, at most so many.
+
+    It has one error for what is wrong; a union would collect one for each item and branch.
+    """
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, str) or _is_token_ids(value):
+            return value
+        if isinstance(value, list) and (
+            all(isinstance(item, str) for item in value) or all(map(_is_token_ids, value))
+        ):
+            if len(value) > most:
+                raise ValueError(f"{len(value)} prompts in one request; {most} is the most")
+            return value
+        raise ValueError("must be a text, a list of texts, token ids, or a list of token ids")
+
+    return validate
+
+
+def _is_token_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+
+
+def listed(prompts: Prompts, param: str) -> list[str] | list[TokenIds]:
+    """One or several as a list, which is not empty."""
+    if isinstance(prompts, str):
+        return [prompts]
+    if not prompts:
+        raise InvalidRequestError(f"the {param} is empty", param=param)
+    if isinstance(prompts[0], int):
+        return [prompts]
+    return prompts

@@ -1,0 +1,32 @@
+"""Names that clients send for files in a folder of the config."""
+
+from pathlib import Path
+
+from core.contract.errors import InvalidRequestError
+
+_LONGEST, _LONGEST_PART = 1000, 255  # bytes; of a part on most file systems
+
+
+def inside(folder: Path, name: str, param: str) -> Path:
+    """What `name` means in `folder`, absolute, whether it exists or not.
+
+    `InvalidRequestError` for whatever lies elsewhere once symbolic links are followed, and for what
+    no file can be called on any system; `param` is the field that the name came in.
+    """
+    parts = name.split("/")
+    if (
+        not name
+        or not name.isprintable()
+        or len(name.encode()) > _LONGEST
+        or any(character in name for character in '\\:*?"<>|')
+        or any(part in ("", ".", "..") or len(part.encode()) > _LONGEST_PART for part in parts)
+    ):
+        raise InvalidRequestError(f"{name[:100]!r} is no name of a file or folder", param=param)
+    try:
+        base = folder.resolve()
+        path = base.joinpath(*parts).resolve()
+    except (OSError, RuntimeError) as error:  # links that go round in circles
+        raise InvalidRequestError(f"{name!r} cannot be followed: {error}", param=param) from error
+    if base not in path.parents:
+        raise InvalidRequestError(f"{name!r} leads out of its folder", param=param)
+    return path

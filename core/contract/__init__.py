@@ -1,0 +1,1 @@
+"""What is agreed with plugins: types, errors, backends, engines, formats, hooks."""

@@ -1,0 +1,99 @@
+"""The contract of a blocking engine: add a request, step the batch, abort."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
+from core.contract.grammar import Grammar
+from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
+
+
+class Engine(ABC):
+    """A blocking engine: built, stepped and closed on one thread.
+
+    Only `tokenize`, `detokenize`, their plain forms, `tokenize_pair` and `compile` are called from
+    other threads, while a step may be running.
+    """
+
+    info: ModelInfo
+
+    @abstractmethod
+    def add_request(self, request: GenerationRequest) -> None:
+        """Queue a request. A `ServingError` raised here fails this request alone."""
+
+    @abstractmethod
+    def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
+        """Run the batch once; `(request_id, delta)` for every choice that gained something.
+
+        Called again and again while a request is unfinished. A `ServingError` in a delta's place
+        ends that request alone, all its choices. An exception means that the engine is dead:
+        everything in flight fails, the engine is closed and another one built.
+        """
+
+    @abstractmethod
+    def abort_request(self, request_id: str) -> None:
+        """Forget a request and free its memory. An unknown id is no error."""
+
+    @abstractmethod
+    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As `Backend.tokenize`; from any thread."""
+
+    @abstractmethod
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """As `Backend.detokenize`; from any thread."""
+
+    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As `Backend.tokenize_plain`; from any thread."""
+        raise UnsupportedParameterError("this engine recognises special tokens in every text")
+
+    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        """As `Backend.detokenize_plain`; from any thread."""
+        raise UnsupportedParameterError("this engine writes special tokens out")
+
+    def compile(self, grammar: Grammar) -> float:
+        """Have a constraint ready before requests with it are added; how many seconds it took.
+
+        From any thread. `InvalidRequestError`, with `constraint` as its param, for one that cannot
+        be compiled. An engine whose `ModelInfo.constraints` is true overrides this, most simply by
+        a `GrammarCompiler`.
+        """
+        raise UnsupportedParameterError("this engine keeps to no grammar", param="constraint")
+
+    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """As `Backend.embed`; on the engine thread, between steps.
+
+        Every exception fails this call alone.
+        """
+        raise InvalidRequestError("this model makes no embeddings", param="model")
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """As `Backend.tokenize_pair`; from any thread."""
+        raise InvalidRequestError("this model does not rerank", param="model")
+
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        """As `Backend.rerank`; on the engine thread, between steps.
+
+        Every exception fails this call alone.
+        """
+        raise InvalidRequestError("this model does not rerank", param="model")
+
+    def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        """As `Backend.load_adapter`, of a name that was never loaded before; between steps.
+
+        Every exception fails this call alone.
+        """
+        raise UnsupportedParameterError("this engine loads no adapters", param="loras")
+
+    def unload_adapter(self, name: str) -> None:  # noqa: B027  (for engines that load some)
+        """Free an adapter that no request uses or will use; an unknown one is no error."""
+
+    def stats(self) -> EngineStats | None:
+        """What the engine counts, all but `steps`; on the engine thread, between steps.
+
+        Asked about twice a second while there is work, so it may take no longer than a step's
+        bookkeeping. None for an engine that counts nothing.
+        """
+        return None
+
+    def close(self) -> None:  # noqa: B027  (most engines have nothing to free)
+        """Free everything; called once, last, on the engine thread."""

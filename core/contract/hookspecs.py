@@ -1,0 +1,44 @@
+"""The hooks a plugin may implement. Each says when it is called.
+
+Plain `def` without defaults or keyword-only parameters: pluggy does not see those.
+"""
+
+from collections.abc import AsyncGenerator
+
+import pluggy
+
+from core.contract.backend import Backend
+from core.contract.formats import ReasoningFormat, ToolFormat
+from core.contract.registers import BackendRegister, Register
+from core.contract.types import Delta, GenerationRequest
+
+hookspec = pluggy.HookspecMarker("enginebay")
+hookimpl = pluggy.HookimplMarker("enginebay")
+
+
+@hookspec
+def register_backends(register: BackendRegister) -> None:
+    """Called once at start: `register(name, create)` makes `backend: name` valid in the config.
+
+    `create(settings)` is called later, when a model of that backend is loaded; import the engine
+    library there, not here. A third argument, a pydantic class, validates the model's `options`;
+    `requires` names the modules that will be imported, `serves` tells which paths hold its models.
+    """
+
+
+@hookspec
+def register_parsers(reasoning: Register[ReasoningFormat], tools: Register[ToolFormat]) -> None:
+    """Called once at start: `reasoning(name, format)` and `tools(name, format)`.
+
+    `auto` in the config picks the first registered format that matches the chat template.
+    """
+
+
+@hookspec(firstresult=True)
+def generate(backend: Backend, request: GenerationRequest) -> AsyncGenerator[Delta, None] | None:
+    """Called once a request, on the event loop; the first answer that is not None is used.
+
+    The built-in implementation comes last and returns `backend.generate(request)`. Answer in its
+    place, or wrap it (`@hookimpl(wrapper=True)`) to observe, cache or meter the stream. Never an
+    `async def` with `yield`: that is never None, so it would claim every request.
+    """

@@ -1,0 +1,100 @@
+"""What plugins contribute, by name."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from core.contract.backend import Backend
+from core.contract.types import BackendSettings
+
+T = TypeVar("T")
+CreateBackend = Callable[[BackendSettings], Backend]
+
+
+class Register(Mapping[str, T], Generic[T]):
+    """A mapping of names to contributions that is filled by calling it: `register(name, item)`.
+
+    A name taken twice is a `ValueError`: two plugins that answer to one name would make the config
+    mean something else from one start to the next. So is one of the names in `reserved`. What is
+    not an instance of `of` is a `TypeError`.
+    """
+
+    def __init__(self, kind: str, of: type[Any] = object, *, reserved: Iterable[str] = ()) -> None:
+        self.kind = kind
+        self._of = of
+        self._reserved = frozenset(reserved)
+        self._items: dict[str, T] = {}
+
+    def __call__(self, name: str, item: T) -> None:
+        if not isinstance(name, str) or not name.strip():
+            raise TypeError(f"a {self.kind} needs a name, not {name!r}")
+        if not isinstance(item, self._of):
+            raise TypeError(
+                f"the {self.kind} {name!r} must be an instance of {self._of.__name__}, not {item!r}"
+            )
+        if name in self._reserved:
+            raise ValueError(f"no {self.kind} can be named {name!r}: that means something else")
+        if name in self._items:
+            raise ValueError(f"{self.kind} {name!r} is registered twice")
+        self._items[name] = item
+
+    def forget(self, name: str) -> None:
+        """Take an item out again."""
+        del self._items[name]
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """A registered backend: how to create one, the pydantic class that validates its `options`.
+
+    `requires`: the modules that it imports when it is created, so that `enginebay plugins` can say
+    which of them are missing. `serves`: whether what is at a path looks like a model for it, so
+    that `enginebay chat --path` finds the backend; it looks at names and small files only.
+    """
+
+    create: CreateBackend
+    options: type[Any] | None = None
+    requires: tuple[str, ...] = ()
+    serves: Callable[[Path], bool] | None = None
+
+
+class BackendRegister(Register[BackendEntry]):
+    """`register(name, create)`, or with all that a `BackendEntry` may have:
+
+    `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine)`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("backend", BackendEntry)
+
+    def __call__(
+        self,
+        name: str,
+        create: CreateBackend | BackendEntry,
+        options: type[Any] | None = None,
+        *,
+        requires: Sequence[str] = (),
+        serves: Callable[[Path], bool] | None = None,
+    ) -> None:
+        if isinstance(create, BackendEntry):
+            super().__call__(name, create)
+            return
+        if not callable(create):
+            raise TypeError(f"the backend {name!r} must be created by a function, not {create!r}")
+        if options is not None and not isinstance(options, type):
+            raise TypeError(f"the options of the backend {name!r} must be a class, not {options!r}")
+        if isinstance(requires, str):
+            raise TypeError(f"`requires` of the backend {name!r} must be a list of module names")
+        if serves is not None and not callable(serves):
+            raise TypeError(f"`serves` of the backend {name!r} must be a function, not {serves!r}")
+        super().__call__(name, BackendEntry(create, options, tuple(requires), serves))

@@ -1,0 +1,267 @@
+"""What crosses between the endpoint layer and an engine: frozen, picklable dataclasses.
+
+No HTTP, no `stream`: an engine sees prompt tokens and sampling params, and answers with deltas of
+text and tokens. A backend whose model takes messages (`ModelInfo.chats`) sees a `Chat` in the place
+of tokens, and answers with deltas of parts. New fields get defaults, so that no plugin breaks.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from core.contract.chat import Chat
+from core.contract.sampling_params import SamplingParams
+
+EngineFinishReason = Literal["stop", "length", "content_filter"]
+"""Why a choice ended; `content_filter` is for models of others, who leave out what they filter."""
+
+FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "function_call", "abort"]
+"""Why an answer ended, on the wire.
+
+`function_call` is `tool_calls` for requests with OpenAI's old `functions`; `abort`: the server
+itself ended it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt, prefilled once, decoded into `n` choices with indices 0 to n - 1.
+
+    `chat`: what a model that chats gets in the place of `prompt_token_ids`, which are empty then.
+    `adapter`: one of `ModelInfo.adapters`, whose weights are added to the model's (LoRA).
+    `priority`: a request with a lower number starts first, and is preempted last.
+    `cache_salt`: only requests with the same salt share what a prefix cache remembers.
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
+    adapter: str | None = None
+    priority: int = 0
+    cache_salt: str | None = None
+    chat: Chat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Files of a LoRA (Hu et al., 2021): the absolute path of a folder or file, and its strength.
+
+    `scaling` multiplies what the files say themselves; 0 has no effect.
+    """
+
+    path: str
+    scaling: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """One candidate token and its natural-log probability."""
+
+    token_id: int
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A generated token, its natural-log probability and the likeliest candidates, best first."""
+
+    token_id: int
+    token: str
+    logprob: float
+    top: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """Text of the answer; `logprobs` of the tokens it is made of, when asked for."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Text the model thinks aloud before or between its answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of tool call number `index` of its choice.
+
+    The first piece has the `name`; later ones only more `arguments` (JSON text). The first piece
+    has the `id`, too, if the model wrote one; else the collector gives one.
+    """
+
+    index: int
+    name: str | None = None
+    arguments: str = ""
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """Text in which a model says that it will not answer, where a server tells that from content.
+
+    No parser makes one.
+    """
+
+    text: str
+
+
+Part = ContentDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounts:
+    """The usage of a request as the server that ran it tells it, of all choices together.
+
+    `reasoning_tokens`: None if it does not say.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What choice `index` gained.
+
+    `text` is whole characters. `token_ids` are all tokens sampled since the choice's last delta,
+    an end-of-sequence token included although it has no text. `logprobs` (when asked for) has one
+    entry a token that is part of the completion's text. `finish_reason` is set on a choice's last
+    delta only; `stop_reason` then says which stop string or stop token id it was, None for the
+    end-of-sequence token. On one delta of a request, the first or, where that is not known before,
+    the last, `prefill_tokens` are the prompt tokens that were computed and `cached_tokens` those
+    the engine still had; together they are the prompt, whatever `n` is. `prompt_logprobs` (when
+    asked for) are on the first: an entry a token of the prompt, None for the first.
+    `grammar_init_s` on it are the seconds it took to have the request's constraint ready,
+    `grammar_s` on every delta those it took to keep to it. A delta joined of several has the
+    characters and tokens of each in `pieces`.
+
+    Deltas of a chat have no text and no tokens. `parts` are what the choice gained, told apart
+    already; logprobs are those of its content, with a `token_id` of -1 where that is not known.
+    `usage` is what the request has used by now; the last one counts.
+    """
+
+    index: int = 0
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: EngineFinishReason | None = None
+    stop_reason: str | int | None = None
+    prefill_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    grammar_init_s: float = 0.0
+    grammar_s: float = 0.0
+    pieces: tuple[tuple[int, int], ...] = ()
+    parts: tuple[Part, ...] = ()
+    usage: TokenCounts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What the endpoint layer must know of a loaded model.
+
+    `context_length`: tokens of prompt and completion together. It, and `vocab_size`, may be 0 of a
+    model that chats, where they are not known.
+    `longest_token`: characters of the longest token, so that a prompt that cannot fit is refused
+    before it is tokenized.
+    `chat_template`: Jinja source, or None for a model that has none. `chat_templates`: others by
+    name; `tool_use` goes before it when a request has tools.
+    `special_tokens`: template variables such as `bos_token`, as text.
+    `defaults`: sampling defaults that the model brings along (`generation_config.json`).
+    `unsupported`: `SamplingParams` fields that this engine cannot honour; of a model that chats
+    also fields of `Chat`.
+    `constraints`: whether `SamplingParams.constraint` is kept. Where it is not, nobody sends one.
+    `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
+    `embedding_size`: numbers of an embedding, None for a model that makes none.
+    `reranks`: it says how relevant a document is to a query (`Backend.rerank`).
+    `max_batch_size`: how many choices are decoded, or texts embedded, at once; not many more are
+    given to the engine at a time. None if that is not known; then all are.
+    `generates`: False for a model that makes embeddings or reranks, and does nothing else.
+    `chats`: it takes `GenerationRequest.chat`, and no prompts: somebody else renders the template
+    and tells reasoning and tool calls from content. It is asked through chat completions only.
+    """
+
+    context_length: int
+    vocab_size: int
+    longest_token: int = 256
+    chat_template: str | None = None
+    chat_templates: Mapping[str, str] = field(default_factory=dict)
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    unsupported: frozenset[str] = frozenset()
+    constraints: bool = False
+    adapters: tuple[str, ...] = ()
+    embedding_size: int | None = None
+    reranks: bool = False
+    max_batch_size: int | None = None
+    generates: bool = True
+    chats: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """What an engine tells of itself; None is what it does not know.
+
+    `running`, `waiting`: choices that are computed, and that wait for room. `kv_used`: tokens that
+    running choices hold in the key-value memory, of the `kv_total` it has room for; prefixes that
+    are only remembered give way, so they are not used. The rest are counts since the engine was
+    built: `steps`, which whoever drives the engine counts; `cache_queries` and `cache_hits`, tokens
+    of prompts that were looked up in the prefix cache and found there; `preempted`, choices that
+    gave way to others; `drafted` and `accepted`, tokens that were guessed and were right.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_used: int | None = None
+    kv_total: int | None = None
+    steps: int = 0
+    cache_queries: int | None = None
+    cache_hits: int | None = None
+    preempted: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+
+    @property
+    def kv_usage(self) -> float | None:
+        """The part of the memory that is used, from 0 to 1; None where that is not known."""
+        if self.kv_used is None or not self.kv_total:
+            return None
+        return self.kv_used / self.kv_total
+
+
+ReportProgress = Callable[[str, float], None]
+"""`report(stage, fraction)`: how far loading is, from 0 to 1; may be called on any thread."""
+
+
+def no_progress(stage: str, fraction: float) -> None:
+    """A `ReportProgress` for callers who do not watch."""
+
+
+Isolation = Literal["thread", "process"]
+"""Whether an engine runs on a thread of the server's process or in a process of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """What a backend's `create` gets: one entry of `models` in the config.
+
+    `path` is absolute when it names something on disk. `base` is the config file's folder, where
+    relative paths in `options` start. `options` has been validated by the option
+    class the backend registered with, if any. `isolation` is None for the backend's own default.
+    """
+
+    name: str
+    path: str
+    base: str = "."
+    options: Any = None
+    report_progress: ReportProgress = no_progress
+    isolation: Isolation | None = None

@@ -1,0 +1,250 @@
+"""Who is let into a model's engine next, and who waits for that."""
+
+import asyncio
+import time
+from bisect import insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from core.contract.errors import QueueFullError, ServingError
+
+_NEWEST = 0.2
+"""How much what has just ended counts in the mean of how long requests took."""
+
+_LONGEST_RETRY = 60
+"""Seconds; OpenAI's clients do not follow a longer `Retry-After`."""
+
+_RETRY = 2
+"""Seconds, as long as nothing has ended."""
+
+
+def with_headroom(max_batch_size: int | None) -> int | None:
+    """How many choices to let into an engine that computes so many together; None is any.
+
+    A quarter more, so that those which come next are tokenized, have their grammars compiled and
+    stand in the engine's own queue when others end: it never waits for the event loop.
+    """
+    return max_batch_size and max_batch_size + -(-max_batch_size // 4)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """What one request to an engine holds in a `Gate`: first a place in the queue, then choices.
+
+    `admitted` is done once it has been let in, or will not be.
+    """
+
+    gate: "Gate"
+    choices: int
+    model: str
+    key: str | None
+    priority: int
+    number: int
+    goes_on: bool
+    admitted: asyncio.Future[None]
+    since: float | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is still in the queue."""
+        return not self.admitted.done()
+
+    @property
+    def position(self) -> int | None:
+        """How many are let in before it, as things are now; None if it does not wait."""
+        order = enumerate(self.gate.order()) if self.waits else ()
+        return next((position for position, place in order if place is self), None)
+
+    def leave(self) -> None:
+        """The request has ended, or its client does not wait any longer."""
+        self.gate.leave(self)
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one key has of a gate. `turn`: when it was last let in, or began to wait."""
+
+    queue: list[Place] = field(default_factory=list)
+    choices: int = 0
+    turn: int = 0
+
+
+class Gate:
+    """Lets requests into one engine as long as fewer than `max_running` choices run there.
+
+    So a request for many choices neither waits until all are free nor can be overtaken for ever.
+    The lowest priority number goes first. Among equals it is the turn of the key that has the
+    fewest choices running, and of those with as many, of the one that has waited longest since it
+    last had a turn; each key's own requests go by priority and arrival. So none starves beside
+    others of its priority, however many requests they send.
+
+    `max_queue` requests may wait. When one more comes, the last one of the key with the longest
+    queue is refused, so that nobody can fill the queue for others.
+
+    Models that share an engine share its gate. Lives on the event loop. `clock` is in seconds.
+    """
+
+    def __init__(
+        self,
+        max_running: int | None = None,
+        max_queue: int = 256,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.max_running = max_running
+        self.max_queue = max_queue
+        self._clock = clock
+        self._running: Counter[str] = Counter()
+        self._shares: dict[str | None, _Share] = {}
+        self._engine_requests = 0
+        self._turns = 0
+        self._closed: ServingError | None = None
+        self._took: float | None = None
+
+    @property
+    def running(self) -> int:
+        """Choices that run in the engine."""
+        return self._running.total()
+
+    @property
+    def waiting(self) -> int:
+        """Requests of clients that wait for their first turn."""
+        return sum(not place.goes_on for place in self._queued())
+
+    def running_of(self, model: str) -> int:
+        """Choices that run for one of the models that share the engine."""
+        return self._running[model]
+
+    def waiting_of(self, model: str) -> int:
+        """Requests for one of them that wait for their first turn."""
+        return sum(place.model == model and not place.goes_on for place in self._queued())
+
+    def join(
+        self,
+        choices: int = 1,
+        *,
+        model: str = "",
+        key: str | None = None,
+        priority: int = 0,
+        goes_on: bool = False,
+    ) -> Place:
+        """Stand in the queue; who need not wait is let in at once. Always `leave()` the place.
+
+        `goes_on`: another part of a request that has a place already, which is never refused.
+        Raises what the gate was closed with; a full queue is an exception of `admitted`.
+        """
+        if self._closed and not goes_on:
+            raise copy(self._closed)
+        admitted = asyncio.get_running_loop().create_future()
+        place = Place(self, choices, model, key, priority, self._next_turn(), goes_on, admitted)
+        share = self._shares.setdefault(key, _Share())
+        if not share.queue:
+            share.turn = place.number
+        insort(share.queue, place, key=lambda other: (other.priority, other.number))
+        self._admit()
+        if place.waits and not goes_on and self.waiting > self.max_queue:
+            self._refuse(self._last_of_longest_queue(place), self._full())
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Give up a place, whatever became of it; once more is no error."""
+        share = self._shares.get(place.key)
+        if share is None:
+            return
+        if place.since is not None:
+            took = self._clock() - place.since
+            self._took = took if self._took is None else self._took + _NEWEST * (took - self._took)
+            self._running[place.model] -= place.choices
+            share.choices -= place.choices
+            self._engine_requests -= 1
+            place.since = None
+        elif place in share.queue:
+            share.queue.remove(place)
+        if not share.queue and not share.choices:
+            del self._shares[place.key]
+        self._admit()
+
+    def close(self, error: ServingError) -> None:
+        """Who waits, and who comes, gets a copy of `error`; what has begun goes on."""
+        self._closed = error
+        for place in self._queued():
+            if not place.goes_on:
+                self._refuse(place, copy(error))
+
+    def refuse(self, model: str, error: ServingError) -> None:
+        """Who waits for this model gets a copy of `error`; what has begun goes on."""
+        for place in self._queued():
+            if place.model == model and not place.goes_on:
+                self._refuse(place, copy(error))
+
+    def order(self) -> Iterator[Place]:
+        """Those who wait, as they would be let in if nothing ended meanwhile and nobody came."""
+        shares = [replace(share, queue=list(share.queue)) for share in self._shares.values()]
+        turn = self._turns
+        while place := _take_next(shares, turn := turn + 1):
+            yield place
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which half of those that wait now should have had their turn."""
+        if self._took is None:
+            return _RETRY
+        turns = max(1.0, self.waiting / 2)
+        seconds = self._took * turns / max(1, self._engine_requests)
+        return min(_LONGEST_RETRY, max(1, ceil(seconds)))
+
+    def _queued(self) -> list[Place]:
+        return [place for share in self._shares.values() for place in share.queue]
+
+    def _next_turn(self) -> int:
+        self._turns += 1
+        return self._turns
+
+    def _admit(self) -> None:
+        while self.max_running is None or self.running < self.max_running:
+            place = _take_next(self._shares.values(), self._next_turn())
+            if place is None:
+                return
+            if not place.waits:  # its client has left and it is about to
+                self._shares[place.key].choices -= place.choices
+                continue
+            self._running[place.model] += place.choices
+            self._engine_requests += 1
+            place.since = self._clock()
+            place.admitted.set_result(None)
+
+    def _last_of_longest_queue(self, newcomer: Place) -> Place:
+        queues = {
+            key: [place for place in share.queue if not place.goes_on]
+            for key, share in self._shares.items()
+        }
+        return max(queues.items(), key=lambda item: (len(item[1]), item[0] == newcomer.key))[1][-1]
+
+    def _full(self) -> QueueFullError:
+        seconds = self.retry_after
+        return QueueFullError(
+            f"the model is busy, and its queue of {self.max_queue} requests is full; "
+            f"try again in {seconds} s",
+            retry_after=seconds,
+        )
+
+    def _refuse(self, place: Place, error: ServingError) -> None:
+        self.leave(place)
+        if place.waits:
+            place.admitted.set_exception(error)
+            place.admitted.exception()  # its client may have left, and then nobody reads it
+
+
+def _take_next(shares: Iterable[_Share], turn: int) -> Place | None:
+    """Who is next, taken out of its queue and counted as let in at `turn`."""
+    waiting = [share for share in shares if share.queue]
+    if not waiting:
+        return None
+    share = min(waiting, key=lambda share: (share.queue[0].priority, share.choices, share.turn))
+    place = share.queue.pop(0)
+    share.choices += place.choices
+    share.turn = turn
+    return place

@@ -1,0 +1,87 @@
+"""What a command to load means: which model, with what config."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.config.paths import inside
+from core.config.schema import Config, ModelConfig, resolved_path
+from core.contract.errors import InvalidRequestError, ModelNotFoundError
+from core.models.entry import LoadedModel
+from core.models.model_folder import ModelFolder
+from core.models.registry import Models
+from core.models.tabbyapi_parameters import with_parameters
+from core.models.template.template import template_path
+from core.plugins import Plugins
+
+
+class Loadable:
+    """Configured models, and those that lie in the folder of models."""
+
+    def __init__(self, config: Config, plugins: Plugins, models: Models) -> None:
+        self.folder = ModelFolder(
+            Path(resolved_path(config.server.model_dir, config.base)), plugins
+        )
+        self._base = config.base
+        self._plugins = plugins
+        self._models = models
+
+    async def prepare(
+        self,
+        name: str,
+        *,
+        backend: str | None = None,
+        parameters: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+        template: str | None = None,
+        draft: str | None = None,
+    ) -> tuple[LoadedModel, ModelConfig, list[str]]:
+        """The model of that name, the config to load it with, and parameters that it cannot have.
+
+        Parameters are TabbyAPI's, `options` the backend's own. Raises `ModelNotFoundError` and
+        `InvalidRequestError`; nothing has happened then.
+        """
+        config = await asyncio.to_thread(self._config, name, backend)
+        entry = self._plugins.backends.get(config.backend)
+        if entry is None:
+            installed = ", ".join(self._plugins.backends) or "none"
+            raise InvalidRequestError(
+                f"there is no backend {config.backend!r}; installed are: {installed}",
+                param="backend",
+            )
+        changes: dict[str, Any] = {"options": {**config.options, **(options or {})}}
+        if template:
+            changes["chat_template"] = self._template(template)
+        asked = dict(parameters)
+        if draft:
+            asked["draft_model_name"] = await asyncio.to_thread(self._draft, draft)
+        config, unsupported = with_parameters(config.model_copy(update=changes), entry, asked)
+        return self._models.add(config), config, unsupported
+
+    def _config(self, name: str, backend: str | None) -> ModelConfig:
+        try:
+            model = self._models.find(name)
+        except ModelNotFoundError:
+            return self.folder.config(name, backend)
+        if not self._models.is_configured(model):
+            return self.folder.config(model.config.name, backend)
+        config = model.configured
+        return config.model_copy(update={"backend": backend}) if backend else config
+
+    def _draft(self, name: str) -> str:
+        """The path of a draft model: a configured model, or one of the folder."""
+        try:
+            return resolved_path(self._models.find(name).config.path, self._base)
+        except ModelNotFoundError:
+            return str(self.folder.path(name))
+
+    def _template(self, name: str) -> str:
+        """A template's name, which is no path to other files."""
+        inside(self._base, name, "prompt_template")
+        path = template_path(name, self._base)
+        if "/" in name or (path and path.suffix not in (".jinja", ".jinja2")):
+            raise InvalidRequestError(
+                f"{name!r} is no name of a chat template", param="prompt_template"
+            )
+        return name

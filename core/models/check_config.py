@@ -1,0 +1,157 @@
+"""What can be checked once the plugins are known: backends, their options, formats, paths."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+from core.config.engines import engine_keys, engine_problems
+from core.config.messages import explain
+from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
+from core.config.schema import Config, ModelConfig, resolved_path
+from core.config.walk import Schema, nearest
+from core.contract.errors import BackendUnavailableError
+from core.contract.registers import BackendEntry
+from core.models.presets import FOLDER, load_preset, preset_files
+from core.models.template.template import template_files, template_path
+from core.models.template.template_set import USUAL_NAMES
+from core.plugins import Plugins
+
+Message = tuple[KeyPath, str]
+
+_ADDRESS = re.compile(r"[\w.-]+:\d+(/|$)")
+"""A host and port, as of a URL without its scheme."""
+
+
+def check_config(config: Config, plugins: Plugins) -> list[Problem]:
+    """What would keep models from loading, as far as that shows without loading them."""
+    models = {model.name: model for model in config.models}
+    problems = [
+        config.origins.problem(("models", index, *key), message)
+        for index, model in enumerate(config.models)
+        for key, message in _check_model(model, config.base, plugins)
+        if not _is_from(models.get(model.like or ""), model, key)
+    ]
+    problems += [config.origins.problem(*each) for each in engine_problems(config.models)]
+    engines = {
+        key
+        for key, model in zip(engine_keys(config.models), config.models, strict=True)
+        if model.load == "start"
+    }
+    room = config.loading.max_loaded_models
+    if room is not None and len(engines) > room:
+        message = f"{len(engines)} models are loaded at start; give some `load: request`"
+        problems.append(config.origins.problem(("loading", "max_loaded_models"), message))
+    return in_order(problems) + _preset_problems(config)
+
+
+def _preset_problems(config: Config) -> list[Problem]:
+    """Those of the presets' own files, each file once."""
+    known = preset_files(config.base)
+    problems: list[Problem] = []
+    for name in dict.fromkeys(model.sampling_preset for model in config.models):
+        try:
+            if name in known:
+                load_preset(name, config.base)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
+
+
+def _is_from(other: ModelConfig | None, model: ModelConfig, key: KeyPath) -> bool:
+    """Whether a model has what stands at `key` from the one it is like, where it is named."""
+    return other is not None and getattr(other, str(key[0])) == getattr(model, str(key[0]))
+
+
+def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
+    """A model's `options` as the class its backend registered; as they are when it has none.
+
+    Raises `BackendUnavailableError` when the backend does not accept them.
+    """
+    options, problems = _validate(model.options, entry)
+    if problems:
+        text = "; ".join(f"{key_text(key)}: {message}" for key, message in problems)
+        raise BackendUnavailableError(text)
+    return options
+
+
+def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
+    """The settings of a model that say how its prompts are written and its answers are read.
+
+    `renders`: variables of the chat template are passed on, so they are none of these.
+    """
+    said = {
+        "chat_template": model.chat_template is not None,
+        "continue_assistant": model.continue_assistant,
+        "reasoning": model.reasoning not in ("auto", "none"),
+        "tools": model.tools not in ("auto", "none"),
+        "template_vars": bool(model.template_vars) and not renders,
+        "force_template_vars": bool(model.force_template_vars) and not renders,
+    }
+    return [name for name, there in said.items() if there]
+
+
+def options_schema(entry: BackendEntry) -> Schema:
+    """The JSON schema of a backend's `options`, as far as it says; empty if it does not."""
+    if entry.options is None:
+        return {}
+    try:
+        return TypeAdapter[Any](entry.options).json_schema()
+    except PydanticUserError:  # of a type that no JSON schema can express
+        return {}
+
+
+def option_names(entry: BackendEntry) -> list[str]:
+    """The keys that `options` of a backend may have, as far as it says."""
+    return list(options_schema(entry).get("properties", {}))
+
+
+def _validate(options: dict[str, Any], entry: BackendEntry) -> tuple[Any, list[Message]]:
+    if entry.options is None:
+        return options, []
+    accepted = TypeAdapter[Any](entry.options)
+    try:
+        return accepted.validate_python(options), []
+    except ValidationError as error:
+        found = explain(error, options, accepted.json_schema())
+        return None, [(("options", *key), message) for key, message in found]
+
+
+def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[Message]:
+    if entry := plugins.backends.get(model.backend):
+        yield from _validate(model.options, entry)[1]
+    else:
+        yield ("backend",), _unknown_backend(model.backend, plugins)
+    path = resolved_path(model.path, base)
+    if "://" not in path and not Path(path).exists():
+        hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""
+        yield ("path",), f"there is no file or folder {path}{hint}"
+    template = model.chat_template
+    if template and template not in USUAL_NAMES and template_path(template, base) is None:
+        there = sorted(template_files(base))
+        message = f"there is no file {base / template}, nor one so named in templates/"
+        yield ("chat_template",), message + nearest(template, there)
+    presets = list(preset_files(base))
+    if model.sampling_preset and model.sampling_preset not in presets:
+        message = f"there is no file {base / FOLDER / model.sampling_preset}.yml"
+        yield ("sampling_preset",), message + nearest(model.sampling_preset, presets)
+    for key, name, known in (
+        ("reasoning", model.reasoning, plugins.reasoning),
+        ("tools", model.tools, plugins.tools),
+    ):
+        names = ["auto", "none", *known]
+        if name not in names:
+            yield (key,), f"there is no format {name!r}{nearest(name, names)}"
+
+
+def _unknown_backend(name: str, plugins: Plugins) -> str:
+    text = f"no backend {name!r} is installed; if it comes with a plugin, install that plugin"
+    named = [plugin for plugin in plugins.found if plugin.name == name]
+    for plugin in named or plugins.found:
+        if plugin.blocked:
+            text += f"; the plugin {plugin.name!r} is blocked in the config"
+        elif plugin.error:
+            text += f"; the plugin {plugin.name!r} could not be loaded ({plugin.error})"
+    return text + nearest(name, list(plugins.backends))

@@ -1,0 +1,256 @@
+"""One download from its beginning to its end, on threads that it blocks."""
+
+import errno
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from core.config.paths import inside
+from core.contract.errors import InvalidRequestError, ServingError
+from core.models.downloads.errors import DiskFullError, DownloadTimeoutError, HubError
+from core.models.downloads.folder import Folder
+from core.models.downloads.hub import Hub, RemoteFile, Snapshot, require_plain
+
+_FILES_AT_ONCE = 4
+_STEPS = 200  # reports of one download, beside those at the end of each file
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+Kind = Literal["model", "lora"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to download.
+
+    `kind`: a LoRA or a model, None for what its files look like. `folder_name`: where, below the
+    folder of its kind; None for the repository's name. `include` and `exclude` are patterns of
+    file names, of which `*` matches `/`, too; without an `include` all files are meant. `timeout`:
+    seconds after which it ends, finished or not.
+    """
+
+    repo_id: str
+    kind: Kind | None = None
+    folder_name: str | None = None
+    revision: str | None = None
+    token: str | None = field(default=None, repr=False)
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    timeout: float | None = None
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        return self.folder_name or self.repo_id.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where downloads go, and the most bytes that one may have in all; None is any number."""
+
+    models: Path
+    loras: Path
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`completed` of `total` bytes, and so many of the files, are there and right.
+
+    `file` is the one that has just changed. When all are, `path` is the folder.
+    """
+
+    file: str
+    completed: int
+    total: int
+    completed_files: int
+    files: int
+    path: Path | None = None
+
+
+class StoppedError(Exception):
+    """The download was told to stop."""
+
+
+class Control:
+    """Stops a download from another thread, or when its time is up."""
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self._stopped = threading.Event()
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+
+    def stop(self) -> None:
+        """Let it end at the next bytes that come."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopped.is_set()
+
+    def check(self) -> None:
+        """Raise if it is to end."""
+        if self.stopped:
+            raise StoppedError
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise DownloadTimeoutError(
+                "the download takes longer than its `timeout`; what has come is kept, so start it "
+                "again",
+                param="timeout",
+            )
+
+
+def download(
+    wanted: Wanted, places: Places, report: Callable[[Progress], None], control: Control
+) -> Path:
+    """Download what is wanted, or what is still missing of it; its absolute folder.
+
+    `report` is called on several threads, one at a time. Whatever goes wrong is a `ServingError`,
+    or `StoppedError`, and what has come by then is kept for the next time.
+    """
+    hub = Hub(wanted.repo_id, wanted.revision, wanted.token)
+    control.check()
+    try:
+        snapshot = hub.snapshot()
+        files = _selected(snapshot, wanted)
+        kind = wanted.kind or _kind(files)
+        base = places.loras if kind == "lora" else places.models
+        folder = Folder(inside(base, wanted.folder, "folder_name"), wanted.repo_id)
+        for file in files:
+            folder.place(file)
+            require_plain(file)
+        _check_size(folder, files, places.max_bytes)
+        folder.begin()
+        _Run(hub, snapshot.commit, folder, files, report, control).run()
+        folder.finish()
+    except OSError as error:
+        raise _explained(error) from error
+    return folder.path
+
+
+class _Run:
+    """Gets the files of a download, some at once; the first error ends them all."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        commit: str,
+        folder: Folder,
+        files: Sequence[RemoteFile],
+        report: Callable[[Progress], None],
+        control: Control,
+    ) -> None:
+        self._hub = hub
+        self._commit = commit
+        self._folder = folder
+        self._files = files
+        self._report = report
+        self._control = control
+        self._failed = threading.Event()
+        self._lock = threading.Lock()
+        self._bytes = {file.name: file.size if folder.has(file) else 0 for file in files}
+        self._total = sum(file.size for file in files)
+        self._there = sum(map(folder.has, files))
+        self._told = -1
+
+    def run(self) -> None:
+        """Get what is missing."""
+        self._tell(self._files[0], always=True)
+        missing = [file for file in self._files if not self._folder.has(file)]
+        with ThreadPoolExecutor(_FILES_AT_ONCE, "enginebay-file") as threads:
+            running = [threads.submit(self._get, file) for file in missing]
+        errors = [error for work in running if (error := work.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
+            raise error
+
+    def _get(self, file: RemoteFile) -> None:
+        try:
+            self._check()
+            self._hub.fetch(
+                file, self._commit, self._folder.part(file), lambda count: self._add(file, count)
+            )
+            self._folder.check(file, self._check)
+            with self._lock:
+                self._folder.keep(file)
+                self._folder.note()
+                self._bytes[file.name] = file.size
+                self._there += 1
+            self._tell(file, always=True)
+        except BaseException:
+            self._failed.set()
+            raise
+
+    def _check(self) -> None:
+        self._control.check()
+        if self._failed.is_set():
+            raise StoppedError
+
+    def _add(self, file: RemoteFile, count: int) -> None:
+        self._check()
+        with self._lock:
+            self._bytes[file.name] += count
+        if self._bytes[file.name] > file.size:
+            self._folder.part(file).unlink(missing_ok=True)
+            raise HubError(f"{file.name} is longer than the {file.size} bytes that the hub says")
+        self._tell(file)
+
+    def _tell(self, file: RemoteFile, *, always: bool = False) -> None:
+        with self._lock:
+            completed = sum(self._bytes.values())
+            step = _STEPS * completed // (self._total or 1)
+            if step == self._told and not always:
+                return
+            self._told = step
+            self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
+
+
+def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
+    files = [
+        file
+        for file in snapshot.files
+        if any(fnmatchcase(file.name, pattern) for pattern in wanted.include or ("*",))
+        and not any(fnmatchcase(file.name, pattern) for pattern in wanted.exclude)
+    ]
+    if not files:
+        raise InvalidRequestError(
+            f"no file of {wanted.repo_id} is left by `include` and `exclude`; it has "
+            f"{len(snapshot.files)} files",
+            param="include",
+        )
+    return files
+
+
+def _kind(files: Sequence[RemoteFile]) -> Kind:
+    return "lora" if any(file.name == "adapter_config.json" for file in files) else "model"
+
+
+def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | None) -> None:
+    total = sum(file.size for file in files)
+    if max_bytes is not None and total > max_bytes:
+        raise InvalidRequestError(
+            f"these files have {_size(total)}, and `max_download_bytes` of the config allows "
+            f"{_size(max_bytes)}; leave some out by `include` or `exclude`",
+            param="include",
+        )
+    missing = sum(map(folder.missing, files))
+    existing = next(path for path in (folder.path, *folder.path.parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
+    if missing > free:
+        raise DiskFullError(
+            f"{_size(missing)} are still to come, and {existing} has room for {_size(free)}"
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 10_000_000 else f"{count:,} bytes"
+
+
+def _explained(error: OSError) -> ServingError:
+    if error.errno in _NO_ROOM:
+        return DiskFullError("the disk is full; make room, and start the download again")
+    return ServingError(f"the files cannot be written: {error}")

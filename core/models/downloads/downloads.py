@@ -1,0 +1,81 @@
+"""The downloads of a server: each on threads, none in the way of another."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from core.config.schema import Config, resolved_path
+from core.models.downloads.download import Control, Places, Progress, Wanted, download
+from core.models.downloads.errors import DownloadConflictError
+
+_AT_ONCE = 4
+
+
+def places(config: Config) -> Places:
+    """Where the config wants downloads."""
+    server = config.server
+    return Places(
+        models=Path(resolved_path(server.model_dir, config.base)),
+        loras=Path(resolved_path(server.lora_dir, config.base)),
+        max_bytes=server.max_download_bytes,
+    )
+
+
+class Downloads:
+    """Runs downloads, one of a repository or into a folder at a time."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "enginebay-download")
+        self._taken: set[str] = set()
+        self._controls: set[Control] = set()
+
+    async def run(self, wanted: Wanted) -> AsyncGenerator[Progress, None]:
+        """How far it is, again and again; the last one has the `path` of the folder.
+
+        Closing the generator stops the download; what has come is kept for the next time. Raises a
+        `ServingError` for whatever goes wrong.
+        """
+        keys = {f"repository {wanted.repo_id.lower()}", f"folder {wanted.folder}"}
+        if taken := keys & self._taken:
+            raise DownloadConflictError(
+                f"the {min(taken)} is being downloaded already", param="repo_id"
+            )
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[Progress | None] = asyncio.Queue()
+        control = Control(wanted.timeout)
+
+        def report(progress: Progress) -> None:
+            with suppress(RuntimeError):  # the server is gone
+                loop.call_soon_threadsafe(arrived.put_nowait, progress)
+
+        def ended(work: asyncio.Future[Path]) -> None:
+            self._taken -= keys
+            self._controls.discard(control)
+            if not work.cancelled():
+                work.exception()  # somebody has asked, even if nobody waits any more
+            arrived.put_nowait(None)
+
+        self._taken |= keys
+        self._controls.add(control)
+        work = loop.run_in_executor(self._threads, download, wanted, self._places, report, control)
+        work.add_done_callback(ended)
+        try:
+            last = None
+            while (progress := await arrived.get()) is not None:
+                last = progress
+                yield progress
+            path = await work
+            assert last is not None
+            yield replace(last, path=path)
+        finally:
+            control.stop()
+
+    def close(self) -> None:
+        """Stop all downloads; does not wait for their last bytes."""
+        for control in list(self._controls):
+            control.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)

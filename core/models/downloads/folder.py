@@ -1,0 +1,133 @@
+"""A folder that a repository is downloaded into: what of it is there, and which of it is right."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from core.config.paths import inside
+from core.contract.errors import InvalidRequestError
+from core.models.downloads.errors import DownloadConflictError, HubError
+from core.models.downloads.hub import RemoteFile
+
+_STATE = ".cache/enginebay"
+_BLOCK = 1 << 20
+
+
+class Folder:
+    """`path` and, in `.cache/enginebay` below it, the parts of files and what has been checked."""
+
+    def __init__(self, path: Path, repo_id: str) -> None:
+        """`DownloadConflictError` for a folder with other files than this repository's."""
+        self.path = path
+        self._repo_id = repo_id
+        self._parts = inside(path, _STATE, "folder_name")
+        self._state_file = self._parts / "download.json"
+        state = self._read_state()
+        if state is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise DownloadConflictError(
+                f"{path} exists, and was not downloaded by this server; remove it, or choose "
+                "another `folder_name`",
+                param="folder_name",
+            )
+        if state and state.get("repo_id") != repo_id:
+            raise DownloadConflictError(
+                f"{path} has the files of {state.get('repo_id')}; remove it, or choose another "
+                "`folder_name`",
+                param="folder_name",
+            )
+        files = state.get("files") if state else None
+        self._checked: dict[str, Any] = files if isinstance(files, dict) else {}
+
+    def place(self, file: RemoteFile) -> Path:
+        """Where the file goes. `InvalidRequestError` for a name that no file here may have."""
+        try:
+            path = inside(self.path, file.name, "repo_id")
+        except InvalidRequestError as error:
+            raise InvalidRequestError(
+                f"the repository has a file that cannot be stored: {error.message}; leave it out "
+                "by `exclude`",
+                param="repo_id",
+            ) from error
+        if path == self._parts or path.is_relative_to(self._parts.parent):
+            raise InvalidRequestError(
+                f"the repository has a file {file.name!r}, where downloads keep their state; "
+                "leave it out by `exclude`",
+                param="repo_id",
+            )
+        return path
+
+    def has(self, file: RemoteFile) -> bool:
+        """Whether the file is there, as it was when its content was found right."""
+        seen = self._seen(file)
+        return seen is not None and self._checked.get(file.name) == seen
+
+    def part(self, file: RemoteFile) -> Path:
+        """Where the bytes of the file are gathered."""
+        name = hashlib.sha256(f"{file.digest} {file.name}".encode()).hexdigest()[:32]
+        return self._parts / f"{name}.part"
+
+    def missing(self, file: RemoteFile) -> int:
+        """How many bytes are still to come."""
+        if self.has(file):
+            return 0
+        part = self.part(file)
+        return max(0, file.size - (part.stat().st_size if part.exists() else 0))
+
+    def begin(self) -> None:
+        """Make the folder."""
+        self._parts.mkdir(parents=True, exist_ok=True)
+        self._write_state()
+
+    def check(self, file: RemoteFile, on_block: Callable[[], None]) -> None:
+        """Raise `HubError`, and forget the part, unless it is the file. `on_block` may raise."""
+        part = self.part(file)
+        size = part.stat().st_size
+        digest = hashlib.sha256() if len(file.digest) == 64 else hashlib.sha1(b"blob %d\0" % size)
+        with part.open("rb") as source:
+            while block := source.read(_BLOCK):
+                digest.update(block)
+                on_block()
+        if size != file.size or digest.hexdigest() != file.digest:
+            part.unlink()
+            raise HubError(
+                f"{file.name} came with {size} of {file.size} bytes, or with other content than "
+                "the hub says it has; start the download again"
+            )
+
+    def keep(self, file: RemoteFile) -> None:
+        """Move the part, which is right, to where the file goes."""
+        path = self.place(file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.part(file).replace(path)
+        self._checked[file.name] = self._seen(file)
+
+    def note(self) -> None:
+        """Remember which files are right."""
+        self._write_state()
+
+    def finish(self) -> None:
+        """Remove the parts of files that are no longer wanted."""
+        for part in self._parts.glob("*.part"):
+            part.unlink()
+
+    def _seen(self, file: RemoteFile) -> list[Any] | None:
+        try:
+            status = self.place(file).stat()
+        except OSError:
+            return None
+        return [file.digest, status.st_size, status.st_mtime_ns]
+
+    def _read_state(self) -> dict[str, Any] | None:
+        try:
+            state = json.loads(self._state_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return state if isinstance(state, dict) else None
+
+    def _write_state(self) -> None:
+        state = {"repo_id": self._repo_id, "files": dict(self._checked)}
+        unfinished = self._state_file.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(state, indent=1), encoding="utf-8")
+        unfinished.replace(self._state_file)

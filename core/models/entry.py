@@ -1,0 +1,315 @@
+"""One model of the config: what state it is in, what is known of it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from typing import Literal
+
+from core.config.schema import ModelConfig
+from core.contract.backend import Backend
+from core.contract.errors import BackendUnavailableError, ModelFailedError, encodable
+from core.contract.formats import ReasoningFormat, ToolFormat
+from core.contract.types import EngineStats, ModelInfo
+from core.models.admission_queue import Gate
+from core.models.formats import format_choice
+from core.models.loras import Loras
+from core.models.memory import MemoryUse
+from core.models.overrides import Overrides
+from core.models.presets import Preset
+from core.models.progress import LoadProgress
+from core.models.running_backends import Backends, StartedBackend
+from core.models.template.chat_formats import ChatFormats
+from core.models.template.template_set import DEFAULT, ModelTemplates
+from core.models.use import Use
+from core.plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+State = Literal["unloaded", "loading", "ready", "draining", "failed"]
+"""`draining`: about to be unloaded, when the requests that use it have ended."""
+
+ShownState = State | Literal["stuck"]
+"""`stuck`: it was ready, and shows no sign of life."""
+
+ReportModelProgress = Callable[[str, str, float], None]
+"""`report(model, stage, fraction)`; may be called on any thread."""
+
+
+class LoadedModel:
+    """One entry of `models` in the config and what became of it.
+
+    `info`, `backend`, `gate` and `templates` raise `BackendUnavailableError` unless it is loaded.
+    `config` is what it is loaded with, `configured` what it gets when it is loaded again. `root`:
+    the entry that it is `like` in the end, whose backend it shares where it can. `there` is set
+    while it is in memory, `settled` when its draining is over. `on_request`: a request may have it
+    loaded, not before `retry_at` (by the loader's clock) after `failures` in a row. `stuck`: why it
+    shows no sign of life, which `Watch` finds out.
+    """
+
+    def __init__(self, config: ModelConfig, root: str | None = None) -> None:
+        self.config = config
+        self.configured = config
+        self.root = root or config.name
+        self.name = config.name
+        self.adapter: str | None = None
+        self.created = int(time.time())
+        self.loaded_at: int | None = None
+        self.last_used: int | None = None
+        self.use = Use()
+        self.there = asyncio.Event()
+        self.settled = asyncio.Event()
+        self.on_request = config.load != "command"
+        self.failures = 0
+        self.retry_at = 0.0
+        self.progress = LoadProgress()
+        self._state: State = "unloaded"
+        self._error: str | None = None
+        self.stuck: str | None = None
+        self._started: StartedBackend | None = None
+        self._info: ModelInfo | None = None
+        self._formats: ChatFormats | None = None
+        self.template = config.chat_template
+        self.preset: Preset | None = None
+        self.overrides = Overrides(config.sampling.overrides())
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why a model that was ready cannot answer for now; None if it can."""
+        return self._started.backend.unavailable if self._started else None
+
+    @property
+    def state(self) -> State:
+        """`ready` when it can answer; one that cannot for now is `loading` again."""
+        return "loading" if self.unavailable and self._state == "ready" else self._state
+
+    @property
+    def shown(self) -> tuple[ShownState, str | None]:
+        """The state that clients are told, and what is wrong with the model, if something is."""
+        if self.stuck and self.state == "ready":
+            return "stuck", self.stuck
+        return self.state, self.error
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is in memory."""
+        return self._started is not None
+
+    @property
+    def error(self) -> str | None:
+        """What is wrong with a model that failed, or cannot answer for now."""
+        error = self.unavailable or self._error
+        return error and encodable(error)
+
+    @property
+    def memory(self) -> MemoryUse | None:
+        """What it takes, with those that share its backend; None unless it is loaded."""
+        return self._started.memory if self._started else None
+
+    @property
+    def loras(self) -> Loras:
+        """The LoRAs of its backend; none unless it is loaded."""
+        return self._started.loras if self._started else Loras()
+
+    @property
+    def started(self) -> StartedBackend | None:
+        """The backend that it answers with and perhaps shares."""
+        return self._started
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that answers for this model."""
+        self.require_ready()
+        assert self._started is not None
+        return self._started.backend
+
+    @property
+    def gate(self) -> Gate:
+        """Where requests wait for their turn at the backend, those for all who share it."""
+        self.require_ready()
+        assert self._started is not None
+        return self._started.gate
+
+    @property
+    def running(self) -> int:
+        """Choices of its requests, its adapters' too, that were let into the engine."""
+        return self._started.gate.running_of(self.config.name) if self._started else 0
+
+    @property
+    def waiting(self) -> int:
+        """Its requests, its adapters' too, that wait for their turn."""
+        return self._started.gate.waiting_of(self.config.name) if self._started else 0
+
+    @property
+    def stats(self) -> EngineStats | None:
+        """What its engine told of itself last; None without one, or if it tells nothing."""
+        return self._started.backend.stats if self._started else None
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the backend said of the model."""
+        self.require_ready()
+        assert self._info is not None
+        return self._info
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens of prompt and completion together; None until that is known."""
+        return (self._info.context_length or None) if self._info else None
+
+    @property
+    def formats(self) -> ChatFormats:
+        """How its chats are written and read."""
+        self.require_ready()
+        assert self._formats is not None
+        return self._formats
+
+    @property
+    def makes_embeddings(self) -> bool | None:
+        """Whether it makes embeddings; None until it has been loaded."""
+        return self._info.embedding_size is not None if self._info else None
+
+    @property
+    def can_rerank(self) -> bool | None:
+        """Whether it is a reranker or makes embeddings; None until it has been loaded."""
+        return (self._info.reranks or self._info.embedding_size is not None) if self._info else None
+
+    @property
+    def templates(self) -> ModelTemplates:
+        """The chat templates: the config's, else the model's own; there may be none."""
+        return self.formats.templates
+
+    @property
+    def template_name(self) -> str | None:
+        """The name of the usual template, as `load_templates` reads it; None without one."""
+        usual = self.templates.choose(with_tools=False)
+        return (Path(self.template).stem if self.template else DEFAULT) if usual else None
+
+    @property
+    def reasoning(self) -> ReasoningFormat | None:
+        """The format of its reasoning."""
+        return self.formats.reasoning.format
+
+    @property
+    def reasoning_name(self) -> str | None:
+        """The name of that format."""
+        return self.formats.reasoning.name
+
+    @property
+    def tools(self) -> ToolFormat | None:
+        """The format of its tool calls."""
+        return self.formats.tools.format
+
+    @property
+    def tools_name(self) -> str | None:
+        """The name of that format."""
+        return self.formats.tools.name
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """LoRA adapters, which clients may send as `model`; known once it has been loaded."""
+        return (*self._info.adapters, *self.loras.adapters) if self._info else ()
+
+    @property
+    def applied_adapter(self) -> str | None:
+        """The adapter that a request for this model gets: what it asks for, else its LoRAs."""
+        return self.adapter or self.loras.applied
+
+    def adapted(self, adapter: str) -> "LoadedModel":
+        """The same model as one of its adapters makes it, as it is now."""
+        model = copy(self)
+        model.name = model.adapter = adapter
+        return model
+
+    def use_preset(self, preset: Preset) -> None:
+        """Override sampling params of later requests, until another one is chosen."""
+        self.check_preset(preset)
+        self.preset = preset
+        self.overrides = preset.overrides.over(Overrides(self.config.sampling.overrides()))
+        for note in preset.overrides.notes:
+            logger.warning("model %s: %s", self.name, note)
+
+    def check_preset(self, preset: Preset) -> None:
+        """`InvalidRequestError` if it has tokens that the model, as far as known, does not have."""
+        if self._info and not self._info.chats:
+            preset.overrides.check_vocabulary(self._info.vocab_size)
+
+    def snapshot(self) -> "LoadedModel":
+        """The same model with the chat template it has now, whatever is switched meanwhile."""
+        return copy(self)
+
+    async def use_template(self, name: str | None, plugins: Plugins, base: Path) -> None:
+        """Write and read later chats by this template; None: as the config says.
+
+        Until the model is unloaded. `TemplateError` for one that does not compile.
+        """
+        template = name or self.config.chat_template
+        choice = format_choice(self.config, plugins, base)
+        self._formats = await choice.find(self.info, self.backend, template)
+        self.template = template
+
+    def require_ready(self) -> None:
+        """Raise `BackendUnavailableError` unless the model can answer those who hold it."""
+        if self.unavailable:
+            raise BackendUnavailableError(
+                f"model {self.name!r} cannot answer now, try again soon; {self.unavailable}"
+            )
+        match self._state:
+            case "loading":
+                raise BackendUnavailableError(
+                    f"model {self.name!r} is still loading ({self.progress}); try again soon"
+                )
+            case "ready" | "draining" if not self.is_loaded:  # it is just being closed
+                raise BackendUnavailableError(f"model {self.name!r} was unloaded")
+            case "failed":
+                raise ModelFailedError(f"model {self.name!r} is not available: {self.error}")
+            case "unloaded" if self._error:
+                raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
+            case "unloaded":
+                raise BackendUnavailableError(f"model {self.name!r} is not loaded")
+
+    def begin_loading(self) -> None:
+        """It waits for its turn to be loaded."""
+        self._state, self._error = "loading", None
+        self.progress.report("waiting", 0.0)
+
+    def become_ready(self, started: StartedBackend, formats: ChatFormats, preset: Preset) -> None:
+        """It has been loaded. `InvalidRequestError`, and it is not, for a preset that is unfit."""
+        self._info = started.info
+        self.use_preset(preset)
+        self._started, self._formats = started, formats
+        self.template = self.config.chat_template
+        self._state, self._error, self.failures = "ready", None, 0
+        self.loaded_at = int(time.time())
+        self.there.set()
+
+    def fail(self, error: str) -> None:
+        """It cannot be loaded."""
+        self._state, self._error = "failed", error
+        self.failures += 1
+
+    def drain(self) -> None:
+        """Take no more requests."""
+        self._state = "draining"
+        self.settled.clear()
+
+    def resume(self) -> None:
+        """Take requests again, after all."""
+        self._state = "ready"
+        self.settled.set()
+
+    async def close(self, backends: Backends, reason: str) -> None:
+        """Unload the model. `reason` is what requests for it get to know."""
+        started, self._started = self._started, None
+        self.there.clear()
+        try:
+            if started:
+                error = BackendUnavailableError(f"model {self.name!r} was unloaded")
+                started.gate.refuse(self.name, error)
+                await backends.stop(started)
+        finally:
+            self._state, self._error, self.loaded_at = "unloaded", reason, None
+            self.config = self.configured
+            self.settled.set()

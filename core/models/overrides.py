@@ -1,0 +1,166 @@
+"""What a server says of the sampling fields of requests, whatever model they are for.
+
+The rules are TabbyAPI's: an override is the value of requests that do not send the field; with
+`force` it is that of all requests; with `additive` a list, or a mapping, is joined to what a
+request sends.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from core.chat.schemas.explain_bodies import Source
+from core.chat.schemas.sampling_request import SamplingBody, check_token_ids
+from core.contract.errors import InvalidRequestError
+from core.server.schemas.override_bodies import EntryError, OverrideBody, read_entry
+
+Body = TypeVar("Body", bound=SamplingBody)
+
+MEANINGLESS = frozenset(
+    (
+        "cfg_scale",
+        "generate_window",
+        "guidance_scale",
+        "negative_prompt",
+        "repetition_decay",
+        "speculative_ngram",
+    )
+)
+"""Fields of TabbyAPI that no engine here knows; its files have them, mostly switched off."""
+
+_TEMPERATURES = ("min_temp", "max_temp")
+_MOST_PROBLEMS = 20  # that are told; to find out what each name may have meant takes a while
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """The value of a field; None switches it off."""
+
+    value: Any
+    force: bool = False
+    additive: bool = False
+
+    @property
+    def source(self) -> Source:
+        """What the explain route calls it."""
+        if self.force:
+            return "forced"
+        return "additive" if self.additive else "preset"
+
+    def under(self, other: "Override") -> "Override":
+        """Both of them together, where `other` goes before this."""
+        if self.force and not other.force:
+            return self
+        if self.additive and other.additive:
+            return Override(joined(self.value, other.value), additive=True)
+        return other
+
+
+def joined(first: Any, second: Any) -> Any:
+    """Two lists, or two mappings of which the second goes before; None is an empty one."""
+    if isinstance(first, dict) or isinstance(second, dict):
+        return {**(first or {}), **(second or {})}
+    return list(dict.fromkeys([*(first or ()), *(second or ())]))
+
+
+class Overrides:
+    """Overrides of fields, made of what TabbyAPI writes: `{"top_k": {"override": 0}}`.
+
+    Under any name of a field. `written` are those that say something, `notes` what has no effect.
+    Raises `OverridesError`.
+    """
+
+    def __init__(self, entries: Mapping[str, Any] | None = None) -> None:
+        self.written: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._fields: dict[str, Override] = {}
+        problems = []
+        for name, entry in (entries or {}).items():
+            try:
+                self._read(name, entry)
+            except EntryError as error:
+                problems.append(((name, *error.path), str(error)))
+                if len(problems) == _MOST_PROBLEMS:
+                    break
+        if problems:
+            raise OverridesError(problems)
+        try:
+            OverrideBody(**self._values()).sampling_fields()
+        except InvalidRequestError as error:
+            raise OverridesError([((error.param or "",), error.message)]) from error
+
+    def _read(self, name: str, written: Any) -> None:
+        if name in MEANINGLESS:
+            if isinstance(written, dict) and written.get("override") not in (None, 0, 1, False, ""):
+                self.notes.append(f"{name} has no effect here")
+            return
+        if isinstance(written, dict) and written.get("override") is None:
+            return
+        field, entry = read_entry(name, written)
+        additive = bool(entry.additive)
+        if additive and not isinstance(entry.override, list | dict | None):
+            self.notes.append(f"additive has no effect on {name}, which is no list")
+            additive = False
+        self.written[name] = written
+        new = Override(entry.override, bool(entry.force), additive and not entry.force)
+        self._fields[field] = self._fields[field].under(new) if field in self._fields else new
+
+    def over(self, other: "Overrides") -> "Overrides":
+        """These and `other`, which they go before."""
+        both = Overrides()
+        both.written = {**other.written, **self.written}
+        both._fields = dict(other._fields)
+        for name, override in self._fields.items():
+            under = both._fields.get(name)
+            both._fields[name] = under.under(override) if under else override
+        return both
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """`InvalidRequestError` for a token id that a model of this size does not have."""
+        check_token_ids(OverrideBody(**self._values()), vocab_size)
+
+    def applied_to(self, body: Body, beneath: Mapping[str, Any]) -> Body:
+        """The request as it is with these.
+
+        `beneath`: `SamplingParams` fields that count where neither says anything.
+        """
+        fields = type(body).model_fields
+        own = {name: override for name, override in self._fields.items() if name in fields}
+        if not own:
+            return body
+        changed: dict[str, Any] = {}
+        for name, override in own.items():
+            value = getattr(body, name) if name in body.model_fields_set else None
+            if override.additive:
+                changed[name] = joined(
+                    beneath.get(name) if value is None else value, override.value
+                )
+            elif override.force or value is None:
+                changed[name] = override.value
+        if (temperature := own.get("temperature")) and temperature.force:
+            changed |= {name: None for name in _TEMPERATURES if name not in own}
+        return body.model_copy(update=changed)
+
+    def gives(self, name: str, value: object) -> bool:
+        """Whether a field has this value by these, and not by a request."""
+        return name in self._fields and self._fields[name].value == value
+
+    def sources(self) -> Iterator[tuple[str, Source]]:
+        """Fields of `SamplingParams` that these set and how, the ones that count more later."""
+        kinds: dict[Source, dict[str, Any]] = {"preset": {}, "additive": {}, "forced": {}}
+        for name, override in self._fields.items():
+            kinds[override.source][name] = override.value
+        for source, values in kinds.items():
+            for name in OverrideBody(**values).sampling_fields():
+                yield name, source
+
+    def _values(self) -> dict[str, Any]:
+        return {name: override.value for name, override in self._fields.items()}
+
+
+class OverridesError(ValueError):
+    """Overrides that are none; `problems` are where in them, and what."""
+
+    def __init__(self, problems: list[tuple[tuple[str | int, ...], str]]) -> None:
+        super().__init__(problems[0][1])
+        self.problems = problems

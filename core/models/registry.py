@@ -1,0 +1,202 @@
+"""The models that are served: finding them by name, holding them, loading and unloading them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from core.config.names import root_of
+from core.config.schema import Config, ModelConfig
+from core.contract.errors import BackendUnavailableError, ModelNotFoundError
+from core.models.clock import Clock, LoopClock
+from core.models.entry import LoadedModel, ReportModelProgress
+from core.models.loader import Loader
+from core.models.memory import Meter, SystemMeter
+from core.models.presets import Preset
+from core.models.running_backends import Backends
+from core.models.start import Starter
+from core.plugins import Plugins
+
+
+class Models:
+    """All models of a config, in its order, and those that were loaded by command beside them.
+
+    `default` answers requests that name none: the first one, or the last one that was switched to.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plugins: Plugins,
+        report_progress: ReportModelProgress,
+        *,
+        clock: Clock | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        likes = {model.name: model.like for model in config.models}
+        self._models = {
+            model.name: LoadedModel(model, root_of(model.name, likes)) for model in config.models
+        }
+        self._configured = frozenset(self._models)
+        server = config.server
+        self.dummies = tuple(server.dummy_model_names if server.use_dummy_models else ())
+        self._switched_to: str | None = None
+        self._preset: Preset | None = None
+        self._starting = True
+        self._loaded = asyncio.Event()
+        meter = meter or SystemMeter()
+        backends = Backends(plugins, config.base, meter)
+        starter = Starter(backends, plugins, config.base, report_progress)
+        self._loader = Loader(
+            config.loading, backends, starter, self.all, clock or LoopClock(), meter
+        )
+
+    def all(self) -> list[LoadedModel]:
+        """Every model, in the config's order, then those that it does not have."""
+        return list(self._models.values())
+
+    @property
+    def default(self) -> LoadedModel:
+        """The model of requests that name none. Raises `BackendUnavailableError` without any."""
+        if not self._models:
+            raise BackendUnavailableError(
+                "no model is configured; add one under `models` in the config"
+            )
+        return self._models.get(self._switched_to or "") or self.all()[0]
+
+    @property
+    def starting(self) -> bool:
+        """Whether models that are loaded at start have neither been loaded nor failed."""
+        return self._starting
+
+    def get(self, name: str | None) -> LoadedModel:
+        """The model a request means, ready to answer."""
+        model = self.find(name) if name else self.default
+        model.require_ready()
+        return model
+
+    @asynccontextmanager
+    async def lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
+        """The model a request means, ready to answer as long as the block runs.
+
+        It is loaded for that if it may be. Raises `ModelNotFoundError`, `BackendUnavailableError`.
+        """
+        model = self._entry(self.find(name) if name else self.default)
+        await self._loader.take(model)
+        try:
+            model.last_used = int(time.time())
+            yield self.find(name) if name and name not in self.dummies else model
+        finally:
+            self._loader.give_back(model)
+
+    def find(self, name: str) -> LoadedModel:
+        """The model of that name or alias, or the adapter of a model, in whatever state.
+
+        Raises `ModelNotFoundError`.
+        """
+        if model := self._models.get(name):
+            return model
+        for model in self.all():
+            if name in model.config.aliases:
+                return model
+        for model in self.all():
+            if name in model.adapters:
+                return model.adapted(name)
+        if name in self.dummies:
+            return self.default
+        raise ModelNotFoundError(
+            f"the model {name!r} does not exist; available: {', '.join(self._models)}",
+            param="model",
+        )
+
+    def load(self, model: LoadedModel, config: ModelConfig | None = None) -> asyncio.Task[None]:
+        """Begin to load a model beside the others, perhaps with another config; who waits for the
+        task may leave. It ends when the model is ready, or has an `error`."""
+        return self._loader.load(self._entry(model), config=config)
+
+    def switch(
+        self,
+        model: LoadedModel,
+        config: ModelConfig | None = None,
+        *,
+        drain_timeout: float | None = None,
+    ) -> asyncio.Task[None]:
+        """Begin to load a model in the place of the default one, and make it the default.
+
+        The one before is unloaded first, unless it is pinned; when the load fails it is the default
+        again, and the next request loads it.
+        """
+        model = self._entry(model)
+        before = self.default if self.default is not model else None
+        self._switched_to = model.name
+        task = self._loader.load(model, config=config, replaced=before, drain_timeout=drain_timeout)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if before and not model.is_loaded and self._switched_to == model.name:
+                self._switched_to = before.name
+            self._drop_gone()
+
+        task.add_done_callback(ended)
+        return task
+
+    def is_configured(self, model: LoadedModel) -> bool:
+        """Whether the config has it, so that it stays when it is unloaded."""
+        return model.config.name in self._configured
+
+    def add(self, config: ModelConfig) -> LoadedModel:
+        """The model of that name, a new one if there is none, which the config does not have."""
+        if config.name not in self._models:
+            model = self._models[config.name] = LoadedModel(config)
+            if self._preset:
+                model.use_preset(self._preset)
+        model = self._models[config.name]
+        if not self.is_configured(model):
+            model.configured = config
+        return model
+
+    def use_preset(self, preset: Preset) -> None:
+        """Override sampling params for every model, and for those that are added later.
+
+        `InvalidRequestError`, and nothing has happened, if it is not for one of them.
+        """
+        for model in self.all():
+            model.check_preset(preset)
+        for model in self.all():
+            model.use_preset(preset)
+        self._preset = preset
+
+    async def unload(self, model: LoadedModel, *, drain_timeout: float | None = None) -> None:
+        """Unload a model when its requests have ended, or after the seconds that they get."""
+        await self._loader.unload(self._entry(model), drain_timeout=drain_timeout)
+        self._drop_gone()
+
+    async def measure(self) -> None:
+        """Look again what the models take."""
+        await self._loader.room.measure()
+
+    async def load_at_start(self) -> None:
+        """Load one after the other what is to be loaded at start."""
+        first = [model for model in self.all() if model.config.load == "start"]
+        if loads := [self._loader.load(model) for model in first]:
+            await asyncio.wait(loads)
+        self._starting = False
+        self._loaded.set()
+
+    async def wait_until_loaded(self) -> None:
+        """Return when every model that is loaded at start is ready or has failed."""
+        await self._loaded.wait()
+
+    async def close(self) -> None:
+        """Unload every model."""
+        await self._loader.close()
+
+    def _entry(self, model: LoadedModel) -> LoadedModel:
+        """The model that an adapter belongs to; any other is returned as it is."""
+        return self._models[model.config.name]
+
+    def _drop_gone(self) -> None:
+        """Forget models that the config does not have and that nobody wants loaded."""
+        for name in set(self._models) - self._configured:
+            model = self._models[name]
+            if model.state == "unloaded" and not model.on_request:
+                del self._models[name]

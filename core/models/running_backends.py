@@ -1,0 +1,163 @@
+"""Starting and stopping the backends that models answer with, and measuring what they take."""
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Hashable
+from pathlib import Path
+
+from core.config.engines import engine_key
+from core.config.schema import ModelConfig, resolved_path
+from core.contract.backend import Backend
+from core.contract.errors import BackendUnavailableError
+from core.contract.types import BackendSettings, ModelInfo, ReportProgress
+from core.models.admission_queue import Gate, with_headroom
+from core.models.check_config import validated_options
+from core.models.loras import Loras
+from core.models.memory import MemoryUse, Meter, size_of_files
+from core.plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+
+class StartedBackend:
+    """A backend that has started; `models` of them answer with it.
+
+    `gate` is where their requests wait for their turn. `memory` is what it takes, `peak` the most
+    that was seen. `loras` are those that were loaded into it while it ran.
+    """
+
+    def __init__(
+        self, key: Hashable, backend: Backend, info: ModelInfo, gate: Gate, memory: MemoryUse
+    ) -> None:
+        self.key = key
+        self.backend = backend
+        self.info = info
+        self.gate = gate
+        self.memory = memory
+        self.peak = memory
+        self.models = 1
+        self.loras = Loras()
+
+
+class Backends:
+    """All that have started. Models that are like each other and differ in settings share one."""
+
+    def __init__(self, plugins: Plugins, base: Path, meter: Meter) -> None:
+        self._plugins = plugins
+        self._base = base
+        self._meter = meter
+        self._started: dict[Hashable, StartedBackend] = {}
+        self._turns: defaultdict[Hashable, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._peaks: dict[Hashable, MemoryUse] = {}
+
+    def is_started(self, config: ModelConfig, root: str) -> bool:
+        """Whether such a model would get a backend that runs already."""
+        return engine_key(config, root) in self._started
+
+    def expected(self, config: ModelConfig, root: str) -> tuple[MemoryUse, bool]:
+        """What a model will take, and whether that was ever measured. May block.
+
+        If not, it is the size of its files, on the GPU if there is one.
+        """
+        measured = self._peaks.get(engine_key(config, root))
+        if measured is not None:
+            return measured, True
+        size = size_of_files(resolved_path(config.path, self._base))
+        return (MemoryUse(gpu=size) if self._meter.total().gpu else MemoryUse(ram=size)), False
+
+    async def start(
+        self, config: ModelConfig, root: str, report_progress: ReportProgress
+    ) -> StartedBackend:
+        """A backend for this model: one that runs already, or a new one."""
+        key = engine_key(config, root)
+        async with self._turns[key]:
+            if started := self._started.get(key):
+                started.models += 1
+                return started
+            backend = self._create(config, report_progress)
+            try:
+                _require_isolation(config, backend)
+                started = await self._start(key, backend, config)
+            except BaseException:
+                await quietly(backend.close(), config.name)
+                raise
+            self._started[key] = started
+            self._peaks[key] = started.peak.highest(self._peaks.get(key, MemoryUse()))
+            return started
+
+    async def _start(self, key: Hashable, backend: Backend, config: ModelConfig) -> StartedBackend:
+        """Start a backend, and measure what comes to the memory meanwhile."""
+        before, gpu_before = await self._taken(None), await self._gpu_taken()
+        info = await backend.start()
+        memory = await self._taken(backend.pid)
+        if backend.pid is None:
+            memory = memory.since(before)
+        if not memory.gpu:
+            memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
+        gate = Gate(config.max_running or with_headroom(info.max_batch_size), config.max_queue)
+        return StartedBackend(key, backend, info, gate, memory)
+
+    async def stop(self, started: StartedBackend) -> None:
+        """Close it once no model needs it any more."""
+        async with self._turns[started.key]:
+            started.models -= 1
+            if not started.models:
+                self._started.pop(started.key, None)
+                started.gate.close(BackendUnavailableError("the model was unloaded"))
+                await started.backend.close()
+
+    async def measure(self, started: StartedBackend) -> None:
+        """Look again what it takes.
+
+        Without a process of its own it keeps what it took at start: the rest of what the server
+        takes belongs to nobody.
+        """
+        if started.backend.pid is None:
+            return
+        now = await self._taken(started.backend.pid)
+        started.memory = MemoryUse(now.ram, now.gpu or started.memory.gpu)
+        started.peak = started.peak.highest(started.memory)
+        self._peaks[started.key] = started.peak
+
+    def _create(self, config: ModelConfig, report_progress: ReportProgress) -> Backend:
+        entry = self._plugins.backends.get(config.backend)
+        if entry is None:
+            installed = ", ".join(self._plugins.backends) or "none"
+            raise BackendUnavailableError(
+                f"unknown backend {config.backend!r}; installed: {installed}"
+            )
+        return entry.create(
+            BackendSettings(
+                name=config.name,
+                path=resolved_path(config.path, self._base),
+                base=str(self._base),
+                options=validated_options(config, entry),
+                report_progress=report_progress,
+                isolation=config.isolation,
+            )
+        )
+
+    async def _taken(self, pid: int | None) -> MemoryUse:
+        taken = await asyncio.to_thread(self._meter.of_process, pid or os.getpid())
+        return taken or MemoryUse()
+
+    async def _gpu_taken(self) -> int:
+        return await asyncio.to_thread(self._meter.gpu_taken)
+
+
+def _require_isolation(config: ModelConfig, backend: Backend) -> None:
+    if config.isolation not in (None, backend.isolation):
+        raise BackendUnavailableError(
+            f"the backend {config.backend!r} cannot run with `isolation: {config.isolation}`; "
+            "delete that line from the config"
+        )
+
+
+async def quietly(closing: Awaitable[None], name: str) -> None:
+    """Free the memory of a model that nobody can ask, as far as it was loaded."""
+    try:
+        await closing
+    except Exception:
+        logger.exception("model %s could not be closed", name)

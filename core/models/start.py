@@ -1,0 +1,75 @@
+"""Getting a model ready: its backend, how its chats are written and read, its preset."""
+
+import logging
+from pathlib import Path
+
+from core.config.problems import ConfigError
+from core.contract.errors import BackendUnavailableError, InvalidRequestError
+from core.contract.types import ReportProgress
+from core.models.entry import LoadedModel, ReportModelProgress
+from core.models.formats import format_choice, require_no_prompts, sampling_defaults
+from core.models.presets import Preset, load_preset
+from core.models.running_backends import Backends, StartedBackend, quietly
+from core.plugins import Plugins
+
+logger = logging.getLogger(__name__)
+
+
+class Starter:
+    """Starts models; `base` is the folder of the config file."""
+
+    def __init__(
+        self, backends: Backends, plugins: Plugins, base: Path, report_progress: ReportModelProgress
+    ) -> None:
+        self._backends = backends
+        self._plugins = plugins
+        self._base = base
+        self._report_progress = report_progress
+
+    async def start(self, model: LoadedModel) -> None:
+        """Make a model ready. A failure is kept in its `error`, not raised."""
+
+        def report(stage: str, fraction: float) -> None:
+            model.progress.report(stage, fraction)
+            self._report_progress(model.name, stage, fraction)
+
+        report("starting", 0.0)
+        try:
+            await self._start(model, report)
+        except BackendUnavailableError as error:
+            model.fail(error.message)
+            logger.error("model %s: %s", model.name, error.message)
+            report("failed", 1.0)
+        except Exception as error:
+            model.fail(f"{type(error).__name__}: {error}")
+            logger.exception("model %s could not be loaded", model.name)
+            report("failed", 1.0)
+        else:
+            report("ready", 1.0)
+
+    async def _start(self, model: LoadedModel, report: ReportProgress) -> None:
+        started = await self._backends.start(model.config, model.root, report)
+        try:
+            await self._get_ready(model, started)
+        except BaseException:
+            await quietly(self._backends.stop(started), model.name)
+            raise
+
+    async def _get_ready(self, model: LoadedModel, started: StartedBackend) -> None:
+        config, info = model.config, started.info
+        require_no_prompts(config, info)
+        choice = format_choice(config, self._plugins, self._base)
+        formats = await choice.find(info, started.backend, config.chat_template)
+        name = model.preset.name if model.preset else config.sampling_preset
+        try:
+            model.become_ready(started, formats, self._preset(model))
+        except (ConfigError, InvalidRequestError) as error:
+            raise BackendUnavailableError(
+                f"the sampling preset {name!r} cannot be used: {error}"
+            ) from error
+        logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
+
+    def _preset(self, model: LoadedModel) -> Preset:
+        """That which was switched to last, else the config's."""
+        name = model.config.sampling_preset
+        return model.preset or (load_preset(name, self._base) if name else Preset())

@@ -1,0 +1,1 @@
+"""Chat templates: rendering them, and finding out what they can do."""

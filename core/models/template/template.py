@@ -1,0 +1,164 @@
+"""Chat templates: sandboxed Jinja that renders exactly what transformers renders.
+
+The environment and the treatment of messages are those of `apply_chat_template`
+(https://huggingface.co/docs/transformers/chat_templating_writing, `render_jinja_template` in
+https://github.com/huggingface/transformers/blob/main/src/transformers/utils/chat_template_utils.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import meta, nodes
+
+from core.contract.errors import InvalidRequestError
+from core.models.template.environment import template_environment
+from core.models.template.final_message import REASONING_FIELDS, cut_at_mark, mark_final_message
+
+TEMPLATES_FOLDER = Path(__file__).parents[3] / "templates"
+_ALWAYS_THERE = ("messages", "tools", "documents", "add_generation_prompt")
+
+
+class TemplateError(InvalidRequestError):
+    """A chat template that cannot be compiled, or that refused these messages."""
+
+    code = "chat_template_error"
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    `special_tokens` (`bos_token`, `eos_token`, ...) are variables of every rendering. `name` tells
+    people which template it is. Raises `TemplateError` when the source does not compile.
+    """
+
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], *, name: str = "the model's"
+    ) -> None:
+        self.source = source
+        self.special_tokens = dict(special_tokens)
+        self.name = name
+        self._environment = template_environment()
+        try:
+            self._template = self._environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(
+                f"the chat template ({name}) does not compile: line {error.lineno}: {error.message}"
+            ) from error
+        except RecursionError as error:
+            raise TemplateError(f"the chat template ({name}) is nested too deeply") from error
+        except Exception as error:  # constant expressions are computed now, and may go wrong
+            raise TemplateError(f"the chat template ({name}) does not compile: {error}") from error
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """Variables that the template reads beside messages, tools, documents and tokens."""
+        read = meta.find_undeclared_variables(self._environment.parse(self.source))
+        return frozenset(read) - {*_ALWAYS_THERE, *self._environment.globals, *self.special_tokens}
+
+    @cached_property
+    def settings(self) -> frozenset[str]:
+        """The variables that are for others to set: those that it does not only use for itself."""
+        tree = self._environment.parse(self.source)
+        own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+        asked_for = {
+            test.node.name
+            for test in tree.find_all(nodes.Test)
+            if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+        }
+        return frozenset(
+            name
+            for name in self.variables
+            if (name not in own or name in asked_for) and not name.endswith("_token")
+        )
+
+    @cached_property
+    def stop_strings(self) -> tuple[str, ...]:
+        """Texts that end an answer by the template's own word: `{% set stop_strings = [...] %}`.
+
+        At its top level, as the templates of TabbyAPI say it.
+        """
+        for node in self._environment.parse(self.source).body:
+            if not isinstance(node, nodes.Assign) or not isinstance(node.target, nodes.Name):
+                continue
+            if node.target.name == "stop_strings" and isinstance(node.node, nodes.Expr):
+                try:
+                    stated = node.node.as_const()
+                except nodes.Impossible:
+                    return ()
+                texts = [stated] if isinstance(stated, str) else stated
+                return tuple(text for text in texts if isinstance(text, str) and text)
+        return ()
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool | str = False,
+        variables: Mapping[str, Any] | None = None,
+        drop_nulls: bool = True,
+    ) -> str:
+        """The prompt text.
+
+        `continue_final_message`: end inside the last message, so that the model goes on with it;
+        a text names the field to go on with, `content` by default. `variables` go before special
+        tokens of the same name. `drop_nulls`: leave out null fields of messages. Raises
+        `TemplateError` with the template's own words.
+        """
+        chat = [_as_templates_read_it(message, drop_nulls=drop_nulls) for message in messages]
+        field = "content" if continue_final_message is True else continue_final_message
+        if field:
+            mark_final_message(chat, field, self.source)
+        context = {
+            **self.special_tokens,
+            **(variables or {}),
+            "messages": chat,
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            text = self._template.render(context)
+        except Exception as error:  # a template is foreign code: any exception may come out of it
+            raise TemplateError(
+                f"the chat template ({self.name}) refused these messages: {_words(error)}",
+                param="messages",
+            ) from error
+        return cut_at_mark(text, messages[-1], field) if field else text
+
+
+def _as_templates_read_it(message: Mapping[str, Any], *, drop_nulls: bool) -> dict[str, Any]:
+    """With reasoning under the names that templates look for."""
+    fields = {k: v for k, v in message.items() if v is not None or not drop_nulls}
+    named = (fields.get(name) for name in REASONING_FIELDS)
+    reasoning = next((text for text in named if text is not None), None)
+    if reasoning is not None:
+        fields = {"thinking": reasoning, **fields, "reasoning_content": reasoning}
+    return fields
+
+
+def _words(error: Exception) -> str:
+    """What a template says itself, or which error there was in it."""
+    text = str(error)
+    if isinstance(error, jinja2.TemplateError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def template_path(name: str, base: Path) -> Path | None:
+    """The file a config's `chat_template` means: a path, or the name of one in `templates/`."""
+    if (base / name).is_file():
+        return base / name
+    return template_files(base).get(name.removesuffix(".jinja"))
+
+
+def template_files(base: Path) -> dict[str, Path]:
+    """The templates in `templates/` beside the config file, and those that are shipped, by name."""
+    folders = (TEMPLATES_FOLDER, base / "templates")
+    files = (path for folder in folders for path in sorted(folder.glob("*.jinja")))
+    return {path.stem: path for path in files if path.stem.isprintable()}

@@ -1,0 +1,104 @@
+"""The chat templates of a model, and which of them a request gets."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from core.contract.errors import (
+    BackendUnavailableError,
+    InvalidRequestError,
+    UnsupportedParameterError,
+)
+from core.contract.types import ModelInfo
+from core.models.template.features import TemplateFeatures
+from core.models.template.template import ChatTemplate, template_files, template_path
+
+DEFAULT = "default"
+WITH_TOOLS = "tool_use"
+USUAL_NAMES = (DEFAULT, WITH_TOOLS, "rag")
+_REMEMBERED = 8  # compiled templates of requests
+
+
+class ModelTemplates:
+    """Chat templates by name. The rules are those of transformers' `get_chat_template`.
+
+    `tool_use` renders requests with tools where there is one, `default` everything else; others,
+    such as `rag`, are for requests that name them.
+    """
+
+    def __init__(self, templates: Mapping[str, ChatTemplate], special_tokens: Mapping[str, str]):
+        self._templates = {name: TemplateFeatures(template) for name, template in templates.items()}
+        self._special_tokens = special_tokens
+        self._compiled = lru_cache(_REMEMBERED)(self._compile)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What there is to choose from."""
+        return tuple(self._templates)
+
+    def choose(
+        self, *, with_tools: bool, asked: str | None = None, allow_source: bool = False
+    ) -> TemplateFeatures | None:
+        """The template of a request; None when the model has none that fits.
+
+        `asked`: what the request says, one of the names or, where the config allows it, Jinja.
+        """
+        if asked is not None:
+            return self._templates.get(asked) or self._of_request(asked, allow_source)
+        if with_tools and WITH_TOOLS in self._templates:
+            return self._templates[WITH_TOOLS]
+        return self._templates.get(DEFAULT)
+
+    def _of_request(self, source: str, allowed: bool) -> TemplateFeatures:
+        if not allowed:
+            names = ", ".join(self._templates) or "none"
+            raise UnsupportedParameterError(
+                "this server takes no chat templates from requests: set "
+                "`server.allow_request_template: true` in its config to allow that; "
+                f"templates of the model, to be asked for by name: {names}",
+                param="chat_template",
+            )
+        try:
+            return self._compiled(source)
+        except InvalidRequestError as error:
+            error.param = "chat_template"
+            raise
+
+    def _compile(self, source: str) -> TemplateFeatures:
+        return TemplateFeatures(ChatTemplate(source, self._special_tokens, name="the request's"))
+
+
+def template_names(info: ModelInfo, base: Path) -> list[str]:
+    """Names that `load_templates` knows: the model's own, then files in folders for templates."""
+    own = [DEFAULT] if info.chat_template is not None else []
+    return list(dict.fromkeys([*own, *info.chat_templates, *sorted(template_files(base))]))
+
+
+def load_templates(info: ModelInfo, configured: str | None, base: Path) -> ModelTemplates:
+    """A model's templates. `configured`: the config's `chat_template`, which goes before its own.
+
+    A file, the name of one in `templates/`, or the name of one of the model's templates.
+    """
+    sources = dict(info.chat_templates)
+    if info.chat_template is not None:
+        sources = {DEFAULT: info.chat_template, **sources}
+    origins = {name: _own(name) for name in sources}
+    if configured:
+        if path := template_path(configured, base):
+            sources = {DEFAULT: path.read_text(encoding="utf-8")}
+            origins = {DEFAULT: path.name}
+        elif configured in sources:
+            sources = {DEFAULT: sources[configured]}
+            origins = {DEFAULT: _own(configured)}
+        else:
+            names = f"; the model's own: {', '.join(sources)}" if sources else ""
+            raise BackendUnavailableError(f"there is no chat template {configured!r}{names}")
+    templates = {
+        name: ChatTemplate(source, info.special_tokens, name=origins[name])
+        for name, source in sources.items()
+    }
+    return ModelTemplates(templates, info.special_tokens)
+
+
+def _own(name: str) -> str:
+    return "the model's" if name == DEFAULT else f"the model's {name!r}"

@@ -1,0 +1,95 @@
+"""What ends an answer by the word of the chat template, beside the end-of-sequence token.
+
+Models whose end-of-sequence token is not what their template ends a turn with are common: tuned on
+ChatML, `</s>` kept from the base model. They would write `<|im_end|>` and talk on.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from core.contract.backend import Backend
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import ModelInfo
+from core.models.template.features import TemplateFeatures
+from core.models.template.probe_messages import Message, reasoning
+
+_ASKED, _ANSWER, _NEXT, _THOUGHT = "useralpha", "asstbeta", "userdelta", "thoughtgamma"
+_MARKER = re.compile(r"<[|｜]?[^<>\s]{1,40}>")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """Stop strings and stop tokens of a template."""
+
+    strings: tuple[str, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+    def added_to(self, sampling: SamplingParams) -> SamplingParams:
+        """`sampling` that stops here, too, unless it is to go on at the end of a turn."""
+        if sampling.ignore_eos or not (self.strings or self.token_ids):
+            return sampling
+        return replace(
+            sampling,
+            stop=tuple(dict.fromkeys((*sampling.stop, *self.strings))),
+            stop_token_ids=tuple(dict.fromkeys((*sampling.stop_token_ids, *self.token_ids))),
+        )
+
+
+async def find_turn_end(
+    templates: Sequence[TemplateFeatures], info: ModelInfo, backend: Backend
+) -> TurnEnd:
+    """Stops that the templates state, and the marker they end a turn with.
+
+    A marker that is one token stops as a token, so that text which merely mentions it does not.
+    """
+    strings = [text for features in templates for text in features.template.stop_strings]
+    token_ids: list[int] = []
+    for marker in dict.fromkeys(filter(None, map(turn_end_marker, templates))):
+        if marker == info.special_tokens.get("eos_token"):
+            continue
+        tokens = await backend.tokenize(marker, add_special_tokens=False)
+        if len(tokens) == 1:
+            token_ids += tokens
+        elif not marker.startswith("</"):  # XML that answers may have as well
+            strings.append(marker)
+    return TurnEnd(tuple(dict.fromkeys(strings)), tuple(token_ids))
+
+
+def turn_end_marker(features: TemplateFeatures) -> str | None:
+    """The marker behind the last answer; None without one, or if it also stands inside a turn."""
+    asked = features.says("user", _ASKED)
+    answer = features.says("assistant", _ANSWER)
+    behind = _behind(_ANSWER, features, asked, answer)
+    bare = features.render([asked, answer], add_generation_prompt=False) or behind
+    markers: list[str] = [  # not of tools that stand behind the messages
+        marker for marker in _MARKER.findall(behind) if marker in bare.rpartition(_ANSWER)[2]
+    ]
+    opened = _behind(_ASKED, features, asked, add_generation_prompt=True)
+    opened = opened.removeprefix(_behind(_ASKED, features, asked))
+    if not opened and len(markers) > 1:
+        return None  # a template that opens the next turn whether it is asked to or not
+    markers = list(takewhile(lambda marker: marker not in opened, markers))
+    following = _behind(_ANSWER, features, asked, answer, features.says("user", _NEXT))
+    if not markers or markers[-1] not in following.partition(_NEXT)[0]:
+        return None
+    thinking = features.says("assistant", _ANSWER, **reasoning(_THOUGHT))
+    question = _behind(_ASKED, features, asked).count(markers[-1])
+    for message in (thinking, features.known_call):
+        if _behind(_ASKED, features, asked, message).count(markers[-1]) > question + 1:
+            return None
+    return markers[-1]
+
+
+def _behind(
+    word: str,
+    features: TemplateFeatures,
+    *messages: Message,
+    add_generation_prompt: bool = False,
+) -> str:
+    """What the template writes behind a word of these messages; nothing if that is left out."""
+    text = features.render(
+        messages, tools=features.trial_tools, add_generation_prompt=add_generation_prompt
+    )
+    return text.rpartition(word)[2] if text and word in text else ""

@@ -1,1 +1,0 @@
-"""What the server tells of itself: metrics, logs, health, captured requests."""

@@ -1,0 +1,126 @@
+"""Who may send a request at all, decided by its headers before its body is read."""
+
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.chat.answer.running import RunningRequest
+from core.config.keys import Key
+from core.config.schema import ServerConfig
+from core.contract.errors import AuthenticationError, ServingError
+from core.server.access.hosts import check_host, check_origin, is_loopback
+from core.server.access.key_limits import KeyUses
+from core.server.access.key_store import KeyStore
+from core.server.access.keys import find_key, sent_keys
+from core.server.http.error_response import error_response
+
+Needed = Literal["required", "admin", "none"]
+
+_HEALTH = ("/health", "/health/live", "/health/ready", "/livez", "/readyz")
+
+PUBLIC = frozenset(
+    (
+        "/",
+        *_HEALTH,
+        *(f"/v1{path}" for path in _HEALTH),
+        "/metrics",  # which has a setting of its own
+        "/v1/metrics",
+        "/.well-known/serviceinfo",
+        "/docs",
+        "/openapi.json",
+    )
+)
+"""Paths that need no key: browsers can send none with a page, nor can what looks after servers."""
+
+PUBLIC_FOLDERS = ("/page/", "/docs/assets/")
+
+UNCOUNTED = ("/token/encode", "/token/decode", "/tokenize", "/detokenize")
+"""What frontends call for every message, and costs next to nothing, is under no limit."""
+
+
+def needed(server: ServerConfig) -> Needed:
+    """Who needs a key: all, admins, or nobody.
+
+    Left to the server, all do if other machines can connect or keys stand in the config.
+    """
+    if server.auth != "auto":
+        return server.auth
+    return "required" if server.api_keys or not is_loopback(server.host) else "admin"
+
+
+class Guard:
+    """ASGI middleware: a request with its key, or a refusal.
+
+    Everything needs a key that is not public, so that no route can be forgotten.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        server: ServerConfig,
+        keys: KeyStore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._server = server
+        self._needed = needed(server)
+        self._keys = keys
+        self._uses = KeyUses(clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer with what is wrong with it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        running: RunningRequest = scope["state"]["running"]
+        try:
+            running.key = self._admit(scope)
+            if running.key and _counts(scope):
+                await running.hold(self._uses.of(running.key).counted(running.key))
+        except ServingError as error:
+            answer = error_response(error)
+            await answer(scope, receive, self._with_limits(running.key, send))
+            return
+        await self._app(scope, receive, self._with_limits(running.key, send))
+
+    def _admit(self, scope: Scope) -> Key | None:
+        """The request's key; None if it has none and needs none."""
+        sent = sent_keys(scope["headers"])
+        key = find_key(sent, self._keys.known()) if sent and self._needed != "none" else None
+        if key or _is_public(scope["path"]):
+            return key
+        if self._needed == "required":
+            raise AuthenticationError(
+                "this API key is not known"
+                if sent
+                else "no API key was sent; use the header 'Authorization: Bearer KEY'"
+            )
+        headers = dict(scope["headers"])
+        check_host(headers.get(b"host", b"").decode("latin-1"), self._server)
+        check_origin(headers, self._server)
+        return None
+
+    def _with_limits(self, key: Key | None, send: Send) -> Send:
+        """`send`, which also tells how much of the limit of requests is left."""
+        if key is None or key.requests_per_minute is None:
+            return send
+        use = self._uses.of(key)
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(use.headers(key))
+            await send(message)
+
+        return told
+
+
+def _is_public(path: str) -> bool:
+    return path in PUBLIC or path.startswith(PUBLIC_FOLDERS)
+
+
+def _counts(scope: Scope) -> bool:
+    """Whether a request is under the limits of its key: looking is free."""
+    return scope["method"] not in ("GET", "HEAD") and not scope["path"].endswith(UNCOUNTED)

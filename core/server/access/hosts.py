@@ -1,0 +1,98 @@
+"""Which names a server is reached by, and which web pages may call it.
+
+Only where no key is needed: a page that does not know a key can do nothing with the others.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from core.config.schema import ServerConfig
+from core.contract.errors import PermissionDeniedError
+
+_PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")
+"""Names that nobody can register: RFC 6761, RFC 6762, ICANN's decision of 2024-07-29, RFC 8375."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on `host`."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_host(host: str, server: ServerConfig) -> None:
+    """Refuse a `Host` under which a page of somebody else may reach this server.
+
+    A page can have its own name lead to another address once it is loaded (DNS rebinding), and
+    then is of the same origin as whatever listens there. It cannot do that with an address, nor
+    with a name that nobody can register: one without a dot, one of a local network. Nor can it
+    with this machine's own. What sends no `Host` is no browser. Raises `PermissionDeniedError`.
+    """
+    name = _hostname(host)
+    own = {server.host.lower(), socket.gethostname().lower()}
+    if (
+        not host
+        or name in own
+        or _is_address(name)
+        or (name and "." not in name)
+        or name.endswith(_PRIVATE)
+        or _is_listed(name, server.allowed_hosts)
+    ):
+        return
+    raise PermissionDeniedError(
+        f"this server is not known as {name or host!r}: add the name to `server.allowed_hosts` in "
+        "the config if it is one of its names, or send an API key"
+    )
+
+
+def check_origin(headers: dict[bytes, bytes], server: ServerConfig) -> None:
+    """Refuse what another site's web page sends.
+
+    Browsers send simple requests before they ask whether they may, and only keep the answer from
+    the page: closed CORS does not stop those. What is no browser sends no `Origin`, nor
+    `Sec-Fetch-Site`, by which images and links of other sites are known, and installed programs
+    (`app://`, `chrome-extension://`) have schemes that no page has. Raises `PermissionDeniedError`.
+    """
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    site = headers.get(b"sec-fetch-site")
+    if site in (b"same-origin", b"none") or (not origin and site != b"cross-site"):
+        return
+    host = headers.get(b"host", b"").decode("latin-1")
+    scheme, _, place = origin.partition("://")
+    own = place.lower() == host.lower()
+    program = bool(place) and scheme not in ("http", "https")
+    if own or program or {"*", origin}.intersection(server.cors_origins):
+        return
+    page = f"the web page {origin!r}" if origin else "a web page of another site"
+    raise PermissionDeniedError(
+        f"{page} may not call this server: add it to `server.cors_origins` in the config"
+    )
+
+
+def _hostname(host: str) -> str:
+    """A `Host` without its port, in lower case; empty if it is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_listed(name: str, allowed: Sequence[str]) -> bool:
+    for pattern in map(str.lower, allowed):
+        suffix = pattern.removeprefix("*")
+        if name == pattern or (suffix != pattern and name.endswith(suffix)):
+            return True
+    return False

@@ -1,0 +1,130 @@
+"""The keys that are known now: those of the config and those of the keys file."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from core.config.keys import Key, KeyEntry, load_keys
+from core.config.problems import ConfigError
+from core.config.schema import Config, resolved_path
+from core.server.access import keys_file
+from core.server.access.keys import HASH_PREFIX, digest_of, hash_of
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the file: long enough to cost nothing, and short for people."""
+
+SHORT = 16
+"""Characters of a key below which it can be guessed from its hash."""
+
+
+class KeyStore:
+    """The keys of a config and of a file that may change at any time.
+
+    The file is looked at when keys are asked for, at most once a second. One that cannot be used
+    any more is logged with its line, and the keys that it had stay. Raises `ConfigError` if it
+    cannot be used at the start; there may be none.
+    """
+
+    def __init__(
+        self, path: Path, fixed: Sequence[Key] = (), *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = path
+        self._fixed = tuple(fixed)
+        self._clock = clock
+        self._looked = clock()
+        self._seen = _state(path)
+        self._keys = self._fixed + (self._load() if self._seen else ())
+
+    def known(self) -> tuple[Key, ...]:
+        """All keys that count now."""
+        if self._clock() - self._looked >= LOOK_EVERY:
+            self._looked = self._clock()
+            self._look()
+        return self._keys
+
+    def _look(self) -> None:
+        state = _state(self.path)
+        if state == self._seen:
+            return
+        self._seen = state
+        if state is None:
+            logger.error("%s is gone; its keys stay known until the server stops", self.path)
+            return
+        try:
+            self._keys = self._fixed + self._load()
+        except ConfigError as error:
+            for problem in error.problems:
+                logger.error("%s", problem)
+            logger.error("the keys are those that %s had before", self.path)
+        else:
+            logger.info("%s has changed: %d keys are known", self.path, len(self._keys))
+
+    def _load(self) -> tuple[Key, ...]:
+        entries = load_keys(self.path)
+        if os.name == "posix" and self.path.stat().st_mode & 0o077:
+            logger.warning("others can read %s: chmod 600 '%s'", self.path, self.path)
+        if plain := [entry for entry in entries if entry.key]:
+            self._hash(plain)
+        return tuple(map(_key, entries))
+
+    def _hash(self, entries: Sequence[KeyEntry]) -> None:
+        """Write hashes in the place of keys."""
+        for entry in entries:
+            if len(_secret(entry)) < SHORT:
+                logger.warning(
+                    "the key of %s is short: whoever sees its hash can guess it; "
+                    "`enginebay keys rotate %s` makes a long one",
+                    entry.name,
+                    entry.name,
+                )
+        try:
+            keys_file.set_hash(self.path, {e.name: hash_of(_secret(e)) for e in entries})
+        except (ConfigError, OSError) as error:
+            logger.warning("keys stay readable in %s: %s", self.path, error)
+
+
+def key_store(config: Config) -> KeyStore:
+    """The keys that a config means."""
+    fixed = [
+        # no name of the file has brackets
+        Key(f"api_keys[{index}]", digest_of(secret.get_secret_value()))
+        for index, secret in enumerate(config.server.api_keys)
+    ]
+    return KeyStore(keys_path(config), fixed)
+
+
+def keys_path(config: Config) -> Path:
+    """Where the keys file is, or would be."""
+    return Path(resolved_path(config.server.keys_file, config.base))
+
+
+def _key(entry: KeyEntry) -> Key:
+    return Key(
+        entry.name,
+        bytes.fromhex(entry.hash.removeprefix(HASH_PREFIX))
+        if entry.hash
+        else digest_of(_secret(entry)),
+        entry.role,
+        None if entry.models is None else tuple(entry.models),
+        entry.requests_per_minute,
+        entry.concurrent_requests,
+        entry.max_tokens,
+        entry.priority,
+    )
+
+
+def _secret(entry: KeyEntry) -> str:
+    return entry.key.get_secret_value() if entry.key else ""
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What differs after every change of a file, or of what a link leads to; None without one."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

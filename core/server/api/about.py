@@ -1,0 +1,82 @@
+"""What the server tells about itself: version, permission, props, service info."""
+
+from importlib.metadata import PackageNotFoundError, metadata
+
+from fastapi import APIRouter, Request
+
+from core.server.access.auth import is_admin
+from core.server.api.served import configured_model
+from core.server.schemas.about_bodies import (
+    Api,
+    GenerationSettings,
+    Permission,
+    Props,
+    ServiceInfo,
+    Software,
+    Version,
+)
+
+router = APIRouter(tags=["server"])
+public = APIRouter(tags=["server"])
+"""What needs no key."""
+
+
+@router.get("/version")
+async def version(http: Request) -> Version:
+    """The version of Enginebay."""
+    return Version(version=http.app.version)
+
+
+@router.get("/auth/permission")
+async def permission(http: Request) -> Permission:
+    """Whether the request's key is an admin's."""
+    return Permission(permission="admin" if is_admin(http) else "api")
+
+
+@router.get("/props", response_model_exclude_none=True)
+async def props(http: Request, model: str | None = None) -> Props:
+    """What frontends want to know of a model before they use it."""
+    asked = await configured_model(http, model)
+    usual = asked.templates.choose(with_tools=False)
+    special = asked.info.special_tokens
+    return Props(
+        chat_template=usual and usual.template.source,
+        bos_token=special.get("bos_token"),
+        eos_token=special.get("eos_token"),
+        default_generation_settings=GenerationSettings(n_ctx=asked.info.context_length),
+        total_slots=asked.info.max_batch_size,
+        model_alias=asked.name,
+    )
+
+
+@public.get("/.well-known/serviceinfo")
+async def service_info(http: Request) -> ServiceInfo:
+    """What this software is and which APIs it has; needs no key."""
+    links = _links()
+    homepage = links.get("homepage") or str(http.base_url)
+    openai = Api(
+        name="OpenAI API",
+        version="1",
+        rel_url="/v1",
+        relative_url="/v1",
+        documentation="/docs",
+    )
+    return ServiceInfo(
+        software=Software(
+            name=http.app.title,
+            version=http.app.version,
+            repository=links.get("repository") or homepage,
+            homepage=homepage,
+        ),
+        api={"openai": openai},
+    )
+
+
+def _links() -> dict[str, str]:
+    """The URLs that the package says, by their names."""
+    try:
+        urls = metadata("enginebay").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return {}
+    pairs = (url.partition(",") for url in urls)
+    return {name.strip().lower(): url.strip() for name, _, url in pairs}

@@ -1,0 +1,54 @@
+"""`POST /v1/download`: models and LoRAs from a Hugging Face hub."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from core.models.downloads import Downloads, Progress
+from core.server.access.auth import require_admin
+from core.server.api.params import unsupported_header
+from core.server.api.served import running_request
+from core.server.http import sse
+from core.server.http.respond import or_client_leaves, prepend
+from core.server.schemas.download_bodies import DownloadEvent, DownloadRequest, DownloadResponse
+
+router = APIRouter(tags=["downloads"], dependencies=[Depends(require_admin)])
+
+
+@router.post("/download", response_model=DownloadResponse)
+async def download(body: DownloadRequest, http: Request) -> Response:
+    """Download a repository into `model_dir`, or a LoRA into `lora_dir`.
+
+    With `stream`, or if the client accepts nothing but events, it tells how far it is. A client
+    that leaves stops it; the same request goes on where it was.
+    """
+    headers = unsupported_header(http, sorted(body.model_extra or ()))
+    running = running_request(http)
+    downloads: Downloads = http.app.state.downloads
+    progress = downloads.run(body.wanted())
+    if not (body.stream or http.headers.get("accept") == "text/event-stream"):
+        with running.interruptible():
+            answer = await or_client_leaves(http, _whole(progress))
+        return Response(answer.model_dump_json(), media_type="application/json", headers=headers)
+    events = sse.of_work(running, _events(progress))
+    first = await or_client_leaves(http, anext(events))
+    return sse.EventStreamResponse(
+        prepend(first, events),
+        ping_interval=http.app.state.config.server.ping_interval,
+        headers=headers,
+    )
+
+
+async def _whole(progress: AsyncGenerator[Progress, None]) -> DownloadResponse:
+    path = None
+    async with aclosing(progress):
+        async for each in progress:
+            path = each.path
+    return DownloadResponse(download_path=str(path))
+
+
+async def _events(progress: AsyncGenerator[Progress, None]) -> AsyncGenerator[DownloadEvent, None]:
+    async with aclosing(progress):
+        async for each in progress:
+            yield DownloadEvent.of(each)

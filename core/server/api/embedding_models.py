@@ -1,0 +1,78 @@
+"""TabbyAPI's `/v1/model/embedding*`: embedding models are models like any others here."""
+
+import asyncio
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from core.contract.errors import BackendUnavailableError, InvalidRequestError
+from core.models.entry import LoadedModel
+from core.models.registry import Models
+from core.server.access.auth import require_admin
+from core.server.access.model_permissions import may_use
+from core.server.api.loading import finished, named_in_folder
+from core.server.api.models import model_card
+from core.server.api.params import unsupported_header
+from core.server.api.served import running_request
+from core.server.schemas.loading_bodies import EmbeddingModelLoadRequest, LoadableList, LoadEvent
+from core.server.schemas.model_bodies import ModelCard
+
+router = APIRouter(tags=["models"])
+_ADMIN = [Depends(require_admin)]
+
+
+@router.get("/model/embedding")
+async def current_embedding_model(http: Request) -> ModelCard:
+    """The first embedding model that is loaded; 503 while there is none."""
+    return model_card(http, _loaded(http))
+
+
+@router.get("/model/embedding/list")
+async def list_embedding_models(http: Request) -> LoadableList:
+    """Models that make embeddings, or may do so once they are loaded."""
+    cards = [
+        model_card(http, model) for model in _usable(http) if model.makes_embeddings is not False
+    ]
+    return LoadableList(data=[*cards, *await named_in_folder(http)])
+
+
+@router.post("/model/embedding/load", dependencies=_ADMIN, response_model=LoadEvent)
+async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -> Response:
+    """Load an embedding model beside the others, and answer when that is done."""
+    models: Models = http.app.state.models
+    device = body.embeddings_device
+    asked = {**(body.model_extra or {}), "embeddings_device": device and device.lower()}
+    model, config, ignored = await http.app.state.loadable.prepare(
+        body.name, backend=body.backend, parameters=asked
+    )
+    headers = unsupported_header(http, ignored)
+    was_loaded = model.is_loaded
+    with running_request(http).interruptible():
+        await asyncio.wait({models.load(model, config)})
+    event = finished(model)
+    if not model.makes_embeddings:
+        if not was_loaded:
+            await models.unload(model)
+        raise InvalidRequestError(f"model {model.name!r} makes no embeddings", param="name")
+    event.model_type = "embedding_model"
+    return Response(event.model_dump_json(), media_type="application/json", headers=headers)
+
+
+@router.post("/model/embedding/unload", dependencies=_ADMIN)
+async def unload_embedding_model(http: Request) -> ModelCard:
+    """Unload the first embedding model that is loaded."""
+    model = _loaded(http)
+    await http.app.state.models.unload(model)
+    return model_card(http, model)
+
+
+def _usable(http: Request) -> list[LoadedModel]:
+    """Those that the request's key may use."""
+    models: Models = http.app.state.models
+    return [model for model in models.all() if may_use(http.state.running.key, model)]
+
+
+def _loaded(http: Request) -> LoadedModel:
+    for model in _usable(http):
+        if model.is_loaded and model.makes_embeddings:
+            return model
+    raise BackendUnavailableError("no embedding model is loaded")

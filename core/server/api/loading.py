@@ -1,0 +1,184 @@
+"""Loading and unloading models over HTTP: TabbyAPI's `/v1/model*`, and `/v1/models/{id}/load`.
+
+A load goes on when the client who asked for it leaves.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from core.contract.errors import BackendUnavailableError, InvalidRequestError
+from core.models.catalog import Loadable
+from core.models.entry import LoadedModel
+from core.models.registry import Models
+from core.models.tabbyapi_parameters import parameters_of
+from core.server.access.auth import is_admin, require_admin
+from core.server.access.model_permissions import may_use, permitted_name
+from core.server.api.models import model_card
+from core.server.api.params import unsupported_header
+from core.server.api.served import running_request
+from core.server.http import sse
+from core.server.schemas.loading_bodies import (
+    CardParameters,
+    CurrentModel,
+    LoadableList,
+    LoadEvent,
+    LoadOptions,
+    ModelLoadRequest,
+    ModelUnloadRequest,
+    NamedModel,
+)
+from core.server.schemas.model_bodies import ModelCard
+
+router = APIRouter(tags=["models"])
+_ADMIN = [Depends(require_admin)]
+
+
+@router.get("/model")
+async def current_model(http: Request) -> CurrentModel:
+    """The model that answers requests without one; 503 while it is not loaded."""
+    models: Models = http.app.state.models
+    await models.measure()
+    model = models.get(permitted_name(running_request(http).key, None, models))
+    template = model.templates.choose(with_tools=False)
+    parameters = CardParameters(
+        **parameters_of(model.config, model.context_length),
+        prompt_template=template.template.name if template else None,
+        prompt_template_content=template.template.source if template else None,
+    )
+    return CurrentModel(**model_card(http, model).model_dump(), parameters=parameters)
+
+
+@router.get("/model/list")
+@router.get("/model/draft/list")
+async def list_loadable(http: Request) -> LoadableList:
+    """What can be loaded: the configured models and, for admins, those in the folder of models."""
+    models: Models = http.app.state.models
+    key = running_request(http).key
+    cards = [model_card(http, model) for model in models.all() if may_use(key, model)]
+    return LoadableList(data=[*cards, *await named_in_folder(http)])
+
+
+async def named_in_folder(http: Request) -> list[NamedModel]:
+    """The models of the folder that are not listed anyway; none for those who are no admins."""
+    models: Models = http.app.state.models
+    if not is_admin(http):
+        return []
+    names = await asyncio.to_thread(http.app.state.loadable.folder.names)
+    listed = {model.name for model in models.all()}
+    now = int(time.time())
+    return [NamedModel(id=name, created=now) for name in names if name not in listed]
+
+
+@router.post(
+    "/model/load", dependencies=_ADMIN, response_model=LoadEvent, responses={503: {}, 404: {}}
+)
+async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
+    """Load a model in the place of the current one: a configured one, or one of the folder.
+
+    The answer is a stream of `LoadEvent`s, or with `stream: false` the last of them.
+    """
+    models: Models = http.app.state.models
+    loadable: Loadable = http.app.state.loadable
+    model, config, ignored = await loadable.prepare(
+        body.name,
+        backend=body.backend,
+        parameters=body.parameters(),
+        options=body.options,
+        template=body.prompt_template,
+        draft=body.draft_model.draft_model_name if body.draft_model else None,
+    )
+    headers = unsupported_header(http, ignored)
+    drain_timeout = 0.0 if body.skip_queue else None
+    task = models.switch(model, config, drain_timeout=drain_timeout)
+    return await _loading(http, model, task, headers, stream=body.stream)
+
+
+@router.post("/models/{model_id:path}/load", dependencies=_ADMIN, response_model=LoadEvent)
+async def load_model(model_id: str, http: Request, body: LoadOptions | None = None) -> Response:
+    """Load a model beside the others. Answers as `/v1/model/load` does."""
+    models: Models = http.app.state.models
+    loadable: Loadable = http.app.state.loadable
+    body = body or LoadOptions()
+    model, config, ignored = await loadable.prepare(
+        model_id,
+        parameters=body.parameters(),
+        options=body.options,
+        template=body.prompt_template,
+        draft=body.draft_model.draft_model_name if body.draft_model else None,
+    )
+    headers = unsupported_header(http, ignored)
+    return await _loading(http, model, models.load(model, config), headers, stream=body.stream)
+
+
+@router.post("/model/unload", dependencies=_ADMIN)
+async def unload_current(http: Request, body: ModelUnloadRequest | None = None) -> ModelCard:
+    """Unload the current model, or the one that is named. Its requests may end before."""
+    models: Models = http.app.state.models
+    body = body or ModelUnloadRequest()
+    if not body.name and not models.default.is_loaded:
+        models.default.require_ready()
+    model = models.find(body.name) if body.name else models.default
+    return await _unload(http, model, skip_queue=body.skip_queue)
+
+
+@router.post("/models/{model_id:path}/unload", dependencies=_ADMIN)
+async def unload_model(
+    model_id: str, http: Request, body: ModelUnloadRequest | None = None
+) -> ModelCard:
+    """Unload a model, or stop loading it. Its requests may end before."""
+    model = http.app.state.models.find(model_id)
+    return await _unload(http, model, skip_queue=bool(body and body.skip_queue))
+
+
+async def _unload(http: Request, model: LoadedModel, *, skip_queue: bool) -> ModelCard:
+    if model.adapter:
+        raise InvalidRequestError(
+            f"{model.name!r} is an adapter of {model.config.name!r}", param="name"
+        )
+    await http.app.state.models.unload(model, drain_timeout=0.0 if skip_queue else None)
+    return model_card(http, model)
+
+
+async def _loading(
+    http: Request,
+    model: LoadedModel,
+    task: asyncio.Task[None],
+    headers: dict[str, str],
+    *,
+    stream: bool,
+) -> Response:
+    running = running_request(http)
+    if stream:
+        ping_interval = http.app.state.config.server.ping_interval
+        return sse.EventStreamResponse(
+            sse.of_work(running, _events(model, task)), ping_interval=ping_interval, headers=headers
+        )
+    with running.interruptible():
+        await asyncio.wait({task})
+    event = finished(model)
+    return Response(event.model_dump_json(), media_type="application/json", headers=headers)
+
+
+async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerator[LoadEvent, None]:
+    said: LoadEvent | None = None
+    async with aclosing(model.progress.watch(task)) as progress:
+        async for stage, fraction in progress:
+            event = LoadEvent(
+                module=int(fraction * 100), status="processing", model=model.name, stage=stage
+            )
+            if event != said:
+                said = event
+                yield event
+    yield finished(model)
+
+
+def finished(model: LoadedModel) -> LoadEvent:
+    """The last event of a load; an error if the model is not there."""
+    model.require_ready()
+    if not model.is_loaded:
+        raise BackendUnavailableError(f"model {model.name!r} was not loaded")
+    return LoadEvent(module=100, status="finished", model=model.name, stage="ready")

@@ -1,0 +1,132 @@
+"""`/v1/lora*`: the LoRAs of a model, loaded and unloaded while it runs."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from core.config.paths import inside
+from core.config.schema import Config, resolved_path
+from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
+from core.contract.types import Lora
+from core.models.entry import LoadedModel
+from core.server.access.auth import require_admin
+from core.server.api.params import unsupported_header
+from core.server.api.served import known_model, served_model
+from core.server.schemas.lora_bodies import (
+    LoraCard,
+    LoraList,
+    LoraLoadRequest,
+    LoraLoadResponse,
+    LoraToLoad,
+    LoraUnloadRequest,
+    LoraUnloadResponse,
+)
+
+router = APIRouter(tags=["loras"])
+
+
+@router.get("/loras")
+@router.get("/lora/list")
+async def list_loras(http: Request) -> LoraList:
+    """What there is in `lora_dir`: PEFT folders, GGUF files and folders of one."""
+    found = await asyncio.to_thread(lambda: sorted(_in_folder(_folder(http))))
+    return LoraList(data=[LoraCard(id=name, created=created) for name, created in found])
+
+
+@router.get("/lora")
+async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
+    """The LoRAs that apply to requests for a model, which it is not loaded for."""
+    return LoraList(
+        data=[
+            LoraCard(id=each.name, created=each.created, scaling=each.lora.scaling)
+            for each in known_model(http, model).loras.loaded
+        ]
+    )
+
+
+@router.post("/lora/load", dependencies=[Depends(require_admin)])
+async def load_loras(body: LoraLoadRequest, http: Request, response: Response) -> LoraLoadResponse:
+    """Load LoRAs in the place of those that are loaded.
+
+    They apply to all requests for the model that start from now on.
+    """
+    response.headers.update(unsupported_header(http, body.unknown_fields))
+    model = await served_model(http, body.model)
+    refused: dict[str, ServingError] = {}
+    wanted: dict[str, Lora] = {}
+    for lora in body.loras:
+        try:
+            wanted[lora.name] = await asyncio.to_thread(_found, lora, _folder(http), model)
+        except InvalidRequestError as error:
+            refused[lora.name] = error
+    if wanted:
+        refused |= await _load(model, wanted)
+    success = [name for name in wanted if name not in refused]
+    if not success:
+        raise next(iter(refused.values()))
+    return LoraLoadResponse(
+        success=success,
+        failure=list(refused),
+        errors={name: error.message for name, error in refused.items()},
+    )
+
+
+@router.post("/lora/unload", dependencies=[Depends(require_admin)])
+async def unload_loras(
+    http: Request, response: Response, body: LoraUnloadRequest | None = None
+) -> LoraUnloadResponse:
+    """Unload all LoRAs of a model. Requests that run keep theirs to their end."""
+    body = body or LoraUnloadRequest()
+    response.headers.update(unsupported_header(http, sorted(body.model_extra or ())))
+    model = await served_model(http, body.model)
+    return LoraUnloadResponse(success=list(await model.loras.unload(model.backend)))
+
+
+async def _load(model: LoadedModel, wanted: dict[str, Lora]) -> dict[str, ServingError]:
+    try:
+        return await model.loras.load(model.backend, wanted)
+    except UnsupportedParameterError as error:
+        raise UnsupportedParameterError(
+            f"the backend {model.config.backend!r} of model {model.config.name!r} cannot load "
+            f"LoRAs while it runs: {error.message}",
+            param="loras",
+        ) from error
+
+
+def _folder(http: Request) -> Path:
+    config: Config = http.app.state.config
+    return Path(resolved_path(config.server.lora_dir, config.base))
+
+
+def _found(asked: LoraToLoad, folder: Path, model: LoadedModel) -> Lora:
+    if asked.name in model.info.adapters:
+        raise InvalidRequestError(
+            f"{asked.name!r} is an adapter of model {model.config.name!r} in the config; ask for "
+            "it as `model`",
+            param="loras",
+        )
+    path = inside(folder, asked.name, "loras")
+    if not path.exists():
+        raise InvalidRequestError(
+            f"there is no {asked.name!r} in {folder}, the `lora_dir` of the config", param="loras"
+        )
+    return Lora(str(path), 1.0 if asked.scaling is None else asked.scaling)
+
+
+def _in_folder(folder: Path) -> Iterator[tuple[str, int]]:
+    """Name and time of change of each LoRA that can be loaded from there by its name."""
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        try:
+            path = inside(folder, entry.name, "loras")
+        except InvalidRequestError:
+            continue
+        if path.is_dir():
+            is_lora = (path / "adapter_config.json").is_file() or any(path.glob("*.gguf"))
+        else:
+            is_lora = path.suffix == ".gguf" and path.is_file()
+        if is_lora:
+            yield entry.name, int(path.stat().st_mtime)

@@ -1,0 +1,80 @@
+"""TabbyAPI's routes for sampling overrides: list, switch, unload."""
+
+from fastapi import APIRouter, Depends, Request
+
+from core.config.problems import ConfigError, key_text
+from core.contract.errors import InvalidRequestError
+from core.models.entry import LoadedModel
+from core.models.overrides import Overrides, OverridesError
+from core.models.presets import Preset, load_preset, preset_files
+from core.server.access.auth import is_admin, require_admin
+from core.server.api.served import known_model
+from core.server.schemas.override_bodies import (
+    OverrideList,
+    OverrideSwitchRequest,
+    OverrideUnloadRequest,
+)
+
+router = APIRouter(tags=["sampling"])
+
+
+@router.get("/sampling/override/list")
+@router.get("/sampling/overrides")
+async def list_overrides(http: Request, model: str | None = None) -> OverrideList:
+    """What is in effect for a model, and for admins the presets that there are."""
+    return _listed(http, known_model(http, model))
+
+
+@router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
+async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> OverrideList:
+    """Override sampling params of later requests; a `preset` goes before `overrides`."""
+    preset = (
+        _preset(http, body.preset) if body.preset else Preset(overrides=_read(body.overrides or {}))
+    )
+    return _use(http, body.model, preset)
+
+
+@router.post("/sampling/override/unload", dependencies=[Depends(require_admin)])
+async def unload_overrides(
+    http: Request, body: OverrideUnloadRequest | None = None
+) -> OverrideList:
+    """Go on with what the config says under `sampling`, without a preset."""
+    return _use(http, body.model if body else None, Preset())
+
+
+def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
+    if name:
+        known_model(http, name).use_preset(preset)
+    else:
+        http.app.state.models.use_preset(preset)
+    return _listed(http, known_model(http, name))
+
+
+def _listed(http: Request, model: LoadedModel) -> OverrideList:
+    return OverrideList(
+        selected_preset=model.preset.name if model.preset else None,
+        overrides=model.overrides.written,
+        presets=list(preset_files(http.app.state.config.base)) if is_admin(http) else [],
+    )
+
+
+def _preset(http: Request, name: str) -> Preset:
+    base = http.app.state.config.base
+    known = list(preset_files(base))
+    if name not in known:
+        raise InvalidRequestError(
+            f"there is no preset {name!r}; there are: {', '.join(known) or 'none'}", param="preset"
+        )
+    try:
+        return load_preset(name, base)
+    except ConfigError as error:
+        raise InvalidRequestError(str(error), param="preset") from error
+
+
+def _read(written: dict[str, object]) -> Overrides:
+    try:
+        return Overrides(written)
+    except OverridesError as error:
+        path, message = error.problems[0]
+        place = key_text(("overrides", *path))
+        raise InvalidRequestError(f"{place}: {message}", param=place) from error

@@ -1,0 +1,52 @@
+"""`GET /v1/stats`: what the page plots."""
+
+import time
+
+from fastapi import APIRouter, Request
+
+from core.models.entry import LoadedModel
+from core.models.registry import Models
+from core.server.access.model_permissions import may_use, shown_to
+from core.server.api.served import model_counts, running_request
+from core.server.schemas.model_bodies import Memory
+from core.server.schemas.stats_bodies import FirstToken, ModelStats, Stats
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/stats")
+async def stats(http: Request) -> Stats:
+    """How the models are and what they do, in numbers; made to be asked for every second.
+
+    Those that the request's key may use.
+    """
+    models: Models = http.app.state.models
+    await models.measure()
+    running = running_request(http)
+    usable = [model for model in models.all() if may_use(running.key, model)]
+    shown = [_stats(http, model) for model in usable]
+    return Stats(time=time.time(), models=shown)
+
+
+def _stats(http: Request, model: LoadedModel) -> ModelStats:
+    models: Models = http.app.state.models
+    counts = model_counts(http, model)
+    memory, engine = model.memory, model.stats
+    state, error = shown_to(http, model)
+    return ModelStats(
+        id=model.name,
+        backend=model.config.backend,
+        default=model is models.default,
+        state=state,
+        stage=model.progress.stage,
+        progress=model.progress.fraction,
+        error=error,
+        context_length=model.context_length,
+        running=model.running,
+        waiting=model.waiting,
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.generation_tokens,
+        first_tokens=[FirstToken(at=at, seconds=seconds) for at, seconds in counts.first_tokens],
+        kv_usage=engine.kv_usage if engine else None,
+        memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
+    )

@@ -1,0 +1,56 @@
+"""TabbyAPI's routes for chat templates: list, switch, unload."""
+
+from fastapi import APIRouter, Depends, Request
+
+from core.contract.errors import InvalidRequestError
+from core.models.entry import LoadedModel
+from core.models.template.template_set import template_names
+from core.server.access.auth import is_admin, require_admin
+from core.server.api.served import configured_model
+from core.server.schemas.template_bodies import (
+    TemplateList,
+    TemplateSwitchRequest,
+    TemplateUnloadRequest,
+)
+
+router = APIRouter(tags=["templates"])
+
+
+@router.get("/template/list")
+@router.get("/templates")
+async def list_templates(http: Request, model: str | None = None) -> TemplateList:
+    """Names of what `switch` takes; for those who are no admins the one that is in use."""
+    asked = await configured_model(http, model)
+    if is_admin(http):
+        return TemplateList(data=template_names(asked.info, http.app.state.config.base))
+    return TemplateList(data=[asked.template_name] if asked.template_name else [])
+
+
+@router.post("/template/switch", dependencies=[Depends(require_admin)])
+async def switch_template(body: TemplateSwitchRequest, http: Request) -> TemplateList:
+    """Write and read the model's later chats by another template, until it is unloaded."""
+    model = await configured_model(http, body.model)
+    if model.info.chats:
+        raise InvalidRequestError(
+            f"model {model.name!r} takes the messages of chats; its prompts are rendered elsewhere",
+            param="model",
+        )
+    name = body.prompt_template_name.removesuffix(".jinja")
+    known = template_names(model.info, http.app.state.config.base)
+    if name not in known:
+        raise InvalidRequestError(
+            f"there is no chat template {name!r}; there are: {', '.join(known) or 'none'}",
+            param="prompt_template_name",
+        )
+    return await _use(http, model, name)
+
+
+@router.post("/template/unload", dependencies=[Depends(require_admin)])
+async def unload_template(http: Request, body: TemplateUnloadRequest | None = None) -> TemplateList:
+    """Go back to the template that the config says, or the model's own."""
+    return await _use(http, await configured_model(http, body.model if body else None), None)
+
+
+async def _use(http: Request, model: LoadedModel, name: str | None) -> TemplateList:
+    await model.use_template(name, http.app.state.plugins, http.app.state.config.base)
+    return TemplateList(data=[model.template_name] if model.template_name else [])

@@ -1,0 +1,151 @@
+"""Text to tokens and back: `/v1/token/*` of TabbyAPI, `/tokenize` and `/detokenize` of vLLM."""
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request, Response
+
+from core.chat.plan.prompt import Prompt, chat_prompt
+from core.chat.plan.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text, too_long
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.contract.errors import UnsupportedParameterError
+from core.models.entry import LoadedModel
+from core.server.api.params import unsupported_header
+from core.server.api.served import tokenized_model
+from core.server.schemas.token_bodies import (
+    DetokenizeRequest,
+    DetokenizeResponse,
+    TokenDecodeRequest,
+    TokenDecodeResponse,
+    TokenEncodeRequest,
+    TokenEncodeResponse,
+    TokenizeRequest,
+    TokenizeResponse,
+)
+
+router = APIRouter(tags=["tokens"])
+
+_CONTEXTS = 8
+"""A text may have so many times as many tokens as the context, which is what people count for."""
+
+
+@router.post("/token/encode")
+async def encode_tokens(
+    body: TokenEncodeRequest, http: Request, response: Response
+) -> TokenEncodeResponse:
+    """The tokens of a text, or of messages as the model's template renders them."""
+    model = await tokenized_model(http, body.model)
+    plain = not body.encode_special_tokens
+    if isinstance(body.text, str):
+        text = body.text
+        add_bos = body.add_bos_token and (plain or not begins_with_bos(model, text))
+    else:
+        prompt = await _prompt(body.chat(), http, model)
+        text, add_bos = prompt.text, prompt.add_special_tokens and body.add_bos_token
+        if begins_with_bos(model, text) and not body.add_bos_token:
+            text = text.removeprefix(model.info.special_tokens["bos_token"])
+    ignored = body.unknown_fields()
+    token_ids = None
+    if plain:
+        try:
+            token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos, plain=True)
+        except UnsupportedParameterError:
+            ignored.append("encode_special_tokens")
+    if token_ids is None:
+        token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos)
+    _report(http, response, ignored)
+    return TokenEncodeResponse(tokens=token_ids, length=len(token_ids))
+
+
+@router.post("/token/decode")
+async def decode_tokens(
+    body: TokenDecodeRequest, http: Request, response: Response
+) -> TokenDecodeResponse:
+    """The text of tokens."""
+    model = await tokenized_model(http, body.model)
+    _check_tokens(model, body.tokens)
+    ignored = body.unknown_fields()
+    text = None
+    if not body.decode_special_tokens:
+        try:
+            text = await model.backend.detokenize_plain(body.tokens)
+        except UnsupportedParameterError:
+            ignored.append("decode_special_tokens")
+    if text is None:
+        text = await model.backend.detokenize(body.tokens)
+    _report(http, response, ignored)
+    return TokenDecodeResponse(text=text)
+
+
+@router.post("/tokenize", response_model_exclude_unset=True)
+async def tokenize(body: TokenizeRequest, http: Request, response: Response) -> TokenizeResponse:
+    """The tokens of a prompt, or of the prompt that messages come to."""
+    model = await tokenized_model(http, body.model)
+    if body.prompt is None:
+        prompt = await _prompt(body.chat(), http, model)
+        text, add = prompt.text, prompt.add_special_tokens
+        ignored = [*body.unknown_fields(), *prompt.ignored]
+    else:
+        text = body.prompt
+        add = body.add_special_tokens is not False and not begins_with_bos(model, text)
+        ignored = _fields_of_chats(body)
+    param = "messages" if body.prompt is None else "prompt"
+    token_ids = await _tokens(model, text, param, add_special_tokens=add)
+    _report(http, response, ignored)
+    answer = TokenizeResponse(
+        count=len(token_ids), max_model_len=model.info.context_length, tokens=token_ids
+    )
+    if body.return_token_strs:
+        answer.token_strs = await token_texts(model, token_ids)
+    return answer
+
+
+@router.post("/detokenize")
+async def detokenize(
+    body: DetokenizeRequest, http: Request, response: Response
+) -> DetokenizeResponse:
+    """The text of tokens, special ones written out."""
+    model = await tokenized_model(http, body.model)
+    _check_tokens(model, body.tokens)
+    _report(http, response, body.unknown_fields())
+    return DetokenizeResponse(prompt=await model.backend.detokenize(body.tokens))
+
+
+async def token_texts(model: LoadedModel, token_ids: Sequence[int]) -> list[str]:
+    """The text of each token by itself."""
+    texts = {id: await model.backend.detokenize([id]) for id in set(token_ids)}
+    return [texts[id] for id in token_ids]
+
+
+async def _prompt(body: ChatCompletionRequest, http: Request, model: LoadedModel) -> Prompt:
+    allow_template = http.app.state.config.server.allow_request_template
+    return await chat_prompt(body, model, allow_template=allow_template)
+
+
+async def _tokens(
+    model: LoadedModel, text: str, param: str, *, add_special_tokens: bool, plain: bool = False
+) -> list[int]:
+    return await tokenize_text(
+        model,
+        text,
+        add_special_tokens=add_special_tokens,
+        param=param,
+        contexts=_CONTEXTS,
+        plain=plain,
+    )
+
+
+def _check_tokens(model: LoadedModel, token_ids: Sequence[int]) -> None:
+    """Raise unless the model has these tokens, and they are no more than a text may have."""
+    if len(token_ids) > _CONTEXTS * model.info.context_length:
+        raise too_long(model.info.context_length, str(len(token_ids)), "tokens")
+    check_vocabulary(model, token_ids, "tokens")
+
+
+def _fields_of_chats(body: TokenizeRequest) -> list[str]:
+    """What is sent beside a prompt and is about messages only."""
+    of_prompts = {"model", "prompt", "add_special_tokens", "return_token_strs"}
+    return sorted(body.model_fields_set - of_prompts)
+
+
+def _report(http: Request, response: Response, ignored: Sequence[str]) -> None:
+    response.headers.update(unsupported_header(http, ignored))

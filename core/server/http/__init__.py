@@ -1,0 +1,1 @@
+"""What all routes share: responses, limits, access log, the listening server."""

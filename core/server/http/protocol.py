@@ -1,0 +1,130 @@
+"""HTTP as uvicorn speaks it, with limits on how a request begins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from core.contract.errors import HeadersTooLargeError, InvalidRequestError, ServingError
+from core.server.http.request_limit import MAX_HEADERS
+
+MAX_PIPELINED = 100
+"""Requests that a client may send on one connection before it gets the answers to them."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """A connection whose requests' headers must arrive in time, and be no larger than allowed.
+
+    uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
+    keeps as many of them, and of requests, as are sent. Bodies are the application's business, but
+    for the rest of one that has been refused: that is thrown away, for as long as headers would be
+    waited for. uvicorn also waits for ever for clients to read; here they get twice that time for
+    what it holds back for them. Streams have a time of their own, which by default is over before.
+    """
+
+    seconds = 60.0
+    """How long that is."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._in_headers = False
+        self._arrived = 0
+        self._others_arrived = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._forget_unread()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(2 * self.seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read most of it."""
+        self._forget_unread()
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None and self.cycle and self.cycle.response_complete:
+            self._start_timer()
+        self._others_arrived = False
+        super().data_received(data)
+        # Where other requests came with it, it is not known how much of the data is whose.
+        if self._in_headers and not self._others_arrived:
+            self._arrived += len(data)
+            if self._arrived > MAX_HEADERS:
+                said = f"the headers are larger than {MAX_HEADERS} bytes"
+                self._refuse(431, HeadersTooLargeError(said))
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request has come."""
+        super().on_message_begin()
+        self._in_headers, self._arrived = True, 0
+        self._start_timer()
+
+    def on_headers_complete(self) -> None:
+        """Its body, if it has one, comes next."""
+        self._in_headers = False
+        self._stop_timer()
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise RuntimeError("too many requests wait")  # the parser stops, and answers with 400
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        self._stop_timer()
+        self._others_arrived = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP."""
+        self._refuse(400, InvalidRequestError(msg))
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _start_timer(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(self.seconds, self._time_is_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self) -> None:
+        if self.cycle and not self.cycle.response_complete:
+            self._start_timer()  # the next request can wait while this one is answered
+        elif self._in_headers:
+            said = f"the headers have not arrived within {self.seconds:g} seconds"
+            self._refuse(408, InvalidRequestError(said))
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, error: ServingError) -> None:
+        """Answer what is no request yet, and close the connection."""
+        self._in_headers = False
+        if self.transport.is_closing():
+            return
+        body = json.dumps(error.body())
+        head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
+        self.transport.write(STATUS_LINE[status] + f"{head}\r\n\r\n{body}".encode())
+        self.transport.close()
+
+
+def limited_protocol(timeout: float) -> type[LimitedProtocol]:
+    """The same with another time-out, in seconds."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"seconds": timeout})

@@ -1,0 +1,64 @@
+"""Limits of requests: how large they are, how long they take."""
+
+import asyncio
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.contract.errors import HeadersTooLargeError, RequestTooLargeError
+from core.server.http.error_response import error_response
+
+MAX_HEADERS = 65_536
+"""Bytes of all headers together, names and values; OpenAI has the same limit."""
+
+
+class RequestLimit:
+    """ASGI middleware: a body over `max_bytes` is answered with 413 and never held in memory.
+
+    One that has not arrived within `seconds` is answered with 408, and headers over `MAX_HEADERS`
+    with 431.
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, counting what it sends."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
+            said = f"the headers are larger than {MAX_HEADERS} bytes"
+            await error_response(HeadersTooLargeError(said))(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._max_bytes:
+            await error_response(self._error())(scope, receive, send)
+            return
+        received, whole = 0, False
+        deadline = asyncio.get_running_loop().time() + self._seconds
+
+        async def counted() -> Message:
+            nonlocal received, whole
+            if whole:
+                return await receive()  # what comes now is that the client leaves
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                said = f"the body has not arrived within {self._seconds:g} seconds"
+                raise HTTPException(408, said, {"Connection": "close"}) from None
+            whole = not message.get("more_body", False)
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
+                # FastAPI lets only its own exceptions out while it reads a body.
+                raise HTTPException(413, self._error().message)
+            return message
+
+        await self._app(scope, counted, send)
+
+    def _error(self) -> RequestTooLargeError:
+        return RequestTooLargeError(f"the body is larger than {self._max_bytes} bytes")

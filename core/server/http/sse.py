@@ -1,0 +1,120 @@
+"""Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from time import monotonic
+
+import anyio
+from fastapi.sse import KEEPALIVE_COMMENT
+from pydantic import BaseModel
+from starlette.responses import StreamingResponse
+from starlette.types import Send
+
+from core.chat.answer.running import RunningRequest
+from core.chat.schemas.error_bodies import ErrorBody
+from core.contract.errors import ServingError
+
+logger = logging.getLogger(__name__)
+
+DONE = b"data: [DONE]\n\n"
+
+
+def event(body: BaseModel) -> bytes:
+    """One `data:` event; unset fields are left out."""
+    return data(body.model_dump_json(exclude_unset=True).encode())
+
+
+def data(json: bytes) -> bytes:
+    """One `data:` event of JSON without line breaks."""
+    return b"data: " + json + b"\n\n"
+
+
+async def of_work(
+    running: RunningRequest, bodies: AsyncGenerator[BaseModel, None]
+) -> AsyncGenerator[bytes, None]:
+    """Events of work that takes long, until the request is cancelled or the server stops.
+
+    What goes wrong before the first event is raised, later it is the last event.
+    """
+    opened = False
+    try:
+        async with aclosing(bodies):
+            with running.interruptible() as waiting:
+                async for body in bodies:
+                    opened = True
+                    waiting.waits = False
+                    yield data(body.model_dump_json().encode())
+                    waiting.resume()
+    except Exception as error:
+        if not opened:
+            raise
+        if not isinstance(error, ServingError):
+            logger.exception("%s failed", running.route)
+            error = ServingError(f"{running.route} failed; see the server's log")
+        yield event(ErrorBody.model_validate(error.body()))
+
+
+class EventStreamResponse(StreamingResponse):
+    """Streams events and, whenever none came for `ping_interval` seconds, a comment.
+
+    Proxies drop idle connections; the comment keeps them, and clients ignore it. The events'
+    generator is closed at once when the client leaves, and when it has read nothing for
+    `send_timeout` seconds beyond a ping: it would keep others from their turn.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        *,
+        ping_interval: float,
+        headers: Mapping[str, str],
+        send_timeout: float = 60.0,
+    ) -> None:
+        super().__init__(
+            events,
+            headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers},
+        )
+        self._events = events
+        self._ping_interval = ping_interval
+        self._send_timeout = send_timeout
+        self._last_sent = 0.0
+        self._complete = False
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the events, and pings beside them."""
+        async with aclosing(self._events), anyio.create_task_group() as tasks:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": self.status_code,
+                    "headers": self.raw_headers,
+                }
+            )
+            tasks.start_soon(self._ping, send, tasks.cancel_scope)
+            async for chunk in self._events:
+                self._last_sent = monotonic()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self._complete = True
+            tasks.cancel_scope.cancel()
+        if self._complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _ping(self, send: Send, stream: anyio.CancelScope) -> None:
+        comment = {"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True}
+        self._last_sent = monotonic()
+        while True:
+            await anyio.sleep(max(0.0, self._last_sent + self._ping_interval - monotonic()))
+            if monotonic() - self._last_sent >= self._ping_interval:
+                self._last_sent = monotonic()
+                with anyio.move_on_after(self._send_timeout) as sending:
+                    await send(comment)
+                if sending.cancelled_caught:
+                    logger.warning(
+                        "a client has read nothing of its stream for %g seconds; it is closed",
+                        self._ping_interval + self._send_timeout,
+                    )
+                    stream.cancel()
+                    return

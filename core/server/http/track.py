@@ -1,0 +1,26 @@
+"""ASGI middleware that keeps the list of requests that are being answered."""
+
+from core.chat.answer.running import RunningRequest, RunningRequests
+from core.server.http.asgi import App, Receive, Scope, Send
+
+
+class TrackRequests:
+    """ASGI middleware: each HTTP request is one of `requests`, and its `request.state.running`."""
+
+    def __init__(self, app: App, requests: RunningRequests) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and release what is held for it afterwards."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = RunningRequest(f"{scope['method']} {scope['path']}")
+        scope.setdefault("state", {})["running"] = request
+        self._requests.add(request)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._requests.remove(request)
+            await request.release()

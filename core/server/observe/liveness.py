@@ -1,0 +1,156 @@
+"""Whether models are alive, proved by what they do."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from core.chat.answer.counts import ModelCounts
+from core.contract.errors import ServingError
+from core.models.entry import LoadedModel
+from core.models.registry import Models
+from core.server.observe.prometheus import Metrics
+
+logger = logging.getLogger(__name__)
+
+_FRESH = 1.0
+"""Seconds that a sign of life counts for, so that nobody can have models asked all the time."""
+
+_PATIENCE = 1.0
+"""Seconds that a check waits for models to answer."""
+
+_INTERVAL = 5.0
+"""Seconds between two checks when nobody asks."""
+
+
+class Watch(Collector):
+    """Finds out which models are stuck.
+
+    A model shows that it is alive by a delta, by a step of its engine (`EngineStats.steps`), or by
+    the answer to `Backend.ping`. It is stuck when a ping has waited for longer than `stall_timeout`
+    seconds, or when somebody waits for it and there has been neither step nor delta for so long.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        metrics: Metrics,
+        stall_timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._models = models
+        self._metrics = metrics
+        self._stall_timeout = stall_timeout
+        self._clock = clock
+        self._pulses: dict[str, _Pulse] = {}
+        self._checked_at = -_FRESH
+
+    async def run(self) -> None:
+        """Check every few seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(min(_INTERVAL, self._stall_timeout / 4))
+            await self.check()
+
+    async def check(self) -> None:
+        """Look for signs of life of every model that should have some; takes a second at most."""
+        now = self._clock()
+        if now - self._checked_at < _FRESH:
+            return
+        self._checked_at = now
+        alive = {m.config.name: m for m in self._models.all() if m.state == "ready"}
+        for name in self._pulses.keys() - alive.keys():
+            self._pulses.pop(name).forget()
+        for name, model in alive.items():
+            counts = self._metrics.of(model)
+            pulse = self._pulses.setdefault(name, _Pulse(model, counts, self._clock))
+            pulse.look()
+        if pings := [pulse.ping for pulse in self._pulses.values() if pulse.ping]:
+            await asyncio.wait(pings, timeout=_PATIENCE)
+        for pulse in self._pulses.values():
+            pulse.judge(self._stall_timeout)
+
+    def close(self) -> None:
+        """Ask no more."""
+        for pulse in self._pulses.values():
+            pulse.forget()
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: see `Metrics`."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """A gauge of models that are stuck."""
+        family = GaugeMetricFamily(
+            "enginebay:model_stuck",
+            "1 for a model that shows no sign of life.",
+            labels=("model_name", "backend"),
+        )
+        for model in self._models.all():
+            labels = (model.config.name, model.config.backend)
+            family.add_metric(labels, model.shown[0] == "stuck")
+        yield family
+
+
+class _Pulse:
+    """The signs of life of one model; `ping` is a question that has not been answered yet."""
+
+    def __init__(self, model: LoadedModel, counts: ModelCounts, clock: Callable[[], float]) -> None:
+        self._model = model
+        self._counts = counts
+        self._clock = clock
+        self._steps = 0
+        self._stepped_at = float("-inf")
+        self._asked_at = clock()
+        self.ping: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Note what has gone on, and ask if that is nothing."""
+        stats = self._model.stats
+        if stats and stats.steps != self._steps:
+            self._steps, self._stepped_at = stats.steps, self._clock()
+        fresh = self._clock() - self._progress_at < _FRESH
+        if self.ping is None and not fresh:
+            self._asked_at = self._clock()
+            self.ping = asyncio.create_task(self._ask())
+
+    def judge(self, stall_timeout: float) -> None:
+        """Decide whether the model is stuck."""
+        silent_since = []
+        if self.ping:
+            silent_since.append(max(self._asked_at, self._progress_at))
+        if self._counts.in_flight:
+            silent_since.append(self._progress_at)
+        silent = self._clock() - min(silent_since, default=self._clock())
+        if silent <= stall_timeout:
+            if self._model.stuck:
+                logger.warning("model %s is alive again", self._model.config.name)
+            self._model.stuck = None
+            return
+        waiting = self._counts.in_flight
+        reason = f"no sign of life for {silent:.0f} s, while {waiting} requests wait for it"
+        if not self._model.stuck:
+            logger.error("model %s is stuck: %s", self._model.config.name, reason)
+        self._model.stuck = reason
+
+    def forget(self) -> None:
+        """Wait for no answer any more; a model that is loaded again is another one."""
+        self._model.stuck = None
+        if self.ping:
+            self.ping.cancel()
+
+    @property
+    def _progress_at(self) -> float:
+        return max(self._stepped_at, self._counts.progress_at)
+
+    async def _ask(self) -> None:
+        try:
+            with suppress(ServingError):  # there is no engine now, which the model's state says
+                await self._model.backend.ping()
+        except Exception:
+            logger.exception("model %s cannot be asked", self._model.config.name)
+        finally:
+            self.ping = None

@@ -1,0 +1,230 @@
+"""`/metrics`: what is counted, in Prometheus' form."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import get_args
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from core.chat.answer.counts import ModelCounts
+from core.chat.answer.histogram import Histogram
+from core.chat.answer.running import RunningRequests
+from core.contract.errors import ServingError
+from core.contract.types import EngineStats
+from core.models.entry import LoadedModel, State
+from core.models.memory_limits import Holder, holders
+from core.models.registry import Models
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_LABELS = ("model_name", "backend")
+
+_HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelCounts], Histogram]], ...] = (
+    (
+        "time_to_first_token_seconds",
+        "From a request's arrival to the first token of its answer.",
+        lambda counts: counts.time_to_first_token,
+    ),
+    (
+        "inter_token_latency_seconds",
+        "Between two tokens of a choice.",
+        lambda counts: counts.inter_token_latency,
+    ),
+    (
+        "request_queue_time_seconds",
+        "How long requests waited for their turn.",
+        lambda counts: counts.queue_time,
+    ),
+    (
+        "e2e_request_latency_seconds",
+        "From a request's arrival to the end of its answer.",
+        lambda counts: counts.request_latency,
+    ),
+)
+_COUNTERS: tuple[tuple[str, str, Callable[[ModelCounts], float]], ...] = (
+    ("prompt_tokens", "Tokens of prompts, cached ones included.", lambda c: c.prompt_tokens),
+    ("cached_prompt_tokens", "Tokens of prompts that were cached.", lambda c: c.cached_tokens),
+    ("generation_tokens", "Tokens that were generated.", lambda c: c.generation_tokens),
+)
+_ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float | None]], ...] = (
+    ("engine_choices_running", "Choices that the engine computes.", lambda s: s.running),
+    ("engine_choices_waiting", "Choices that wait in the engine.", lambda s: s.waiting),
+    ("kv_cache_used_tokens", "Tokens that running choices hold.", lambda s: s.kv_used),
+    ("kv_cache_tokens", "Tokens that there is room for.", lambda s: s.kv_total),
+    (
+        "kv_cache_usage_perc",
+        "The part of the room that running choices hold, 0 to 1.",
+        lambda s: s.kv_usage,
+    ),
+)
+_ENGINE_COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float | None]], ...] = (
+    ("engine_steps", "Steps of the engine.", lambda s: s.steps),
+    ("num_preemptions", "Choices that gave way to others.", lambda s: s.preempted),
+    ("prefix_cache_queries", "Tokens looked up in the prefix cache.", lambda s: s.cache_queries),
+    ("prefix_cache_hits", "Tokens found in the prefix cache.", lambda s: s.cache_hits),
+    ("spec_decode_num_draft_tokens", "Tokens that were guessed.", lambda s: s.drafted),
+    ("spec_decode_num_accepted_tokens", "Guessed tokens that were right.", lambda s: s.accepted),
+)
+
+
+class Metrics(Collector):
+    """Counts of all models, and the text that Prometheus reads.
+
+    Numbers are kept where they arise and read when somebody asks, both on the event loop. Labels
+    are names of the config and of routes, never what clients send. Where vLLM has a metric, it has
+    vLLM's name (https://docs.vllm.ai/en/latest/usage/metrics.html), but for the prefix.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        requests: RunningRequests,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._models = models
+        self._requests = requests
+        self._counts: dict[str, ModelCounts] = {}
+        self._answered: Counter[tuple[str, str, str, str]] = Counter()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def of(self, model: LoadedModel) -> ModelCounts:
+        """The counts of a model, or of the model that an adapter belongs to."""
+        name = model.config.name
+        counts = self._counts.get(name)
+        if counts is None:
+            counts = self._counts[name] = ModelCounts(self._clock)
+        return counts
+
+    def count_response(self, method: str, route: str, status: int, model: str | None) -> None:
+        """Count an HTTP response; `model` is None, or the name of a model or an adapter."""
+        self._answered[method, route, str(status), self._configured(model)] += 1
+
+    def register(self, collector: Collector) -> None:
+        """Let others tell of themselves, too."""
+        self._registry.register(collector)
+
+    def text(self) -> bytes:
+        """All of it, of the type `CONTENT_TYPE`."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names are known when there is something of them."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are now."""
+        models = [(model, self.of(model)) for model in self._models.all()]
+        yield from self._of_requests()
+        yield from _of_models(models)
+        yield from _of_engines(holders(self._models.all()))
+
+    def _configured(self, name: str | None) -> str:
+        if name is None:
+            return ""
+        try:
+            return self._models.find(name).config.name
+        except ServingError:
+            return ""
+
+    def _of_requests(self) -> Iterator[Metric]:
+        responses = CounterMetricFamily(
+            "enginebay:http_requests",
+            "HTTP responses by route and status.",
+            labels=("method", "route", "status", "model_name"),
+        )
+        for labels, count in self._answered.items():
+            responses.add_metric(labels, count)
+        yield responses
+        yield GaugeMetricFamily(
+            "enginebay:http_requests_in_progress",
+            "HTTP requests that are being answered.",
+            value=len(self._requests),
+        )
+
+
+_Models = Sequence[tuple[LoadedModel, ModelCounts]]
+
+
+def _of_models(models: _Models) -> Iterator[Metric]:
+    states = GaugeMetricFamily(
+        "enginebay:model_state", "1 for the state a model is in.", labels=(*_LABELS, "state")
+    )
+    running = GaugeMetricFamily(
+        "enginebay:num_requests_running",
+        "Choices of requests that were let into the engine.",
+        labels=_LABELS,
+    )
+    waiting = GaugeMetricFamily(
+        "enginebay:num_requests_waiting", "Requests that wait for their turn.", labels=_LABELS
+    )
+    answers = CounterMetricFamily(
+        "enginebay:answers", "Answers that have ended, by how.", labels=(*_LABELS, "outcome")
+    )
+    choices = CounterMetricFamily(
+        "enginebay:request_success",
+        "Choices that have ended by themselves, by their finish_reason.",
+        labels=(*_LABELS, "finished_reason"),
+    )
+    for model, counts in models:
+        labels = _labels(model)
+        for state in get_args(State):
+            states.add_metric((*labels, state), model.state == state)
+        running.add_metric(labels, model.running)
+        waiting.add_metric(labels, model.waiting)
+        for outcome, count in counts.outcomes.items():
+            answers.add_metric((*labels, outcome), count)
+        for reason, count in counts.finish_reasons.items():
+            choices.add_metric((*labels, reason), count)
+    yield from (states, running, waiting, answers, choices)
+    for name, help, value in _COUNTERS:
+        counter = CounterMetricFamily(f"enginebay:{name}", help, labels=_LABELS)
+        for model, counts in models:
+            counter.add_metric(_labels(model), value(counts))
+        yield counter
+    for name, help, histogram in _HISTOGRAMS:
+        family = HistogramMetricFamily(f"enginebay:{name}", help, labels=_LABELS)
+        for model, counts in models:
+            values = histogram(counts)
+            family.add_metric(_labels(model), values.buckets, values.sum)
+        yield family
+
+
+def _of_engines(held: Sequence[Holder]) -> Iterator[Metric]:
+    """What engines take and tell; nothing of what they do not know.
+
+    Models that share one would count it several times, so it has the name of the first of them.
+    """
+    memory = GaugeMetricFamily(
+        "enginebay:model_memory_bytes", "Memory as it was measured.", labels=(*_LABELS, "kind")
+    )
+    told: list[tuple[tuple[str, str], EngineStats]] = []
+    for holder in held:
+        labels, started = _labels(holder.models[0]), holder.started
+        memory.add_metric((*labels, "ram"), started.memory.ram)
+        memory.add_metric((*labels, "gpu"), started.memory.gpu)
+        if stats := started.backend.stats:
+            told.append((labels, stats))
+    yield memory
+    kinds = ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS))
+    for kind, metrics in kinds:
+        for name, help, value in metrics:
+            family = kind(f"enginebay:{name}", help, labels=_LABELS)
+            for labels, stats in told:
+                if (number := value(stats)) is not None:
+                    family.add_metric(labels, number)
+            yield family
+
+
+def _labels(model: LoadedModel) -> tuple[str, str]:
+    return model.config.name, model.config.backend

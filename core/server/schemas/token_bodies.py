@@ -1,0 +1,132 @@
+"""Bodies of the routes that turn text into tokens and back, TabbyAPI's and vLLM's."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from core.chat.schemas.chat_request import ChatCompletionRequest, Message, Tool
+from core.chat.schemas.field_types import aliased
+from core.contract.errors import InvalidRequestError
+
+Tokens = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
+
+
+class TokenBody(BaseModel):
+    """What these requests have in common; null is the same as nothing."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_unset(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {name: value for name, value in data.items() if value is not None}
+        return data
+
+    def unknown_fields(self) -> list[str]:
+        """Names of fields sent that this server does not know."""
+        return sorted(self.model_extra or ())
+
+
+TextOrMessages = Annotated[
+    Annotated[str, Tag("str")]
+    | Annotated[list[Message], Field(min_length=1, fail_fast=True), Tag("list")],
+    Discriminator(
+        lambda value: type(value).__name__,
+        custom_error_type="text",
+        custom_error_message="must be a text or a list of messages",
+    ),
+]
+
+
+class TabbyTokenBody(TokenBody):
+    """TabbyAPI has these in requests of both ways, each for one of them."""
+
+    add_bos_token: bool = True
+    encode_special_tokens: bool = True
+    decode_special_tokens: bool = True
+
+
+class TokenEncodeRequest(TabbyTokenBody):
+    """A text, or messages that are rendered without a generation prompt.
+
+    `encode_special_tokens`: whether what looks like a special token is one.
+    """
+
+    text: TextOrMessages
+    template_vars: dict[str, Any] | None = aliased("template_vars", "chat_template_kwargs")
+
+    def chat(self) -> ChatCompletionRequest:
+        """The messages as a chat request."""
+        return ChatCompletionRequest(
+            messages=self.text,
+            add_generation_prompt=False,
+            chat_template_kwargs=self.template_vars,
+        )
+
+
+class TokenEncodeResponse(BaseModel):
+    """The tokens and how many they are."""
+
+    tokens: list[int]
+    length: int
+
+
+class TokenDecodeRequest(TabbyTokenBody):
+    """Tokens. `decode_special_tokens`: whether special tokens are written out."""
+
+    tokens: Tokens
+
+
+class TokenDecodeResponse(BaseModel):
+    """Their text."""
+
+    text: str
+
+
+class TokenizeRequest(TokenBody):
+    """A prompt, or messages that are rendered as chat completions render them."""
+
+    prompt: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool = False
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | str = False
+    chat_template: Annotated[str, Field(min_length=1)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("send a prompt or messages, one of the two", param="prompt")
+        return self
+
+    def chat(self) -> ChatCompletionRequest:
+        """The messages as a chat request."""
+        names = self.model_fields_set & ChatCompletionRequest.model_fields.keys()
+        return ChatCompletionRequest(**{name: getattr(self, name) for name in names})
+
+
+class TokenizeResponse(BaseModel):
+    """`max_model_len`: the length of the context. `token_strs`: the text of each token."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(TokenBody):
+    """Tokens, whose special tokens are written out."""
+
+    tokens: Tokens
+
+
+class DetokenizeResponse(BaseModel):
+    """Their text."""
+
+    prompt: str
