@@ -156,7 +156,7 @@ def serve_enginebay(ready: Connection, *, gated: bool) -> None:
     listening = listen("127.0.0.1", 0)
 
     async def started() -> None:
-        await app.state.models.wait_until_loaded()
+        await app.state.services.models.wait_until_loaded()
         ready.send(listening.getsockname()[1])
 
     Server(app, "warning", started).run([listening])

@@ -124,12 +124,12 @@ class Holding:
     @property
     def requests(self) -> list[RunningRequest]:
         """Those that are being answered."""
-        return [request for request in self.server.app.state.requests if request.asks]
+        return [request for request in self.server.app.state.services.requests if request.asks]
 
     @property
     def gate(self) -> Any:
         """The gate of the model."""
-        return self.server.app.state.models.all()[0].gate
+        return self.server.app.state.services.models.all()[0].served().gate
 
     def queued(self, count: int) -> None:
         """Wait until so many requests wait for their turn."""

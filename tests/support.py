@@ -95,7 +95,7 @@ def serve(
         ):
             running = Server(url, app, server.loop, client, http)
             if wait:
-                running.run(app.state.models.wait_until_loaded())
+                running.run(app.state.services.models.wait_until_loaded())
             yield running
     finally:
         server.should_exit = True

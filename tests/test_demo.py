@@ -149,7 +149,7 @@ async def test_eight_requests_are_answered_together(demo: Server) -> None:
 
 
 async def check_that_nothing_is_left(demo: Server, engine: HFEngine) -> None:
-    backend = demo.app.state.models.get(NAME).backend
+    backend = demo.app.state.services.models.find(NAME).served().backend
     async with demo.async_openai() as client:
         for _ in range(100):
             await client.completions.create(model=NAME, prompt="Hello", max_tokens=1)

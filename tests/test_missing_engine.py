@@ -18,8 +18,8 @@ from core.plugins import Plugins
 async def main(name, isolation, path):
     model = {"name": "m", "backend": name, "isolation": isolation, "path": path}
     app = create_app(Config.model_validate({"models": [model]}), Plugins())
-    await app.state.models.load_at_start()
-    [model] = app.state.models.all()
+    await app.state.services.models.load_at_start()
+    [model] = app.state.services.models.all()
     print(model.state, model.error)
 
 if __name__ == "__main__":

@@ -120,6 +120,7 @@ def private_server(path: Path, backend: str | None) -> Iterator[str]:
     from core.config.schema import Config, ModelConfig
     from core.server.app import create_app
     from core.server.http.uvicorn_server import Server, listen, set_up_logging, url_of
+    from core.server.services import services_of
 
     console = stderr()
     set_up_logging("error", console)
@@ -133,7 +134,7 @@ def private_server(path: Path, backend: str | None) -> Iterator[str]:
     loaded = threading.Event()
 
     async def wait_for_model() -> None:
-        await app.state.models.wait_until_loaded()
+        await services_of(app).models.wait_until_loaded()
         loaded.set()
 
     host = "127.0.0.1"
@@ -145,7 +146,7 @@ def private_server(path: Path, backend: str | None) -> Iterator[str]:
                 loaded.wait()
             finally:
                 loading.stop()
-            model = app.state.models.all()[0]
+            model = services_of(app).models.all()[0]
             if model.state == "failed":
                 fail(f"the model at {path} cannot be loaded: {model.error}")
             yield url_of(host, listening.getsockname()[1])

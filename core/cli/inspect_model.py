@@ -70,7 +70,7 @@ async def _load(config: Config, name: str) -> ModelReport:
         loading.stop()
         if not model.is_loaded:
             fail(f"{name} cannot be loaded: {model.error}")
-        return model_report(model)
+        return model_report(model.served())
     finally:
         loading.stop()
         await models.close()

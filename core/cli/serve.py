@@ -36,6 +36,7 @@ def serve(
     warn_if_open(settings)
 
     from core.server.app import create_app
+    from core.server.services import services_of
 
     try:
         origin = settings.origins.where(("server", "port"))
@@ -48,7 +49,7 @@ def serve(
     async def announce() -> None:
         loading.start()
         try:
-            await app.state.models.wait_until_loaded()
+            await services_of(app).models.wait_until_loaded()
         finally:
             loading.stop()
         _print_summary(app, settings, about_keys(settings, keys), listening.getsockname()[1])
@@ -66,6 +67,7 @@ def serve(
 
 def _print_summary(app: Any, config: Config, keys: str, port: int) -> None:
     from core.server.http.uvicorn_server import url_of, urls_elsewhere
+    from core.server.services import services_of
 
     console, url = stdout(), url_of(config.server.host, port)
     console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
@@ -75,7 +77,7 @@ def _print_summary(app: Any, config: Config, keys: str, port: int) -> None:
         console.print(f"Elsewhere   {', '.join(elsewhere)}")
     console.print(f"API docs    {url}/docs")
     console.print(f"API keys    {keys}")
-    for model in app.state.models.all():
+    for model in services_of(app).models.all():
         console.print(f"Model       {model.name}: {_about(model)}")
     if not config.models:
         console.print(f"Model       none; add one under `models` in {config.origins.file}")
@@ -86,10 +88,12 @@ def _about(model: Any) -> str:
         return f"loaded on {model.config.load}"
     if model.state != "ready":
         return f"{model.state}: {model.error}"
-    if model.info.chats:
+    served = model.served()
+    info = served.info
+    if info.chats:
         length = f"{model.context_length} tokens" if model.context_length else "not known"
         return f"{model.config.backend}, context {length}, messages are handed on"
-    formats = f"reasoning {model.reasoning_name or 'none'}, tools {model.tools_name or 'none'}"
-    if model.info.generates and not model.info.constraints:
+    formats = f"reasoning {served.reasoning_name or 'none'}, tools {served.tools_name or 'none'}"
+    if info.generates and not info.constraints:
         formats += ", no structured output"
-    return f"{model.config.backend}, context {model.info.context_length} tokens, {formats}"
+    return f"{model.config.backend}, context {info.context_length} tokens, {formats}"

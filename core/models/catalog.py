@@ -8,7 +8,7 @@ from typing import Any
 from core.config.paths import inside
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.model_folder import ModelFolder
 from core.models.registry import Models
 from core.models.tabbyapi_parameters import with_parameters
@@ -36,7 +36,7 @@ class Loadable:
         options: Mapping[str, Any] | None = None,
         template: str | None = None,
         draft: str | None = None,
-    ) -> tuple[LoadedModel, ModelConfig, list[str]]:
+    ) -> tuple[ModelEntry, ModelConfig, list[str]]:
         """The model of that name, the config to load it with, and parameters that it cannot have.
 
         Parameters are TabbyAPI's, `options` the backend's own. Raises `ModelNotFoundError` and

@@ -4,16 +4,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from copy import copy
 from pathlib import Path
 from typing import Literal
 
 from core.config.schema import ModelConfig
-from core.contract.backend import Backend
-from core.contract.errors import BackendUnavailableError, ModelFailedError, encodable
-from core.contract.formats import ReasoningFormat, ToolFormat
+from core.contract.errors import (
+    BackendUnavailableError,
+    ModelFailedError,
+    ModelNotFoundError,
+    encodable,
+)
 from core.contract.types import EngineStats, ModelInfo
-from core.models.admission_queue import Gate
 from core.models.formats import format_choice
 from core.models.loras import Loras
 from core.models.memory import MemoryUse
@@ -21,8 +22,8 @@ from core.models.overrides import Overrides
 from core.models.presets import Preset
 from core.models.progress import LoadProgress
 from core.models.running_backends import Backends, StartedBackend
+from core.models.served import ServedModel
 from core.models.template.chat_formats import ChatFormats
-from core.models.template.template_set import DEFAULT, ModelTemplates
 from core.models.use import Use
 from core.plugins import Plugins
 
@@ -38,15 +39,14 @@ ReportModelProgress = Callable[[str, str, float], None]
 """`report(model, stage, fraction)`; may be called on any thread."""
 
 
-class LoadedModel:
+class ModelEntry:
     """One entry of `models` in the config and what became of it.
 
-    `info`, `backend`, `gate` and `templates` raise `BackendUnavailableError` unless it is loaded.
-    `config` is what it is loaded with, `configured` what it gets when it is loaded again. `root`:
-    the entry that it is `like` in the end, whose backend it shares where it can. `there` is set
-    while it is in memory, `settled` when its draining is over. `on_request`: a request may have it
-    loaded, not before `retry_at` (by the loader's clock) after `failures` in a row. `stuck`: why it
-    shows no sign of life, which `Watch` finds out.
+    `served` is what a request gets of it. `config` is what it is loaded with, `configured` what it
+    gets when it is loaded again. `root`: the entry that it is `like` in the end, whose backend it
+    shares where it can. `there` is set while it is in memory, `settled` when its draining is over.
+    `on_request`: a request may have it loaded, not before `retry_at` (by the loader's clock) after
+    `failures` in a row. `stuck`: why it shows no sign of life, which `Watch` finds out.
     """
 
     def __init__(self, config: ModelConfig, root: str | None = None) -> None:
@@ -54,7 +54,6 @@ class LoadedModel:
         self.configured = config
         self.root = root or config.name
         self.name = config.name
-        self.adapter: str | None = None
         self.created = int(time.time())
         self.loaded_at: int | None = None
         self.last_used: int | None = None
@@ -119,20 +118,6 @@ class LoadedModel:
         return self._started
 
     @property
-    def backend(self) -> Backend:
-        """The backend that answers for this model."""
-        self.require_ready()
-        assert self._started is not None
-        return self._started.backend
-
-    @property
-    def gate(self) -> Gate:
-        """Where requests wait for their turn at the backend, those for all who share it."""
-        self.require_ready()
-        assert self._started is not None
-        return self._started.gate
-
-    @property
     def running(self) -> int:
         """Choices of its requests, its adapters' too, that were let into the engine."""
         return self._started.gate.running_of(self.config.name) if self._started else 0
@@ -148,23 +133,9 @@ class LoadedModel:
         return self._started.backend.stats if self._started else None
 
     @property
-    def info(self) -> ModelInfo:
-        """What the backend said of the model."""
-        self.require_ready()
-        assert self._info is not None
-        return self._info
-
-    @property
     def context_length(self) -> int | None:
         """Tokens of prompt and completion together; None until that is known."""
         return (self._info.context_length or None) if self._info else None
-
-    @property
-    def formats(self) -> ChatFormats:
-        """How its chats are written and read."""
-        self.require_ready()
-        assert self._formats is not None
-        return self._formats
 
     @property
     def makes_embeddings(self) -> bool | None:
@@ -177,51 +148,36 @@ class LoadedModel:
         return (self._info.reranks or self._info.embedding_size is not None) if self._info else None
 
     @property
-    def templates(self) -> ModelTemplates:
-        """The chat templates: the config's, else the model's own; there may be none."""
-        return self.formats.templates
-
-    @property
-    def template_name(self) -> str | None:
-        """The name of the usual template, as `load_templates` reads it; None without one."""
-        usual = self.templates.choose(with_tools=False)
-        return (Path(self.template).stem if self.template else DEFAULT) if usual else None
-
-    @property
-    def reasoning(self) -> ReasoningFormat | None:
-        """The format of its reasoning."""
-        return self.formats.reasoning.format
-
-    @property
-    def reasoning_name(self) -> str | None:
-        """The name of that format."""
-        return self.formats.reasoning.name
-
-    @property
-    def tools(self) -> ToolFormat | None:
-        """The format of its tool calls."""
-        return self.formats.tools.format
-
-    @property
-    def tools_name(self) -> str | None:
-        """The name of that format."""
-        return self.formats.tools.name
-
-    @property
     def adapters(self) -> tuple[str, ...]:
         """LoRA adapters, which clients may send as `model`; known once it has been loaded."""
         return (*self._info.adapters, *self.loras.adapters) if self._info else ()
 
-    @property
-    def applied_adapter(self) -> str | None:
-        """The adapter that a request for this model gets: what it asks for, else its LoRAs."""
-        return self.adapter or self.loras.applied
+    def served(self, adapter: str | None = None) -> ServedModel:
+        """The model as it is now, or as one of its adapters makes it, for one request.
 
-    def adapted(self, adapter: str) -> "LoadedModel":
-        """The same model as one of its adapters makes it, as it is now."""
-        model = copy(self)
-        model.name = model.adapter = adapter
-        return model
+        Raises `BackendUnavailableError` unless it can answer, `ModelNotFoundError` when the adapter
+        is not there any more.
+        """
+        self.require_ready()
+        assert self._started
+        assert self._info
+        assert self._formats
+        if adapter and adapter not in self.adapters:
+            raise ModelNotFoundError(
+                f"model {self.name!r} has no adapter {adapter!r}", param="model"
+            )
+        return ServedModel(
+            name=adapter or self.name,
+            adapter=adapter,
+            config=self.config,
+            info=self._info,
+            backend=self._started.backend,
+            gate=self._started.gate,
+            loras=self._started.loras,
+            formats=self._formats,
+            template=self.template,
+            overrides=self.overrides,
+        )
 
     def use_preset(self, preset: Preset) -> None:
         """Override sampling params of later requests, until another one is chosen."""
@@ -236,10 +192,6 @@ class LoadedModel:
         if self._info and not self._info.chats:
             preset.overrides.check_vocabulary(self._info.vocab_size)
 
-    def snapshot(self) -> "LoadedModel":
-        """The same model with the chat template it has now, whatever is switched meanwhile."""
-        return copy(self)
-
     async def use_template(self, name: str | None, plugins: Plugins, base: Path) -> None:
         """Write and read later chats by this template; None: as the config says.
 
@@ -247,7 +199,8 @@ class LoadedModel:
         """
         template = name or self.config.chat_template
         choice = format_choice(self.config, plugins, base)
-        self._formats = await choice.find(self.info, self.backend, template)
+        model = self.served()
+        self._formats = await choice.find(model.info, model.backend, template)
         self.template = template
 
     def require_ready(self) -> None:

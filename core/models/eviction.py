@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from core.config.loading import LoadingConfig
 from core.contract.errors import BackendUnavailableError
 from core.models.clock import Clock
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.memory import MemoryUse, Meter
 from core.models.memory_limits import Holder, Limits, first_to_go, gib, holders, taken_by
 from core.models.running_backends import Backends
@@ -22,7 +22,7 @@ class Unload(Protocol):
     """Unload a model when nobody uses it; `Loader` says what becomes of one that is in use."""
 
     def __call__(
-        self, model: LoadedModel, limit: float, reason: str, *, abort: bool = True
+        self, model: ModelEntry, limit: float, reason: str, *, abort: bool = True
     ) -> Coroutine[Any, Any, None]: ...
 
 
@@ -33,7 +33,7 @@ class Room:
         self,
         config: LoadingConfig,
         backends: Backends,
-        all_models: Callable[[], Sequence[LoadedModel]],
+        all_models: Callable[[], Sequence[ModelEntry]],
         unload: Unload,
         clock: Clock,
         meter: Meter,
@@ -54,7 +54,7 @@ class Room:
         for holder in self._held():
             await self._backends.measure(holder.started)
 
-    async def make(self, model: LoadedModel) -> None:
+    async def make(self, model: ModelEntry) -> None:
         """Unload others until `model` fits, the longest unused first, none while it is in use.
 
         `BackendUnavailableError` when that cannot be.
@@ -74,7 +74,7 @@ class Room:
         while crossed := self._crossed(limits, expected):
             await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
 
-    async def keep_to_limits(self, loaded: LoadedModel) -> None:
+    async def keep_to_limits(self, loaded: ModelEntry) -> None:
         """Unload idle models if the one just loaded takes more than was expected."""
         limits = await self._limits()
         while crossed := limits.crossed(len(held := self._held()), taken_by(held)):

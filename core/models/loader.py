@@ -11,7 +11,7 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelFailedError, QueueFullError
 from core.engine.backoff import Backoff
 from core.models.clock import Clock
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.eviction import Room
 from core.models.idle import IdleTimers
 from core.models.memory import Meter
@@ -34,7 +34,7 @@ class Loader:
         config: LoadingConfig,
         backends: Backends,
         starter: Starter,
-        all_models: Callable[[], Sequence[LoadedModel]],
+        all_models: Callable[[], Sequence[ModelEntry]],
         clock: Clock,
         meter: Meter,
     ) -> None:
@@ -47,11 +47,11 @@ class Loader:
         self._idle = IdleTimers(clock, lambda model, why: self._go(self._unload_idle(model, why)))
         self._backoff = Backoff(first=config.retry_after, longest=_LONGEST_BACKOFF)
         self._turn = asyncio.Lock()
-        self._loads: dict[LoadedModel, asyncio.Task[None]] = {}
+        self._loads: dict[ModelEntry, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def take(self, model: LoadedModel) -> None:
+    async def take(self, model: ModelEntry) -> None:
         """Hold `model` once it is ready, loading it if need be; `give_back` ends that.
 
         Raises `BackendUnavailableError` when it is not to be loaded, cannot be, or not in time,
@@ -78,7 +78,7 @@ class Loader:
         finally:
             model.use.waiting -= 1
 
-    async def _wait_for(self, model: LoadedModel) -> None:
+    async def _wait_for(self, model: ModelEntry) -> None:
         while model.state == "draining":
             self._require_loadable(model)
             await model.settled.wait()
@@ -92,7 +92,7 @@ class Loader:
             self.give_back(model)
             raise
 
-    async def _until_loaded(self, model: LoadedModel) -> None:
+    async def _until_loaded(self, model: ModelEntry) -> None:
         """Return when the load has ended, or before, once the model is there.
 
         Another load may already wait behind the one that brings it, until others have let go.
@@ -103,17 +103,17 @@ class Loader:
         finally:
             there.cancel()
 
-    def give_back(self, model: LoadedModel) -> None:
+    def give_back(self, model: ModelEntry) -> None:
         """A request has ended."""
         model.use.end(self._clock.time())
         self._idle.watch(model)
 
     def load(
         self,
-        model: LoadedModel,
+        model: ModelEntry,
         *,
         config: ModelConfig | None = None,
-        replaced: LoadedModel | None = None,
+        replaced: ModelEntry | None = None,
         drain_timeout: float | None = None,
     ) -> asyncio.Task[None]:
         """Begin to load it; the task ends when it is ready, or has an `error`.
@@ -135,7 +135,7 @@ class Loader:
         task.add_done_callback(lambda done: self._forget(model, done))
         return task
 
-    async def unload(self, model: LoadedModel, *, drain_timeout: float | None = None) -> None:
+    async def unload(self, model: ModelEntry, *, drain_timeout: float | None = None) -> None:
         """Unload it on somebody's command, or stop loading it; goes on whoever leaves."""
         model.on_request = model.configured.load == "request"
         reason = "it was unloaded; load it again, or name another model"
@@ -153,7 +153,7 @@ class Loader:
             model.on_request = False
             await model.close(self._backends, "the model was unloaded")
 
-    def _require_loadable(self, model: LoadedModel) -> None:
+    def _require_loadable(self, model: ModelEntry) -> None:
         """Raise unless a request may have the model loaded."""
         left = model.retry_at - self._clock.time()
         if model.state == "failed" and left > 0:
@@ -170,10 +170,10 @@ class Loader:
 
     async def _load(
         self,
-        model: LoadedModel,
+        model: ModelEntry,
         before: asyncio.Task[None] | None,
         config: ModelConfig | None,
-        replaced: LoadedModel | None,
+        replaced: ModelEntry | None,
         limit: float,
     ) -> None:
         try:
@@ -207,11 +207,11 @@ class Loader:
         if replaced:
             replaced.on_request = True
 
-    def _forget(self, model: LoadedModel, done: asyncio.Task[None]) -> None:
+    def _forget(self, model: ModelEntry, done: asyncio.Task[None]) -> None:
         if self._loads.get(model) is done:
             del self._loads[model]
 
-    async def _stop(self, model: LoadedModel, drain_timeout: float | None, reason: str) -> None:
+    async def _stop(self, model: ModelEntry, drain_timeout: float | None, reason: str) -> None:
         if loading := self._loads.get(model):
             loading.cancel()
             await asyncio.wait({loading})
@@ -221,7 +221,7 @@ class Loader:
         return self._config.drain_timeout if drain_timeout is None else drain_timeout
 
     async def _unload(
-        self, model: LoadedModel, limit: float, reason: str, *, abort: bool = True
+        self, model: ModelEntry, limit: float, reason: str, *, abort: bool = True
     ) -> None:
         """Unload it when nobody uses it. After `limit` seconds what runs is aborted.
 
@@ -248,7 +248,7 @@ class Loader:
         await model.close(self._backends, reason)
         logger.info("model %s: %s", model.name, reason)
 
-    async def _unload_idle(self, model: LoadedModel, reason: str) -> None:
+    async def _unload_idle(self, model: ModelEntry, reason: str) -> None:
         if not model.use.count:
             await self._unload(model, 0, reason)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.config.loading import LoadingConfig, bytes_of
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.memory import MemoryUse
 from core.models.running_backends import StartedBackend
 
@@ -41,7 +41,7 @@ class Holder:
     """A backend that runs, and the models that answer with it."""
 
     started: StartedBackend
-    models: tuple[LoadedModel, ...]
+    models: tuple[ModelEntry, ...]
 
     @property
     def in_use(self) -> bool:
@@ -66,9 +66,9 @@ class Holder:
         return f"{names} ({state}, {gib(memory.ram)} RAM{gpu})"
 
 
-def holders(models: Iterable[LoadedModel]) -> list[Holder]:
+def holders(models: Iterable[ModelEntry]) -> list[Holder]:
     """Who holds memory, each backend once."""
-    by_backend: dict[StartedBackend, list[LoadedModel]] = {}
+    by_backend: dict[StartedBackend, list[ModelEntry]] = {}
     for model in models:
         if model.started:
             by_backend.setdefault(model.started, []).append(model)

@@ -4,18 +4,33 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from core.config.names import root_of
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelNotFoundError
 from core.models.clock import Clock, LoopClock
-from core.models.entry import LoadedModel, ReportModelProgress
+from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.loader import Loader
 from core.models.memory import Meter, SystemMeter
 from core.models.presets import Preset
 from core.models.running_backends import Backends
+from core.models.served import ServedModel
 from core.models.start import Starter
 from core.plugins import Plugins
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """What a name means: an entry, or one of its adapters."""
+
+    entry: ModelEntry
+    adapter: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What an answer calls it."""
+        return self.adapter or self.entry.name
 
 
 class Models:
@@ -35,7 +50,7 @@ class Models:
     ) -> None:
         likes = {model.name: model.like for model in config.models}
         self._models = {
-            model.name: LoadedModel(model, root_of(model.name, likes)) for model in config.models
+            model.name: ModelEntry(model, root_of(model.name, likes)) for model in config.models
         }
         self._configured = frozenset(self._models)
         server = config.server
@@ -51,12 +66,12 @@ class Models:
             config.loading, backends, starter, self.all, clock or LoopClock(), meter
         )
 
-    def all(self) -> list[LoadedModel]:
+    def all(self) -> list[ModelEntry]:
         """Every model, in the config's order, then those that it does not have."""
         return list(self._models.values())
 
     @property
-    def default(self) -> LoadedModel:
+    def default(self) -> ModelEntry:
         """The model of requests that name none. Raises `BackendUnavailableError` without any."""
         if not self._models:
             raise BackendUnavailableError(
@@ -69,54 +84,56 @@ class Models:
         """Whether models that are loaded at start have neither been loaded nor failed."""
         return self._starting
 
-    def get(self, name: str | None) -> LoadedModel:
-        """The model a request means, ready to answer."""
-        model = self.find(name) if name else self.default
-        model.require_ready()
-        return model
+    def look_up(self, name: str | None) -> FoundModel:
+        """What a request means that asks for this name: that of a model, an alias, or an adapter.
 
-    @asynccontextmanager
-    async def lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
-        """The model a request means, ready to answer as long as the block runs.
-
-        It is loaded for that if it may be. Raises `ModelNotFoundError`, `BackendUnavailableError`.
+        In whatever state it is. Raises `ModelNotFoundError`; without a name, and without any model,
+        `BackendUnavailableError`.
         """
-        model = self._entry(self.find(name) if name else self.default)
-        await self._loader.take(model)
-        try:
-            model.last_used = int(time.time())
-            yield self.find(name) if name and name not in self.dummies else model
-        finally:
-            self._loader.give_back(model)
-
-    def find(self, name: str) -> LoadedModel:
-        """The model of that name or alias, or the adapter of a model, in whatever state.
-
-        Raises `ModelNotFoundError`.
-        """
-        if model := self._models.get(name):
-            return model
-        for model in self.all():
-            if name in model.config.aliases:
-                return model
-        for model in self.all():
-            if name in model.adapters:
-                return model.adapted(name)
+        if not name:
+            return FoundModel(self.default)
+        if entry := self._models.get(name):
+            return FoundModel(entry)
+        for entry in self.all():
+            if name in entry.config.aliases:
+                return FoundModel(entry)
+        for entry in self.all():
+            if name in entry.adapters:
+                return FoundModel(entry, name)
         if name in self.dummies:
-            return self.default
+            return FoundModel(self.default)
         raise ModelNotFoundError(
             f"the model {name!r} does not exist; available: {', '.join(self._models)}",
             param="model",
         )
 
-    def load(self, model: LoadedModel, config: ModelConfig | None = None) -> asyncio.Task[None]:
+    def find(self, name: str) -> ModelEntry:
+        """The model of that name or alias, or that an adapter of this name belongs to."""
+        return self.look_up(name).entry
+
+    @asynccontextmanager
+    async def lease(self, named: FoundModel) -> AsyncIterator[ServedModel]:
+        """The model, ready to answer as long as the block runs; it is loaded if it may be.
+
+        Raises `BackendUnavailableError`, and `ModelNotFoundError` when it has been loaded without
+        the adapter.
+        """
+        entry = named.entry
+        await self._loader.take(entry)
+        try:
+            entry.last_used = int(time.time())
+            yield entry.served(named.adapter)
+        finally:
+            self._loader.give_back(entry)
+
+    def load(self, model: ModelEntry, config: ModelConfig | None = None) -> asyncio.Task[None]:
         """Begin to load a model beside the others, perhaps with another config; who waits for the
         task may leave. It ends when the model is ready, or has an `error`."""
-        return self._loader.load(self._entry(model), config=config)
+        return self._loader.load(model, config=config)
 
     def switch(
         self,
-        model: LoadedModel,
+        model: ModelEntry,
         config: ModelConfig | None = None,
         *,
         drain_timeout: float | None = None,
@@ -126,7 +143,6 @@ class Models:
         The one before is unloaded first, unless it is pinned; when the load fails it is the default
         again, and the next request loads it.
         """
-        model = self._entry(model)
         before = self.default if self.default is not model else None
         self._switched_to = model.name
         task = self._loader.load(model, config=config, replaced=before, drain_timeout=drain_timeout)
@@ -139,14 +155,14 @@ class Models:
         task.add_done_callback(ended)
         return task
 
-    def is_configured(self, model: LoadedModel) -> bool:
+    def is_configured(self, model: ModelEntry) -> bool:
         """Whether the config has it, so that it stays when it is unloaded."""
         return model.config.name in self._configured
 
-    def add(self, config: ModelConfig) -> LoadedModel:
+    def add(self, config: ModelConfig) -> ModelEntry:
         """The model of that name, a new one if there is none, which the config does not have."""
         if config.name not in self._models:
-            model = self._models[config.name] = LoadedModel(config)
+            model = self._models[config.name] = ModelEntry(config)
             if self._preset:
                 model.use_preset(self._preset)
         model = self._models[config.name]
@@ -165,9 +181,9 @@ class Models:
             model.use_preset(preset)
         self._preset = preset
 
-    async def unload(self, model: LoadedModel, *, drain_timeout: float | None = None) -> None:
+    async def unload(self, model: ModelEntry, *, drain_timeout: float | None = None) -> None:
         """Unload a model when its requests have ended, or after the seconds that they get."""
-        await self._loader.unload(self._entry(model), drain_timeout=drain_timeout)
+        await self._loader.unload(model, drain_timeout=drain_timeout)
         self._drop_gone()
 
     async def measure(self) -> None:
@@ -189,10 +205,6 @@ class Models:
     async def close(self) -> None:
         """Unload every model."""
         await self._loader.close()
-
-    def _entry(self, model: LoadedModel) -> LoadedModel:
-        """The model that an adapter belongs to; any other is returned as it is."""
-        return self._models[model.config.name]
 
     def _drop_gone(self) -> None:
         """Forget models that the config does not have and that nobody wants loaded."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from core.config.problems import ConfigError
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.contract.types import ReportProgress
-from core.models.entry import LoadedModel, ReportModelProgress
+from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import format_choice, require_no_prompts, sampling_defaults
 from core.models.presets import Preset, load_preset
 from core.models.running_backends import Backends, StartedBackend, quietly
@@ -26,7 +26,7 @@ class Starter:
         self._base = base
         self._report_progress = report_progress
 
-    async def start(self, model: LoadedModel) -> None:
+    async def start(self, model: ModelEntry) -> None:
         """Make a model ready. A failure is kept in its `error`, not raised."""
 
         def report(stage: str, fraction: float) -> None:
@@ -47,7 +47,7 @@ class Starter:
         else:
             report("ready", 1.0)
 
-    async def _start(self, model: LoadedModel, report: ReportProgress) -> None:
+    async def _start(self, model: ModelEntry, report: ReportProgress) -> None:
         started = await self._backends.start(model.config, model.root, report)
         try:
             await self._get_ready(model, started)
@@ -55,7 +55,7 @@ class Starter:
             await quietly(self._backends.stop(started), model.name)
             raise
 
-    async def _get_ready(self, model: LoadedModel, started: StartedBackend) -> None:
+    async def _get_ready(self, model: ModelEntry, started: StartedBackend) -> None:
         config, info = model.config, started.info
         require_no_prompts(config, info)
         choice = format_choice(config, self._plugins, self._base)
@@ -69,7 +69,7 @@ class Starter:
             ) from error
         logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
 
-    def _preset(self, model: LoadedModel) -> Preset:
+    def _preset(self, model: ModelEntry) -> Preset:
         """That which was switched to last, else the config's."""
         name = model.config.sampling_preset
         return model.preset or (load_preset(name, self._base) if name else Preset())

@@ -25,7 +25,7 @@ def serving(timeout: float) -> Iterator[int]:
     app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(["ok"])))
 
     async def started() -> None:
-        await app.state.models.wait_until_loaded()
+        await app.state.services.models.wait_until_loaded()
 
     server = Server(app, "warning", started)
     with listen("127.0.0.1", 0) as listening, server.in_thread(listening):

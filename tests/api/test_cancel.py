@@ -13,7 +13,8 @@ import openai
 import pytest
 
 from core.chat.answer.running import RunningRequest
-from core.models.entry import LoadedModel
+from core.models.registry import FoundModel
+from core.models.served import ServedModel
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
 from tests.api.test_queue import asking, error_of, keys_of, text_of
@@ -44,9 +45,10 @@ def cancel(server: Server, id: str) -> tuple[int, Any]:
 
 
 def nothing_runs(server: Server) -> bool:
-    [model] = server.app.state.models.all()
-    backend, gate = model.backend, model.gate
-    asked = [request for request in server.app.state.requests if request.asks]
+    [model] = server.app.state.services.models.all()
+    served = model.served()
+    backend, gate = served.backend, served.gate
+    asked = [request for request in server.app.state.services.requests if request.asks]
     return not (asked or backend._streams or backend._in_use or gate.running or gate.waiting)
 
 
@@ -86,7 +88,7 @@ def test_a_stream_ends_as_aborted(isolation: str, body: dict[str, Any]) -> None:
         until(server, lambda: nothing_runs(server))
         assert cancel(server, id)[0] == 404
         assert server.http.get("/v1/requests").json()["data"] == []
-        backend = server.app.state.models.all()[0].backend
+        backend = server.app.state.services.models.all()[0].served().backend
         assert len(backend._aborted) == len(listed(body["prompt"]))
 
 
@@ -180,16 +182,16 @@ def test_embeddings_end_with_an_error() -> None:
 
 def test_who_waits_for_a_load_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with holding() as at, asking(at) as ask:
-        models = at.server.app.state.models
+        models = at.server.app.state.services.models
         waited: list[bool] = []
 
         @asynccontextmanager
-        async def loading(name: str | None) -> AsyncIterator[LoadedModel]:
+        async def loading(found: FoundModel) -> AsyncIterator[ServedModel]:
             try:
                 await at.held.until_told("load")
             finally:
                 waited.append(True)
-            yield models.get(name)
+            yield found.entry.served()
 
         monkeypatch.setattr(models, "lease", loading)
         answer = ask("x")

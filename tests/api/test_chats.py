@@ -436,7 +436,7 @@ def test_answers_end_with_what_they_have_when_the_model_is_unloaded() -> None:
             lines = answer.iter_lines()
             while "on " not in next(lines):
                 pass
-            server.run(server.app.state.models.close())
+            server.run(server.app.state.services.models.close())
             ends = [line for line in lines if '"finish_reason":"abort"' in line]
     assert len(ends) == 1
 

@@ -129,7 +129,7 @@ async def left(messages: Sequence[dict[str, Any]], stream: bool) -> list[dict[st
     """What the app sends to a client that closes the connection right after its request."""
     plugins = plugins_with(scripted=scripted(lambda prompt, index: iter(lambda: "", "x")))
     app = create_app(scripted_config(), plugins)
-    await app.state.models.load_at_start()
+    await app.state.services.models.load_at_start()
     body = json.dumps({"messages": messages, "stream": stream}).encode()
     incoming = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
     sent: list[dict[str, Any]] = []
@@ -147,7 +147,7 @@ async def left(messages: Sequence[dict[str, Any]], stream: bool) -> list[dict[st
         async with asyncio.timeout(60):
             await app(scope, receive, send)  # type: ignore[arg-type]
     finally:
-        await app.state.models.close()
+        await app.state.services.models.close()
     return sent
 
 

@@ -101,9 +101,9 @@ async def test_nothing_is_left_of_random_requests(isolation: str) -> None:
         await asyncio.to_thread(until, server, lambda: nothing_runs(server))
         [backend] = backends
         assert not backend._calls
-        [model] = server.app.state.models.all()
-        assert model.gate._shares == {}
-        assert not list(server.app.state.requests)
+        [model] = server.app.state.services.models.all()
+        assert model.served().gate._shares == {}
+        assert not list(server.app.state.services.requests)
         await asyncio.to_thread(until, server, lambda: len(asyncio.all_tasks()) <= tasks)
     assert "finished" in outcomes["finishes"]
     assert "abort" in outcomes["is cancelled later"]

@@ -322,7 +322,7 @@ def test_each_model_has_its_own(folder: Path) -> None:
         assert listed["overrides"] == body["overrides"]
         assert server.http.post(switch, json={"preset": "tabby"}).status_code == 200
         assert temperatures() == [1, 1]
-        models = server.app.state.models
+        models = server.app.state.services.models
         added = models.add(entry.model_copy(update={"name": "three"}))
         assert added.preset.name == "tabby", "also of models that come later"
         server.http.post("/v1/sampling/override/unload", json={"model": "one"})

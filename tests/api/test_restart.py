@@ -49,7 +49,7 @@ def test_a_killed_engine_comes_back() -> None:
         assert "killed by SIGKILL" in error
         assert done == "data: [DONE]"
         assert say(server, "m1", "count 2") == "01"
-        model = server.app.state.models.find("m0")
+        model = server.app.state.services.models.find("m0")
         server.run(until_restarted(model.started.backend))
         assert say(server, "m0", "count 3") == "012"
         assert server.http.get("/health").json()["status"] == "ok"
@@ -76,7 +76,7 @@ def test_a_backend_without_the_wanted_isolation() -> None:
         return EngineBackend(Obedient)
 
     with serve(config("process", "thread"), plugins_with(obedient=threads_only)) as server:
-        models = server.app.state.models
+        models = server.app.state.services.models
         assert models.find("m1").state == "ready"
         with pytest.raises(BackendUnavailableError, match="cannot run with `isolation: process`"):
-            models.get("m0")
+            models.find("m0").served()

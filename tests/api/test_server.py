@@ -97,7 +97,7 @@ def test_while_loading() -> None:
             assert (health.status_code, health.json()["status"]) == (503, "loading")
         finally:
             go_on.set()
-        server.run(server.app.state.models.wait_until_loaded())
+        server.run(server.app.state.services.models.wait_until_loaded())
         assert server.http.post(CHAT, json=BODY).status_code == 200
 
 
@@ -287,4 +287,5 @@ def test_shutdown_with_a_stream_running() -> None:
 
 def test_the_app_needs_no_server() -> None:
     """`create_app` alone starts nothing."""
-    assert create_app(scripted_config(), Plugins()).state.models.all()[0].state == "unloaded"
+    app = create_app(scripted_config(), Plugins())
+    assert [model.state for model in app.state.services.models.all()] == ["unloaded"]

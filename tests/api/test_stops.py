@@ -56,7 +56,7 @@ def test_an_unloaded_model_ends_its_answers(stream: bool) -> None:
 
         def unload() -> None:
             assert spoke.wait(60)
-            server.run(server.app.state.models.close())
+            server.run(server.app.state.services.models.close())
 
         thread = threading.Thread(target=unload)
         thread.start()

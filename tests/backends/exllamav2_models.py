@@ -52,7 +52,7 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 def load(folder: Path, progress: Any = lambda stage, fraction: None, **options: Any) -> Any:
-    """A `LoadedModel`; exllamav2 must be importable."""
+    """A `ServedModel`; exllamav2 must be importable."""
     from backends.exllamav2.model import load_model
 
     checkpoint = ExLlamaV2Checkpoint(folder)

@@ -73,7 +73,7 @@ class Stopping:
         )
 
     def until_states(self, *states: str) -> None:
-        while sorted(r.state for r in self.app.state.requests if r.asks) != sorted(states):
+        while sorted(r.state for r in self.app.state.services.requests if r.asks) != sorted(states):
             pass
 
 
@@ -144,7 +144,7 @@ def test_who_waits_for_a_load_is_told(stream: bool) -> None:
     with stopping(Held(), timeout=600) as at:
         url = f"{at.http.base_url}/v1/models/slow/load"
         answer = at.threads.submit(httpx2.post, url, json={"stream": stream}, timeout=60)
-        while at.app.state.models.find("slow").progress.stage != "starting":
+        while at.app.state.services.models.find("slow").progress.stage != "starting":
             pass
         at.server.handle_exit(signal.SIGTERM, None)
         response = answer.result()

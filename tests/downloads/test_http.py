@@ -157,7 +157,7 @@ def test_a_client_that_leaves_stops_it(
     gate = threading.Event()
     hub = start_hub(gates={"model.safetensors": gate}, breaks={"model.safetensors": [5000]})
 
-    downloads = server.app.state.downloads
+    downloads = server.app.state.services.downloads
 
     async def leave() -> None:
         async with httpx2.AsyncClient(base_url=server.url, timeout=60) as client:

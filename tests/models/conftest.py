@@ -11,7 +11,7 @@ import pytest
 
 from core.config.schema import Config
 from core.contract.types import BackendSettings, ModelInfo
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.memory import MemoryUse
 from core.models.registry import Models
 from core.testing import ScriptedEngine
@@ -154,12 +154,12 @@ def states(models: Models) -> dict[str, str]:
 
 async def ask(models: Models, name: str | None) -> str:
     """What a request does: hold the model, and let go of it."""
-    async with models.lease(name) as model:
+    async with models.lease(models.look_up(name)) as model:
         return model.name
 
 
-async def hold(models: Models, name: str) -> tuple[LoadedModel, Callable[[], Any]]:
+async def hold(models: Models, name: str) -> tuple[ModelEntry, Callable[[], Any]]:
     """A request that runs until the function that is returned is awaited."""
-    lease = models.lease(name)
-    model = await lease.__aenter__()
-    return model, lambda: lease.__aexit__(None, None, None)
+    lease = models.lease(models.look_up(name))
+    await lease.__aenter__()
+    return models.find(name), lambda: lease.__aexit__(None, None, None)

@@ -19,7 +19,7 @@ async def client(models: Models, house: House, chance: random.Random, seen: Coun
     """Asks for some model, perhaps leaving; the model stays as long as it is held."""
     name = chance.choice([*NAMES, None])
     try:
-        async with models.lease(name) as model:
+        async with models.lease(models.look_up(name)) as model:
             backend = model.backend
             held = model.name
             for _ in range(chance.randrange(5)):

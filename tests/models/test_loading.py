@@ -148,7 +148,7 @@ async def test_models_that_are_like_each_other_share_a_backend(house: House) -> 
         for name in "abc":
             await ask(models, name)
         assert house.started == ["a", "c"]
-        assert models.find("a").backend is models.find("b").backend
+        assert models.find("a").served().backend is models.find("b").served().backend
         assert models.find("b").config.sampling.params() == {"temperature": 0.9, "top_p": 0.5}
         assert models.find("c").config.sampling.params() == {"temperature": 0.9, "top_p": 0.5}
         await models.unload(models.find("a"))
@@ -168,10 +168,10 @@ async def test_an_alias_that_fails_leaves_the_backend_to_others(house: House) ->
 
 async def test_no_request_is_let_in_while_everything_is_closed(house: House) -> None:
     async with house.models({"name": "a"}) as models:
-        model, end = await hold(models, "a")
+        _, end = await hold(models, "a")
         await models.close()
         assert house.closed == ["a"]
         with pytest.raises(BackendUnavailableError, match="unloaded"):
             await ask(models, "a")
         await end()
-        assert model.use.count == 0
+        assert models.find("a").use.count == 0

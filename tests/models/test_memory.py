@@ -71,10 +71,11 @@ async def test_an_engine_in_a_process_of_its_own() -> None:
     config = Config.model_validate({"models": [model]})
     models = Models(config, plugins_with(large=create), lambda *_: None)
     try:
-        async with models.lease("large") as large:
+        large = models.find("large")
+        async with models.lease(models.look_up("large")):
             assert large.memory
             assert 100 * MIB < large.memory.ram < 1024 * MIB
-        await models.unload(models.find("large"))
+        await models.unload(large)
         assert large.memory is None
     finally:
         await models.close()

@@ -18,7 +18,7 @@ async def test_running_requests_end_before_their_model_is_unloaded(house: House)
         unloading = asyncio.create_task(models.unload(model))
         await settle()
         assert (states(models), house.closed) == ({"a": "draining"}, [])
-        assert model.info.vocab_size  # who holds it can still use it
+        assert model.served().info.vocab_size  # who holds it can still use it
         with pytest.raises(BackendUnavailableError, match="is being unloaded"):
             await ask(models, "a")
         await end()
@@ -40,13 +40,15 @@ async def test_whoever_had_no_time_left_gets_to_know_while_the_engine_stops(hous
     async with house.models({"name": "a"}) as models:
         await models.load(models.find("a"))
         model, end = await hold(models, "a")
+        served = model.served()
         house.may_stop.clear()
         unloading = asyncio.create_task(models.unload(model, drain_timeout=0))
         await settle()
         assert (states(models), house.closed) == ({"a": "draining"}, [])
-        for needed in ("backend", "gate", "info"):
-            with pytest.raises(BackendUnavailableError, match="was unloaded"):
-                getattr(model, needed)
+        with pytest.raises(BackendUnavailableError, match="was unloaded"):
+            model.served()
+        with pytest.raises(BackendUnavailableError, match="was unloaded"):
+            served.gate.join()
         house.may_stop.set()
         await unloading
         await end()
@@ -59,7 +61,7 @@ async def test_requests_that_came_first_end_before_their_model_is_unloaded(house
         unloading = asyncio.create_task(models.unload(model))
         await settle()
         assert (states(models)["a"] in ("ready", "draining"), house.closed) == (True, [])
-        assert model.info.vocab_size
+        assert model.served().info.vocab_size
         await end()
         await unloading
         assert (states(models), house.closed) == ({"a": "unloaded"}, ["a"])
@@ -75,7 +77,7 @@ async def test_a_reload_that_is_stopped_leaves_requests_alone(house: House) -> N
         unloading = asyncio.create_task(models.unload(model))
         await settle()
         assert (states(models), house.closed) == ({"a": "draining"}, [])
-        assert model.info.vocab_size
+        assert model.served().info.vocab_size
         await end()
         await unloading
         assert (states(models), house.closed) == ({"a": "unloaded"}, ["a"])
@@ -165,12 +167,12 @@ async def test_a_load_with_other_options_loads_again(house: House) -> None:
         assert states(models) == {"a": "draining"}
         await end()
         await loading
-        assert model.backend.settings.options == {"size": 2}  # type: ignore[attr-defined]
+        assert model.served().backend.settings.options == {"size": 2}  # type: ignore[attr-defined]
         await models.load(model, other)
         assert house.started == ["a", "a"]
         await models.unload(model)
         await ask(models, "a")
-        assert model.backend.settings.options == {}  # type: ignore[attr-defined]
+        assert model.served().backend.settings.options == {}  # type: ignore[attr-defined]
 
 
 async def test_an_idle_model_is_unloaded_and_comes_back(house: House) -> None:

@@ -41,7 +41,7 @@ def test_an_answer_is_counted(serve_scripted: ServeScripted) -> None:
     for stream in (False, True):
         body = {**CHAT, "model": "scripted", "n": 2, "stream": stream}
         assert server.http.post("/v1/chat/completions", json=body).status_code == 200
-    server.run(server.app.state.models.find("scripted").backend.ping())
+    server.run(server.app.state.services.models.find("scripted").served().backend.ping())
     prompt = len("<user>Hi\n<assistant>")
     answers = {
         "prompt_tokens_total": 2 * prompt,
@@ -117,7 +117,7 @@ def test_an_engine_that_models_share_is_counted_once() -> None:
     with serve(config, plugins) as server:
         body = {**CHAT, "model": "other"}
         assert server.http.post("/v1/chat/completions", json=body).status_code == 200
-        server.run(server.app.state.models.find("other").backend.ping())
+        server.run(server.app.state.services.models.find("other").served().backend.ping())
         steps = scraped(server, "engine_steps_total", **MODEL)
         assert steps
         assert scraped(server, "model_memory_bytes", kind="ram", **MODEL)

@@ -76,12 +76,12 @@ async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("core.server.observe.liveness._PATIENCE", 0.01)
     engine = Wedged()
     async with watching(EngineBackend(lambda: engine)) as (watch, clock, models, _):
-        model = models.get("m")
+        model = models.find("m")
         await watch.check()
         clock.now += 5 * LIMIT
         await watch.check()
         assert model.stuck is None  # idle for long, but it answers
-        stream = model.backend.generate(request("1"))
+        stream = model.served().backend.generate(request("1"))
         first = asyncio.ensure_future(anext(stream))
         await asyncio.to_thread(engine.steps.wait)
         clock.now += 2
@@ -94,7 +94,7 @@ async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyP
         assert model.stuck == "no sign of life for 62 s, while 0 requests wait for it"
         engine.goes_on.set()
         await first
-        await model.backend.ping()
+        await model.served().backend.ping()
         clock.now += 2
         await watch.check()
         assert model.stuck is None
@@ -132,7 +132,7 @@ async def test_requests_without_progress_of_a_backend_that_cannot_be_asked() -> 
             yield Delta()
 
     async with watching(Silent(ScriptedEngine(["a"]))) as (watch, clock, models, metrics):
-        model = models.get("m")
+        model = models.find("m")
         counts = metrics.of(model)
         with counts.working():
             clock.now += LIMIT
@@ -163,7 +163,7 @@ async def test_steps_without_deltas_are_progress() -> None:
 
     backend = Prefilling(ScriptedEngine(["a"]))
     async with watching(backend) as (watch, clock, models, metrics):
-        model = models.get("m")
+        model = models.find("m")
         with metrics.of(model).working():
             for _ in range(4):
                 clock.now += LIMIT + 1
@@ -177,7 +177,7 @@ async def test_steps_without_deltas_are_progress() -> None:
 
 async def test_a_model_that_is_not_loaded_is_not_stuck() -> None:
     async with watching(InlineBackend(ScriptedEngine(["a"]))) as (watch, clock, models, _):
-        model = models.get("m")
+        model = models.find("m")
         clock.now += 5
         await watch.check()
         await models.close()
@@ -195,7 +195,7 @@ def test_a_wedged_engine_over_http() -> None:
     )
     routes = ("/health", "/health/live", "/livez", "/health/ready", "/readyz")
     with serve(config("bad", "good", stall_timeout=0.01, api_keys=["key"]), plugins) as server:
-        server.app.state.watch._checked_at = float("-inf")
+        server.app.state.services.watch._checked_at = float("-inf")
         assert [server.http.get(route).status_code for route in routes] == [200] * 5
         body = {"model": "bad", "prompt": "x"}
         headers = {"x-api-key": "key"}

@@ -39,7 +39,7 @@ def test_models_are_loaded_unloaded_and_switched(page: "Page") -> None:
         press("Switch second/of two")
         page.get_by_role("button", name="Unload second/of two", exact=True).wait_for()
         health.get_by_text("1 unloaded, 1 ready").wait_for()
-        states = [model.state for model in server.app.state.models.all()]
+        states = [model.state for model in server.app.state.services.models.all()]
         assert states == ["unloaded", "ready"]
 
 

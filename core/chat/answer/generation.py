@@ -26,7 +26,7 @@ from core.contract.types import (
     Part,
     ToolCallDelta,
 )
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Generation:
     def __init__(
         self,
         plugins: Plugins,
-        model: LoadedModel,
+        model: ServedModel,
         requests: Sequence[GenerationRequest],
         recipe: CollectorRecipe,
         running: RunningRequest,

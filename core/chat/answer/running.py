@@ -13,7 +13,7 @@ from core.chat.answer.usage import UsageCounter
 from core.config.keys import Key
 from core.contract.errors import RequestCancelledError
 from core.models.admission_queue import Place
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class RunningRequest:
 
     `id`: a UUID until the route knows the client's; `answer_id`: that of what it is answered with.
     `route`: method and path. `key`: the API key it came with, None where it needs none. `asks`:
-    whether it asks a model; `model`: which one, by the name it was asked for, then by its own.
+    whether it asks a model; `model`: the name of that one.
     `loading`: it waits until that is loaded. `received`: by `time.monotonic`. `choices` are all of
     the answer, `counter` has its tokens.
     """
@@ -61,6 +61,11 @@ class RunningRequest:
         """Whose API key it came with."""
         return self.key.name if self.key else None
 
+    @property
+    def most_tokens(self) -> int | None:
+        """How long an answer its key allows; None: any."""
+        return self.key.max_tokens if self.key else None
+
     def priority(self, asked: int = 0) -> int:
         """The priority that counts: its key's, else what it asks for."""
         if self.key is None or self.key.priority is None:
@@ -83,7 +88,7 @@ class RunningRequest:
 
     @asynccontextmanager
     async def turn(
-        self, model: LoadedModel, choices: int, *, priority: int = 0
+        self, model: ServedModel, choices: int, *, priority: int = 0
     ) -> AsyncIterator[None]:
         """Wait until the model's engine may begin; it does its work in the block."""
         place = model.gate.join(

@@ -25,7 +25,7 @@ from core.contract.grammar import (
     optional,
     sequence,
 )
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 # Models write line breaks between thought and what follows. JSON and calls do not mind.
 _SPACE = optional(Pattern(r"[ \t\r\n]{1,8}"))
@@ -46,7 +46,7 @@ class ChatConstraint:
     param: str | None = None
 
 
-def chat_constraint(body: ChatCompletionRequest, model: LoadedModel, prompt: str) -> ChatConstraint:
+def chat_constraint(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> ChatConstraint:
     """What a chat request asks of the completion of this prompt.
 
     `InvalidRequestError` for what cannot be enforced. Checking large schemas takes its time.
@@ -65,7 +65,7 @@ def chat_constraint(body: ChatCompletionRequest, model: LoadedModel, prompt: str
 
 
 def _calls(
-    body: ChatCompletionRequest, rules: CallRules, model: LoadedModel
+    body: ChatCompletionRequest, rules: CallRules, model: ServedModel
 ) -> tuple[CallGrammar | None, tuple[str, ...]]:
     """How calls are written, if they can be kept to that; the places of what is not enforced."""
     if not rules.functions:
@@ -96,7 +96,7 @@ class _Turn:
     thought ends with, since they begin as other things do that it ends with.
     """
 
-    model: LoadedModel
+    model: ServedModel
     marks: ThoughtMarks | None
     inside: bool
     begun: bool
@@ -107,7 +107,7 @@ class _Turn:
     def of(
         cls,
         body: ChatCompletionRequest,
-        model: LoadedModel,
+        model: ServedModel,
         prompt: str,
         calls: CallGrammar | None,
     ) -> "_Turn":

@@ -18,13 +18,13 @@ from core.contract.grammar import Grammar, json_value
 from core.grammar.check import check_grammar
 from core.grammar.json_schema import check_schema, relaxed
 from core.grammar.source import choices, grammar_source, regular_expression
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 _REMEMBERED = 512
 _LONGEST_REMEMBERED = 50_000  # characters
 
 
-def content_grammar(body: ConstraintBody, model: LoadedModel) -> Grammar | None:
+def content_grammar(body: ConstraintBody, model: ServedModel) -> Grammar | None:
     """The grammar that the content of an answer keeps to; None for any.
 
     `InvalidRequestError` for a constraint that cannot be enforced, or not by the model's engine.
@@ -43,7 +43,7 @@ def content_grammar(body: ConstraintBody, model: LoadedModel) -> Grammar | None:
         raise InvalidRequestError(f"{name}: {error}", param=name) from error
 
 
-def require_constraints(model: LoadedModel, param: str) -> None:
+def require_constraints(model: ServedModel, param: str) -> None:
     """Raise unless the model's engine keeps to grammars."""
     if not model.info.constraints:
         raise UnsupportedParameterError(

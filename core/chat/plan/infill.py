@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from core.chat.plan.prompt_tokens import tokenize_text
 from core.contract.errors import UnsupportedParameterError
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ FORMATS = (
 
 
 async def infill_prompt(
-    prompt: str | list[int], suffix: str, model: LoadedModel, *, add_special_tokens: bool
+    prompt: str | list[int], suffix: str, model: ServedModel, *, add_special_tokens: bool
 ) -> list[int]:
     """The tokens of a prompt whose completion leads to `suffix`; an error if the model has none.
 
@@ -66,7 +66,7 @@ async def infill_prompt(
     return [*start, *parts, *([ids[format.middle]] if format.middle else [])]
 
 
-async def _format(model: LoadedModel) -> tuple[Infill, dict[str, int]]:
+async def _format(model: ServedModel) -> tuple[Infill, dict[str, int]]:
     """The first format all of whose tokens the vocabulary has, and does not all call unknown."""
     for format in FORMATS:
         ids: dict[str, int] = {}

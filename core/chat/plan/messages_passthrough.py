@@ -19,7 +19,7 @@ from core.chat.schemas.constraint_fields import (
 )
 from core.contract.chat import Chat, Json
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 _SCHEMA_NAME = "answer"  # for a schema without a name, which OpenAI's API wants
 _OF_PROMPTS = (
@@ -28,7 +28,7 @@ _OF_PROMPTS = (
 )
 
 
-def unrendered_chat(body: ChatCompletionRequest, model: LoadedModel) -> Chat:
+def unrendered_chat(body: ChatCompletionRequest, model: ServedModel) -> Chat:
     """What a request asks of a model that takes messages.
 
     `InvalidRequestError` for what the answer would be wrong without: a form to keep to, a call to
@@ -62,7 +62,7 @@ def unrendered_chat(body: ChatCompletionRequest, model: LoadedModel) -> Chat:
     )
 
 
-def ignored_unrendered(body: ChatCompletionRequest, model: LoadedModel) -> list[str]:
+def ignored_unrendered(body: ChatCompletionRequest, model: ServedModel) -> list[str]:
     """Names of what a request asks for in vain."""
     lacks = model.info.unsupported
     ignored = [name for name in _OF_PROMPTS if getattr(body, name) not in (None, False, "", [])]
@@ -83,7 +83,7 @@ def ignored_unrendered(body: ChatCompletionRequest, model: LoadedModel) -> list[
     return ignored
 
 
-def _refuse_prompts(body: ChatCompletionRequest, model: LoadedModel) -> None:
+def _refuse_prompts(body: ChatCompletionRequest, model: ServedModel) -> None:
     """Raise for what only those can do who render the prompt."""
     asked = {
         "continue_final_message": bool(body.continue_final_message),
@@ -99,7 +99,7 @@ def _refuse_prompts(body: ChatCompletionRequest, model: LoadedModel) -> None:
             )
 
 
-def _require(model: LoadedModel, field: str, param: str) -> None:
+def _require(model: ServedModel, field: str, param: str) -> None:
     if field in model.info.unsupported:
         raise UnsupportedParameterError(
             f"the backend of model {model.name!r} takes no {field}, which {param} needs",
@@ -107,7 +107,7 @@ def _require(model: LoadedModel, field: str, param: str) -> None:
         )
 
 
-def _form(body: ChatCompletionRequest, model: LoadedModel) -> tuple[Json | None, Json | None]:
+def _form(body: ChatCompletionRequest, model: ServedModel) -> tuple[Json | None, Json | None]:
     """`response_format` and `structured_outputs`, of which one at most is asked for."""
     asked = body.asked_constraint()
     if asked is None:

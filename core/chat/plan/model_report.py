@@ -2,12 +2,12 @@
 
 from core.chat.schemas.explain_bodies import FormatReport, ModelReport, TemplateReport
 from core.contract.types import ModelInfo
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 from core.models.template.features import TemplateFeatures
 from core.models.template.turn_end import turn_end_marker
 
 
-def model_report(model: LoadedModel, template: TemplateFeatures | None = None) -> ModelReport:
+def model_report(model: ServedModel, template: TemplateFeatures | None = None) -> ModelReport:
     """What the backend says of a model, and what trials with a chat template of it showed.
 
     The one that renders requests with tools, if no other is given.

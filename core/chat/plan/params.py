@@ -1,41 +1,64 @@
-"""Which sampling params a request runs with: its own, else the config's, else the model's."""
+"""Which sampling params a request runs with, and where each of them comes from."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from core.chat.schemas.explain_bodies import Source
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.sampling_request import check_token_ids
 from core.contract.sampling_params import SamplingParams
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 Body = TypeVar("Body", bound=GenerationBody)
 
-_PARAMS = frozenset(field.name for field in fields(SamplingParams))
+_PARAMS = tuple(field.name for field in fields(SamplingParams))
 
 
-def overridden(body: Body, model: LoadedModel) -> Body:
+@dataclass(frozen=True, slots=True)
+class PlannedParams:
+    """Sampling params, and the source of each that somebody sets."""
+
+    params: SamplingParams
+    sources: Mapping[str, Source]
+
+    def set(self, source: Source, **changes: Any) -> "PlannedParams":
+        """The same with these fields, which come from `source`."""
+        return PlannedParams(
+            replace(self.params, **changes), {**self.sources, **dict.fromkeys(changes, source)}
+        )
+
+    def joined(self, source: Source, params: SamplingParams) -> "PlannedParams":
+        """The same as `source` completes it to `params`: fields that were set keep their source."""
+        changed = [n for n in _PARAMS if getattr(params, n) != getattr(self.params, n)]
+        return PlannedParams(params, {**dict.fromkeys(changed, source), **self.sources})
+
+
+def overridden(body: Body, model: ServedModel) -> Body:
     """A request as the sampling overrides of its model make it."""
     return model.overrides.applied_to(body, model.config.sampling.params())
 
 
-def sampling_params(
-    body: GenerationBody, model: LoadedModel, *, logprobs: int | None
-) -> SamplingParams:
+def planned_params(
+    sent: GenerationBody, body: GenerationBody, model: ServedModel, *, logprobs: int | None
+) -> PlannedParams:
     """The request's values over the config's over those of the model's generation config.
 
-    An `InvalidRequestError` for a token id that the model does not have.
+    `body`: the request as overrides made it, `sent`: as it was before. An `InvalidRequestError`
+    for a token id that the model does not have.
     """
     if not model.info.chats:
         check_token_ids(body, model.info.vocab_size)
     chosen: dict[str, Any] = {}
     for values in sampling_layers(body, model).values():
         chosen |= values
-    return SamplingParams(**{**chosen, "logprobs": logprobs})
+    sources = _sources(sent, model)
+    if logprobs is not None:
+        sources["logprobs"] = "request"
+    return PlannedParams(SamplingParams(**{**chosen, "logprobs": logprobs}), sources)
 
 
-def sampling_layers(body: GenerationBody, model: LoadedModel) -> dict[Source, Mapping[str, Any]]:
+def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Mapping[str, Any]]:
     """What each source says of sampling params, a later one over those before it."""
     return {
         "model": model.info.defaults,
@@ -44,25 +67,24 @@ def sampling_layers(body: GenerationBody, model: LoadedModel) -> dict[Source, Ma
     }
 
 
-def sampling_sources(body: GenerationBody, model: LoadedModel) -> dict[str, Source]:
-    """Where each param comes from that somebody sets; `body` as it was sent."""
-    layers = sampling_layers(body, model)
+def unsupported(body: GenerationBody, params: SamplingParams, model: ServedModel) -> list[str]:
+    """Names of what the request asks for and does not get: unknown here, or to the engine."""
+    neutral = SamplingParams()
+    engine = [
+        _sent_as(name, body)
+        for name in model.info.unsupported.intersection(_PARAMS)
+        if getattr(params, name) != getattr(neutral, name)
+    ]
+    return sorted({*body.unknown_fields(), *engine})
+
+
+def _sources(sent: GenerationBody, model: ServedModel) -> dict[str, Source]:
+    layers = sampling_layers(sent, model)
     sources = {name: source for source, values in layers.items() for name in values}
     for name, source in model.overrides.sources():
         if source != "preset" or sources.get(name) != "request":
             sources[name] = source
     return sources
-
-
-def unsupported(body: GenerationBody, params: SamplingParams, model: LoadedModel) -> list[str]:
-    """Names of what the request asks for and does not get: unknown here, or to the engine."""
-    neutral = SamplingParams()
-    engine = [
-        _sent_as(name, body)
-        for name in model.info.unsupported & _PARAMS
-        if getattr(params, name) != getattr(neutral, name)
-    ]
-    return sorted({*body.unknown_fields(), *engine})
 
 
 def _sent_as(name: str, body: GenerationBody) -> str:

@@ -8,7 +8,7 @@ from core.chat.plan.reasoning import ignored_thinking, template_variables
 from core.chat.plan.template_messages import template_messages
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 from core.models.template.features import TemplateFeatures
 from core.models.template.template import TemplateError
 
@@ -35,7 +35,7 @@ class Prompt:
 
 
 async def chat_prompt(
-    body: ChatCompletionRequest, model: LoadedModel, *, allow_template: bool = False
+    body: ChatCompletionRequest, model: ServedModel, *, allow_template: bool = False
 ) -> Prompt:
     """The prompt of a chat request. Long ones take their time, so that is done on a thread.
 
@@ -45,7 +45,7 @@ async def chat_prompt(
 
 
 def build_prompt(
-    body: ChatCompletionRequest, model: LoadedModel, *, allow_template: bool = False
+    body: ChatCompletionRequest, model: ServedModel, *, allow_template: bool = False
 ) -> Prompt:
     """The prompt of a chat request.
 
@@ -84,7 +84,7 @@ def build_prompt(
 
 
 def _template(
-    body: ChatCompletionRequest, model: LoadedModel, *, allow_source: bool
+    body: ChatCompletionRequest, model: ServedModel, *, allow_source: bool
 ) -> TemplateFeatures:
     chosen = model.templates.choose(
         with_tools=bool(body.offered_tools), asked=body.chat_template, allow_source=allow_source

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.errors import ContextLengthExceededError, InvalidRequestError
 from core.contract.sampling_params import SamplingParams
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 
 _CONTEXTS_TRUNCATED = 8
 """A prompt that is to be truncated may be so many times as long as the context."""
@@ -21,7 +21,7 @@ class PromptTokens:
 
 
 async def prompt_tokens(
-    model: LoadedModel,
+    model: ServedModel,
     prompt: str | list[int],
     body: GenerationBody,
     sampling: SamplingParams,
@@ -43,7 +43,7 @@ async def prompt_tokens(
     return PromptTokens(token_ids[cut:], cut)
 
 
-def kept_tokens(body: GenerationBody, model: LoadedModel, sampling: SamplingParams) -> int | None:
+def kept_tokens(body: GenerationBody, model: ServedModel, sampling: SamplingParams) -> int | None:
     """How many tokens of its prompts' ends a request wants to keep at most; None: all.
 
     -1 is as many as the context has room for beside the answer: beside `max_tokens`, or a quarter
@@ -57,7 +57,7 @@ def kept_tokens(body: GenerationBody, model: LoadedModel, sampling: SamplingPara
 
 
 async def tokenize_prompt(
-    model: LoadedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
+    model: ServedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
 ) -> list[int]:
     """Token ids of a prompt that leaves room for so many tokens of completion."""
     token_ids = await tokenize_text(model, text, add_special_tokens=add_special_tokens, param=param)
@@ -66,7 +66,7 @@ async def tokenize_prompt(
 
 
 async def tokenize_text(
-    model: LoadedModel,
+    model: ServedModel,
     text: str,
     *,
     add_special_tokens: bool,
@@ -83,7 +83,7 @@ async def tokenize_text(
     return await tokenize(text, add_special_tokens=add_special_tokens)
 
 
-def check_text(model: LoadedModel, text: str, param: str, *, contexts: int = 1) -> None:
+def check_text(model: ServedModel, text: str, param: str, *, contexts: int = 1) -> None:
     """Raise unless a text can be tokenized, and may have no more tokens than so many contexts."""
     length = model.info.context_length
     if len(text) > contexts * length * model.info.longest_token:
@@ -95,14 +95,14 @@ def check_text(model: LoadedModel, text: str, param: str, *, contexts: int = 1) 
         raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
 
 
-def begins_with_bos(model: LoadedModel, text: str) -> bool:
+def begins_with_bos(model: ServedModel, text: str) -> bool:
     """Whether a BOS is written at the beginning of a text, so that the tokenizer is to add none."""
     bos = model.info.special_tokens.get("bos_token")
     return bool(bos) and text.startswith(bos or "")
 
 
 def check_prompt(
-    model: LoadedModel, token_ids: Sequence[int], param: str, *, room: int = 1
+    model: ServedModel, token_ids: Sequence[int], param: str, *, room: int = 1
 ) -> None:
     """Raise unless the engine can take these prompt tokens."""
     if not token_ids:
@@ -112,7 +112,7 @@ def check_prompt(
     check_vocabulary(model, token_ids, param)
 
 
-def check_vocabulary(model: LoadedModel, token_ids: Sequence[int], param: str) -> None:
+def check_vocabulary(model: ServedModel, token_ids: Sequence[int], param: str) -> None:
     """Raise unless the model has these tokens."""
     worst = max(token_ids, default=0)
     if worst >= model.info.vocab_size:

@@ -1,14 +1,15 @@
 """How a request says how much to think: to its template, and to the engine."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
+from core.chat.plan.params import PlannedParams
 from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.explain_bodies import Source
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
-from core.contract.sampling_params import ReasoningBudget, SamplingParams
-from core.models.entry import LoadedModel
+from core.contract.sampling_params import ReasoningBudget
+from core.models.served import ServedModel
 
 _OFF = "none"
 _HARDLY = "minimal"
@@ -61,7 +62,7 @@ def budget_tokens(body: ChatCompletionRequest, config: ModelConfig) -> int | Non
     return None if tokens is None or tokens < 0 else tokens
 
 
-def ignored_budget(body: ChatCompletionRequest, model: LoadedModel) -> list[str]:
+def ignored_budget(body: ChatCompletionRequest, model: ServedModel) -> list[str]:
     """The name of a budget that the request asks for and that cannot be kept."""
     if body.budget_tokens is None or budget_tokens(body, model.config) is None:
         return []
@@ -70,14 +71,14 @@ def ignored_budget(body: ChatCompletionRequest, model: LoadedModel) -> list[str]
     return [] if kept else ["reasoning_budget"]
 
 
-async def with_budget(
-    sampling: SamplingParams, body: ChatCompletionRequest, model: LoadedModel, prompt: str
-) -> SamplingParams:
+async def planned_budget(
+    planned: PlannedParams, body: ChatCompletionRequest, model: ServedModel, prompt: str
+) -> PlannedParams:
     """The params with the budget of the request, or of the config, if there is one to keep."""
     tokens, format = budget_tokens(body, model.config), model.reasoning
     marks = format.marks(tools=bool(body.offered_tools)) if format else None
     if not format or not marks or tokens is None or "reasoning_budget" in model.info.unsupported:
-        return sampling
+        return planned
     message = body.reasoning_budget_message
     if message is None:
         message = model.config.reasoning_budget_message
@@ -93,7 +94,8 @@ async def with_budget(
         close_token_ids=tuple(closing),
         starts_inside=format.starts_inside(prompt),
     )
-    return replace(sampling, reasoning_budget=budget)
+    source: Source = "config" if body.budget_tokens is None else "request"
+    return planned.set(source, reasoning_budget=budget)
 
 
 def reasoning_fields(body: ChatCompletionRequest, config: ModelConfig) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from pydantic import BaseModel
 from core.chat.schemas.error_bodies import ErrorObject
 
 Source = Literal[
-    "request", "config", "model", "preset", "additive", "forced", "template", "default"
+    "request", "config", "model", "preset", "additive", "forced", "template", "key", "default"
 ]
-"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs."""
+"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs;
+`key`: the limit of the API key."""
 
 
 class FormatReport(BaseModel):

@@ -2,16 +2,16 @@
 
 from fastapi import Request
 
-from core.chat.answer.running import RunningRequest
-from core.config.keys import Key
 from core.contract.errors import AuthenticationError, PermissionDeniedError
 from core.server.access.guard import needed
+from core.server.http.track import running_request
+from core.server.services import services
 
 
 def is_admin(http: Request) -> bool:
     """Whether the request may do what only admins may: it has an admin key, or nobody needs one."""
-    key = _key(http)
-    return needed(http.app.state.config.server) == "none" or (
+    key = running_request(http).key
+    return needed(services(http).config.server) == "none" or (
         key is not None and key.role == "admin"
     )
 
@@ -19,7 +19,7 @@ def is_admin(http: Request) -> bool:
 def sees_inside(http: Request) -> bool:
     """Whether the request may be told what may name files of the machine: an admin's, and any
     where nobody is kept out."""
-    return is_admin(http) or needed(http.app.state.config.server) != "required"
+    return is_admin(http) or needed(services(http).config.server) != "required"
 
 
 async def require_key(http: Request) -> None:
@@ -27,7 +27,7 @@ async def require_key(http: Request) -> None:
 
     For public paths that need a key after all; others need one without this.
     """
-    if _key(http) is None and needed(http.app.state.config.server) != "none":
+    if running_request(http).key is None and needed(services(http).config.server) != "none":
         raise AuthenticationError(
             "this needs an API key, in the header 'Authorization: Bearer KEY'"
         )
@@ -37,7 +37,7 @@ async def require_admin(http: Request) -> None:
     """Raise unless the request may do what only admins may."""
     if is_admin(http):
         return
-    if key := _key(http):
+    if key := running_request(http).key:
         raise PermissionDeniedError(
             f"this needs an admin key, and that of {key.name} is a user's; `enginebay keys list` "
             "shows them"
@@ -46,8 +46,3 @@ async def require_admin(http: Request) -> None:
         "this needs an admin key, in the header 'x-admin-key' or 'Authorization: Bearer KEY'; "
         "`enginebay keys add NAME --admin` makes one"
     )
-
-
-def _key(http: Request) -> Key | None:
-    running: RunningRequest = http.state.running
-    return running.key

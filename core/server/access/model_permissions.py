@@ -9,19 +9,20 @@ from core.contract.errors import (
     ModelNotFoundError,
     ServingError,
 )
-from core.models.entry import LoadedModel, ShownState
-from core.models.registry import Models
+from core.models.entry import ModelEntry, ShownState
+from core.models.registry import FoundModel, Models
 from core.server.access.auth import sees_inside
 
 NOT_LOADED = "could not be loaded; the server's log says why"
 
 
-def may_use(key: Key | None, model: LoadedModel) -> bool:
-    """Whether a model is there for this key; adapters are, with their model."""
-    return key is None or key.may_use(model.name, model.config.name, *model.config.aliases)
+def may_use(key: Key | None, model: ModelEntry, adapter: str | None = None) -> bool:
+    """Whether a model is there for this key; its adapters are with it."""
+    names = (adapter or model.name, model.name, *model.config.aliases)
+    return key is None or key.may_use(*names)
 
 
-def shown_to(http: Request, model: LoadedModel) -> tuple[ShownState, str | None]:
+def shown_to(http: Request, model: ModelEntry) -> tuple[ShownState, str | None]:
     """The state of a model, and what is wrong with it, but to strangers not why it failed."""
     state, error = model.shown
     if state == "failed" and not sees_inside(http):
@@ -36,28 +37,26 @@ def told(http: Request, error: ServingError) -> ServingError:
     return error
 
 
-def permitted_name(key: Key | None, name: str | None, models: Models) -> str | None:
-    """The name under which a request gets its model; without one, None for the usual one if its
-    key may use that, else the first that it may.
+def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
+    """What a request means by a name; without one the default model, or if its key may not use
+    that, the first that it may.
 
     `ModelNotFoundError` for what is no model; those that it may not use are said not to be there.
     """
     if key is None or key.models is None:
-        if name:
-            models.find(name)
-        return name
-    usable = [model.name for model in models.all() if may_use(key, model)]
+        return models.look_up(name)
+    usable = [model for model in models.all() if may_use(key, model)]
     if not name and usable:
-        return None if may_use(key, models.default) else usable[0]
+        return FoundModel(models.default if may_use(key, models.default) else usable[0])
     if name:
         try:
-            found = models.find(name)
+            found = models.look_up(name)
         except ModelNotFoundError:
             pass  # its message names all models
         else:
-            if may_use(key, found) or key.may_use(name):
-                return name
+            if may_use(key, found.entry, found.adapter) or key.may_use(name):
+                return found
+    listed = ", ".join(model.name for model in usable) or "none"
     raise ModelNotFoundError(
-        f"the model {name!r} does not exist for this key; available: {', '.join(usable) or 'none'}",
-        param="model",
+        f"the model {name!r} does not exist for this key; available: {listed}", param="model"
     )

@@ -36,7 +36,7 @@ async def permission(http: Request) -> Permission:
 @router.get("/props", response_model_exclude_none=True)
 async def props(http: Request, model: str | None = None) -> Props:
     """What frontends want to know of a model before they use it."""
-    asked = await configured_model(http, model)
+    asked = (await configured_model(http, model)).served()
     usual = asked.templates.choose(with_tools=False)
     special = asked.info.special_tokens
     return Props(

@@ -5,13 +5,14 @@ from contextlib import aclosing
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from core.models.downloads import Downloads, Progress
+from core.models.downloads import Progress
 from core.server.access.auth import require_admin
-from core.server.api.params import unsupported_header
-from core.server.api.served import running_request
 from core.server.http import sse
+from core.server.http.headers import unsupported_header
 from core.server.http.respond import or_client_leaves, prepend
+from core.server.http.track import running_request
 from core.server.schemas.download_bodies import DownloadEvent, DownloadRequest, DownloadResponse
+from core.server.services import services
 
 router = APIRouter(tags=["downloads"], dependencies=[Depends(require_admin)])
 
@@ -25,7 +26,7 @@ async def download(body: DownloadRequest, http: Request) -> Response:
     """
     headers = unsupported_header(http, sorted(body.model_extra or ()))
     running = running_request(http)
-    downloads: Downloads = http.app.state.downloads
+    downloads = services(http).downloads
     progress = downloads.run(body.wanted())
     if not (body.stream or http.headers.get("accept") == "text/event-stream"):
         with running.interruptible():
@@ -35,7 +36,7 @@ async def download(body: DownloadRequest, http: Request) -> Response:
     first = await or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
         prepend(first, events),
-        ping_interval=http.app.state.config.server.ping_interval,
+        ping_interval=services(http).config.server.ping_interval,
         headers=headers,
     )
 

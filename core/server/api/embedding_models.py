@@ -5,16 +5,16 @@ import asyncio
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.entry import LoadedModel
-from core.models.registry import Models
+from core.models.entry import ModelEntry
 from core.server.access.auth import require_admin
 from core.server.access.model_permissions import may_use
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card
-from core.server.api.params import unsupported_header
-from core.server.api.served import running_request
+from core.server.http.headers import unsupported_header
+from core.server.http.track import running_request
 from core.server.schemas.loading_bodies import EmbeddingModelLoadRequest, LoadableList, LoadEvent
 from core.server.schemas.model_bodies import ModelCard
+from core.server.services import services
 
 router = APIRouter(tags=["models"])
 _ADMIN = [Depends(require_admin)]
@@ -38,10 +38,10 @@ async def list_embedding_models(http: Request) -> LoadableList:
 @router.post("/model/embedding/load", dependencies=_ADMIN, response_model=LoadEvent)
 async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -> Response:
     """Load an embedding model beside the others, and answer when that is done."""
-    models: Models = http.app.state.models
+    models = services(http).models
     device = body.embeddings_device
     asked = {**(body.model_extra or {}), "embeddings_device": device and device.lower()}
-    model, config, ignored = await http.app.state.loadable.prepare(
+    model, config, ignored = await services(http).loadable.prepare(
         body.name, backend=body.backend, parameters=asked
     )
     headers = unsupported_header(http, ignored)
@@ -61,17 +61,17 @@ async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -
 async def unload_embedding_model(http: Request) -> ModelCard:
     """Unload the first embedding model that is loaded."""
     model = _loaded(http)
-    await http.app.state.models.unload(model)
+    await services(http).models.unload(model)
     return model_card(http, model)
 
 
-def _usable(http: Request) -> list[LoadedModel]:
+def _usable(http: Request) -> list[ModelEntry]:
     """Those that the request's key may use."""
-    models: Models = http.app.state.models
-    return [model for model in models.all() if may_use(http.state.running.key, model)]
+    models = services(http).models
+    return [model for model in models.all() if may_use(running_request(http).key, model)]
 
 
-def _loaded(http: Request) -> LoadedModel:
+def _loaded(http: Request) -> ModelEntry:
     for model in _usable(http):
         if model.is_loaded and model.makes_embeddings:
             return model

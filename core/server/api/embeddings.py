@@ -10,10 +10,12 @@ from core.chat.plan.prompt_tokens import check_prompt, tokenize_prompt
 from core.chat.schemas.prompt_fields import TokenIds, listed
 from core.chat.schemas.usage_bodies import PromptUsage
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
-from core.models.entry import LoadedModel
-from core.server.api.params import request_id, unsupported_header
+from core.models.served import ServedModel
 from core.server.api.pooling import computed, respond
-from core.server.api.served import running_request, served_model
+from core.server.api.served import served_model
+from core.server.http.headers import unsupported_header
+from core.server.http.request_id import request_id
+from core.server.http.track import running_request
 from core.server.schemas.embedding_bodies import Embedding, EmbeddingList, EmbeddingRequest
 
 router = APIRouter(tags=["embeddings"])
@@ -29,7 +31,7 @@ async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
     return await respond(http, model, _answer(body, model, http), headers)
 
 
-def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
+def _check(body: EmbeddingRequest, model: ServedModel) -> None:
     size = model.info.embedding_size
     if size is None or model.adapter:
         raise InvalidRequestError(
@@ -43,7 +45,7 @@ def _check(body: EmbeddingRequest, model: LoadedModel) -> None:
         )
 
 
-async def _answer(body: EmbeddingRequest, model: LoadedModel, http: Request) -> EmbeddingList:
+async def _answer(body: EmbeddingRequest, model: ServedModel, http: Request) -> EmbeddingList:
     inputs: Sequence[str | TokenIds] = listed(body.input, "input")
     several = inputs is body.input
     prompts = [
@@ -65,7 +67,7 @@ async def _answer(body: EmbeddingRequest, model: LoadedModel, http: Request) -> 
     )
 
 
-async def _token_ids(model: LoadedModel, prompt: str | TokenIds, param: str) -> list[int]:
+async def _token_ids(model: ServedModel, prompt: str | TokenIds, param: str) -> list[int]:
     if not prompt:
         raise InvalidRequestError(f"{param} is empty", param=param)
     if isinstance(prompt, str):

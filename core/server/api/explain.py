@@ -6,9 +6,9 @@ from dataclasses import fields
 
 from fastapi import APIRouter, Request
 
-from core.chat.plan.continued import continued
 from core.chat.plan.model_report import model_report
-from core.chat.plan.params import overridden, sampling_sources
+from core.chat.plan.params import PlannedParams
+from core.chat.plan.planner import RenderedChat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.error_bodies import ErrorObject
 from core.chat.schemas.explain_bodies import (
@@ -16,17 +16,18 @@ from core.chat.schemas.explain_bodies import (
     Explanation,
     ModelReport,
     SamplingValue,
-    Source,
     StopReport,
     Token,
 )
 from core.contract.errors import ContextLengthExceededError, encodable
+from core.contract.sampling_params import SamplingParams
 from core.grammar.lark import to_lark
-from core.models.entry import LoadedModel
-from core.server.api.chat import ChatPlan, plan_chat
-from core.server.api.params import fitted
+from core.models.served import ServedModel
 from core.server.api.served import prompted_model, served_model
 from core.server.api.tokens import token_texts
+from core.server.http.headers import clamped_header, ignored_header, truncated_header
+from core.server.http.track import running_request
+from core.server.services import services
 
 router = APIRouter(tags=["chat"])
 
@@ -39,14 +40,15 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     is refused there is refused here, too, but for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    asked = continued(overridden(body, model), model.config)
-    plan = await plan_chat(asked, http, model)
-    prompt, sampling = plan.prompt, plan.sampling
-    headers = dict(plan.headers)
+    planner, most_tokens = services(http).planner, running_request(http).most_tokens
+    plan = await planner.render(body, model, most_tokens)
+    prompt, sampling = plan.prompt, plan.params.params
+    headers = ignored_header(plan.ignored)
     tokens = error = None
     try:
         tokens = await plan.tokenize()
-        headers |= fitted(http, plan.body, [tokens], model)
+        clamped = planner.clamped(plan.body, [tokens], model, most_tokens)
+        headers |= clamped_header(clamped) | truncated_header(tokens.cut)
     except ContextLengthExceededError as too_long:
         error = ErrorObject.model_validate(too_long.body()["error"])
     token_ids = tokens.token_ids if tokens else []
@@ -63,7 +65,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         max_tokens=min(room, sampling.max_tokens or room),
         starts_in_reasoning=plan.starts_in_reasoning,
         bos=await _bos(plan, token_ids),
-        sampling=_sampling(body, plan),
+        sampling=_sampling(plan.params),
         stop=StopReport(strings=list(sampling.stop), token_ids=list(sampling.stop_token_ids)),
         constraint=to_lark(sampling.constraint, {}) if sampling.constraint else None,
         notes=list(prompt.notes),
@@ -80,12 +82,12 @@ async def inspect_model(model_id: str, http: Request) -> ModelReport:
     return await asyncio.to_thread(model_report, model)
 
 
-async def _tokens(model: LoadedModel, token_ids: Sequence[int]) -> list[Token]:
+async def _tokens(model: ServedModel, token_ids: Sequence[int]) -> list[Token]:
     texts = await token_texts(model, token_ids)
     return [Token(id=id, text=text) for id, text in zip(token_ids, texts, strict=True)]
 
 
-async def _bos(plan: ChatPlan, token_ids: Sequence[int]) -> BosReport:
+async def _bos(plan: RenderedChat, token_ids: Sequence[int]) -> BosReport:
     """The BOS tokens the prompt really begins with."""
     text = plan.model.info.special_tokens.get("bos_token")
     count = 0
@@ -96,23 +98,12 @@ async def _bos(plan: ChatPlan, token_ids: Sequence[int]) -> BosReport:
     return BosReport(text=text, count=count, reason=plan.prompt.bos)
 
 
-def _sampling(body: ChatCompletionRequest, plan: ChatPlan) -> dict[str, SamplingValue]:
-    sources = sampling_sources(body, plan.model)
-    of_template = {
-        "stop": plan.model.formats.turn_end.strings,
-        "stop_token_ids": plan.model.formats.turn_end.token_ids,
+def _sampling(planned: PlannedParams) -> dict[str, SamplingValue]:
+    return {
+        field.name: SamplingValue(
+            value=getattr(planned.params, field.name),
+            source=planned.sources.get(field.name, "default"),
+        )
+        for field in fields(SamplingParams)
+        if field.name != "constraint"  # shown for itself
     }
-    shown = {}
-    for field in fields(plan.sampling):
-        name, value = field.name, getattr(plan.sampling, field.name)
-        if name == "constraint":  # shown for itself
-            continue
-        source: Source = sources.get(name, "default")
-        if name == "logprobs" and body.logprobs:
-            source = "request"
-        elif name == "reasoning_budget" and value:
-            source = "config" if body.budget_tokens is None else "request"
-        elif source == "default" and value and value == of_template.get(name):
-            source = "template"
-        shown[name] = SamplingValue(value=value, source=source)
-    return shown

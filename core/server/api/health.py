@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.registry import Models
 from core.server.access.model_permissions import shown_to
-from core.server.observe.liveness import Watch
 from core.server.schemas.model_bodies import Health, ModelHealth
+from core.server.services import services
 
 Status = Literal["ok", "loading", "degraded", "failed"]
 
@@ -49,15 +49,15 @@ async def live(http: Request, response: Response) -> Health:
 async def ready(http: Request, response: Response) -> Health:
     """200 when the default model can answer, or is loaded when it is asked to. Needs no key."""
     answer = await _health(http)
-    if not _can_answer(http.app.state.models):
+    if not _can_answer(services(http).models):
         response.status_code = 503
     return answer
 
 
 async def _health(http: Request) -> Health:
-    watch: Watch = http.app.state.watch
+    watch = services(http).watch
     await watch.check()
-    models: Models = http.app.state.models
+    models = services(http).models
     shown = {}
     for model in models.all():
         state, error = shown_to(http, model)
@@ -72,7 +72,7 @@ def _can_answer(models: Models) -> bool:
     return state == "ready" or (state == "unloaded" and models.default.config.load == "request")
 
 
-def _status(models: Sequence[LoadedModel], *, starting: bool) -> Status:
+def _status(models: Sequence[ModelEntry], *, starting: bool) -> Status:
     """Models that are unloaded, or about to be, are as they should be."""
     first = any(model.config.load == "start" for model in models)
     states = {model.shown[0] for model in models} - {"unloaded", "draining"}
@@ -85,6 +85,6 @@ def _status(models: Sequence[LoadedModel], *, starting: bool) -> Status:
     return "loading" if "loading" in states else "failed"
 
 
-def _impaired(models: Sequence[LoadedModel]) -> bool:
+def _impaired(models: Sequence[ModelEntry]) -> bool:
     """Whether one does not answer that should; one that is only being loaded is none."""
     return any(model.shown[0] in ("failed", "stuck") or model.unavailable for model in models)

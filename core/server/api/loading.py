@@ -11,16 +11,16 @@ from contextlib import aclosing
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.catalog import Loadable
-from core.models.entry import LoadedModel
-from core.models.registry import Models
+from core.models.entry import ModelEntry
+from core.models.registry import FoundModel
 from core.models.tabbyapi_parameters import parameters_of
 from core.server.access.auth import is_admin, require_admin
-from core.server.access.model_permissions import may_use, permitted_name
+from core.server.access.model_permissions import may_use
 from core.server.api.models import model_card
-from core.server.api.params import unsupported_header
-from core.server.api.served import running_request
+from core.server.api.served import known_model
 from core.server.http import sse
+from core.server.http.headers import unsupported_header
+from core.server.http.track import running_request
 from core.server.schemas.loading_bodies import (
     CardParameters,
     CurrentModel,
@@ -32,6 +32,7 @@ from core.server.schemas.loading_bodies import (
     NamedModel,
 )
 from core.server.schemas.model_bodies import ModelCard
+from core.server.services import services
 
 router = APIRouter(tags=["models"])
 _ADMIN = [Depends(require_admin)]
@@ -40,23 +41,24 @@ _ADMIN = [Depends(require_admin)]
 @router.get("/model")
 async def current_model(http: Request) -> CurrentModel:
     """The model that answers requests without one; 503 while it is not loaded."""
-    models: Models = http.app.state.models
+    models = services(http).models
     await models.measure()
-    model = models.get(permitted_name(running_request(http).key, None, models))
+    entry = known_model(http, None)
+    model = entry.served()
     template = model.templates.choose(with_tools=False)
     parameters = CardParameters(
-        **parameters_of(model.config, model.context_length),
+        **parameters_of(model.config, entry.context_length),
         prompt_template=template.template.name if template else None,
         prompt_template_content=template.template.source if template else None,
     )
-    return CurrentModel(**model_card(http, model).model_dump(), parameters=parameters)
+    return CurrentModel(**model_card(http, entry).model_dump(), parameters=parameters)
 
 
 @router.get("/model/list")
 @router.get("/model/draft/list")
 async def list_loadable(http: Request) -> LoadableList:
     """What can be loaded: the configured models and, for admins, those in the folder of models."""
-    models: Models = http.app.state.models
+    models = services(http).models
     key = running_request(http).key
     cards = [model_card(http, model) for model in models.all() if may_use(key, model)]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
@@ -64,10 +66,10 @@ async def list_loadable(http: Request) -> LoadableList:
 
 async def named_in_folder(http: Request) -> list[NamedModel]:
     """The models of the folder that are not listed anyway; none for those who are no admins."""
-    models: Models = http.app.state.models
+    models = services(http).models
     if not is_admin(http):
         return []
-    names = await asyncio.to_thread(http.app.state.loadable.folder.names)
+    names = await asyncio.to_thread(services(http).loadable.folder.names)
     listed = {model.name for model in models.all()}
     now = int(time.time())
     return [NamedModel(id=name, created=now) for name in names if name not in listed]
@@ -81,8 +83,8 @@ async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
 
     The answer is a stream of `LoadEvent`s, or with `stream: false` the last of them.
     """
-    models: Models = http.app.state.models
-    loadable: Loadable = http.app.state.loadable
+    models = services(http).models
+    loadable = services(http).loadable
     model, config, ignored = await loadable.prepare(
         body.name,
         backend=body.backend,
@@ -100,8 +102,8 @@ async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
 @router.post("/models/{model_id:path}/load", dependencies=_ADMIN, response_model=LoadEvent)
 async def load_model(model_id: str, http: Request, body: LoadOptions | None = None) -> Response:
     """Load a model beside the others. Answers as `/v1/model/load` does."""
-    models: Models = http.app.state.models
-    loadable: Loadable = http.app.state.loadable
+    models = services(http).models
+    loadable = services(http).loadable
     body = body or LoadOptions()
     model, config, ignored = await loadable.prepare(
         model_id,
@@ -117,12 +119,12 @@ async def load_model(model_id: str, http: Request, body: LoadOptions | None = No
 @router.post("/model/unload", dependencies=_ADMIN)
 async def unload_current(http: Request, body: ModelUnloadRequest | None = None) -> ModelCard:
     """Unload the current model, or the one that is named. Its requests may end before."""
-    models: Models = http.app.state.models
+    models = services(http).models
     body = body or ModelUnloadRequest()
     if not body.name and not models.default.is_loaded:
         models.default.require_ready()
-    model = models.find(body.name) if body.name else models.default
-    return await _unload(http, model, skip_queue=body.skip_queue)
+    named = models.look_up(body.name)
+    return await _unload(http, named, skip_queue=body.skip_queue)
 
 
 @router.post("/models/{model_id:path}/unload", dependencies=_ADMIN)
@@ -130,22 +132,23 @@ async def unload_model(
     model_id: str, http: Request, body: ModelUnloadRequest | None = None
 ) -> ModelCard:
     """Unload a model, or stop loading it. Its requests may end before."""
-    model = http.app.state.models.find(model_id)
-    return await _unload(http, model, skip_queue=bool(body and body.skip_queue))
+    named = services(http).models.look_up(model_id)
+    return await _unload(http, named, skip_queue=bool(body and body.skip_queue))
 
 
-async def _unload(http: Request, model: LoadedModel, *, skip_queue: bool) -> ModelCard:
-    if model.adapter:
+async def _unload(http: Request, named: FoundModel, *, skip_queue: bool) -> ModelCard:
+    model = named.entry
+    if named.adapter:
         raise InvalidRequestError(
-            f"{model.name!r} is an adapter of {model.config.name!r}", param="name"
+            f"{named.adapter!r} is an adapter of {model.name!r}", param="name"
         )
-    await http.app.state.models.unload(model, drain_timeout=0.0 if skip_queue else None)
+    await services(http).models.unload(model, drain_timeout=0.0 if skip_queue else None)
     return model_card(http, model)
 
 
 async def _loading(
     http: Request,
-    model: LoadedModel,
+    model: ModelEntry,
     task: asyncio.Task[None],
     headers: dict[str, str],
     *,
@@ -153,7 +156,7 @@ async def _loading(
 ) -> Response:
     running = running_request(http)
     if stream:
-        ping_interval = http.app.state.config.server.ping_interval
+        ping_interval = services(http).config.server.ping_interval
         return sse.EventStreamResponse(
             sse.of_work(running, _events(model, task)), ping_interval=ping_interval, headers=headers
         )
@@ -163,7 +166,7 @@ async def _loading(
     return Response(event.model_dump_json(), media_type="application/json", headers=headers)
 
 
-async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerator[LoadEvent, None]:
+async def _events(model: ModelEntry, task: asyncio.Task[None]) -> AsyncGenerator[LoadEvent, None]:
     said: LoadEvent | None = None
     async with aclosing(model.progress.watch(task)) as progress:
         async for stage, fraction in progress:
@@ -176,7 +179,7 @@ async def _events(model: LoadedModel, task: asyncio.Task[None]) -> AsyncGenerato
     yield finished(model)
 
 
-def finished(model: LoadedModel) -> LoadEvent:
+def finished(model: ModelEntry) -> LoadEvent:
     """The last event of a load; an error if the model is not there."""
     model.require_ready()
     if not model.is_loaded:

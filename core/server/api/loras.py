@@ -7,13 +7,13 @@ from pathlib import Path
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.config.paths import inside
-from core.config.schema import Config, resolved_path
+from core.config.schema import resolved_path
 from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.contract.types import Lora
-from core.models.entry import LoadedModel
+from core.models.served import ServedModel
 from core.server.access.auth import require_admin
-from core.server.api.params import unsupported_header
 from core.server.api.served import known_model, served_model
+from core.server.http.headers import unsupported_header
 from core.server.schemas.lora_bodies import (
     LoraCard,
     LoraList,
@@ -23,6 +23,7 @@ from core.server.schemas.lora_bodies import (
     LoraUnloadRequest,
     LoraUnloadResponse,
 )
+from core.server.services import services
 
 router = APIRouter(tags=["loras"])
 
@@ -84,7 +85,7 @@ async def unload_loras(
     return LoraUnloadResponse(success=list(await model.loras.unload(model.backend)))
 
 
-async def _load(model: LoadedModel, wanted: dict[str, Lora]) -> dict[str, ServingError]:
+async def _load(model: ServedModel, wanted: dict[str, Lora]) -> dict[str, ServingError]:
     try:
         return await model.loras.load(model.backend, wanted)
     except UnsupportedParameterError as error:
@@ -96,11 +97,11 @@ async def _load(model: LoadedModel, wanted: dict[str, Lora]) -> dict[str, Servin
 
 
 def _folder(http: Request) -> Path:
-    config: Config = http.app.state.config
+    config = services(http).config
     return Path(resolved_path(config.server.lora_dir, config.base))
 
 
-def _found(asked: LoraToLoad, folder: Path, model: LoadedModel) -> Lora:
+def _found(asked: LoraToLoad, folder: Path, model: ServedModel) -> Lora:
     if asked.name in model.info.adapters:
         raise InvalidRequestError(
             f"{asked.name!r} is an adapter of model {model.config.name!r} in the config; ask for "

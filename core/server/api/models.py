@@ -2,11 +2,12 @@
 
 from fastapi import APIRouter, Request
 
-from core.models.entry import LoadedModel
-from core.models.registry import Models
-from core.server.access.model_permissions import may_use, permitted_name, shown_to
-from core.server.api.served import running_request
+from core.models.entry import ModelEntry
+from core.server.access.model_permissions import may_use, shown_to
+from core.server.api.served import named_model
+from core.server.http.track import running_request
 from core.server.schemas.model_bodies import Memory, ModelCard, ModelList
+from core.server.services import services
 
 router = APIRouter(tags=["models"])
 
@@ -18,35 +19,34 @@ async def list_models(http: Request) -> ModelList:
 
     Of those, the ones that the request's key may use.
     """
-    models: Models = http.app.state.models
+    models = services(http).models
     running = running_request(http)
     await models.measure()
     everything = models.all()
-    adapted = [model.adapted(name) for model in everything for name in model.adapters]
-    usable = [model for model in (*everything, *adapted) if may_use(running.key, model)]
-    cards = [model_card(http, model) for model in usable]
+    adapted = [(model, name) for model in everything for name in model.adapters]
+    named = [*((model, None) for model in everything), *adapted]
+    cards = [model_card(http, *each) for each in named if may_use(running.key, *each)]
     if models.dummies and everything and may_use(running.key, models.default):
         default = model_card(http, models.default)
-        named = {"parent": default.id, "aliases": []}
-        cards += [default.model_copy(update={"id": name, **named}) for name in models.dummies]
+        dummy = {"parent": default.id, "aliases": []}
+        cards += [default.model_copy(update={"id": name, **dummy}) for name in models.dummies]
     return ModelList(data=cards)
 
 
 @router.get("/models/{model_id:path}")  # ids may hold slashes
 async def retrieve_model(model_id: str, http: Request) -> ModelCard:
     """One model."""
-    models: Models = http.app.state.models
-    running = running_request(http)
-    await models.measure()
-    return model_card(http, models.find(permitted_name(running.key, model_id, models) or model_id))
+    await services(http).models.measure()
+    named = named_model(http, model_id)
+    return model_card(http, named.entry, named.adapter)
 
 
-def model_card(http: Request, model: LoadedModel) -> ModelCard:
-    """What clients get to know of a model."""
+def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> ModelCard:
+    """What clients get to know of a model, or of one of its adapters."""
     memory = model.memory
     state, error = shown_to(http, model)
     return ModelCard(
-        id=model.name,
+        id=adapter or model.name,
         created=model.created,
         backend=model.config.backend,
         state=state,
@@ -55,8 +55,8 @@ def model_card(http: Request, model: LoadedModel) -> ModelCard:
         error=error,
         load=model.config.load,
         pinned=model.config.pinned,
-        aliases=[] if model.adapter else model.config.aliases,
-        parent=model.config.name if model.adapter else model.config.like,
+        aliases=[] if adapter else model.config.aliases,
+        parent=model.name if adapter else model.config.like,
         context_length=model.context_length,
         max_model_len=model.context_length,
         memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,

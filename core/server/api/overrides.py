@@ -4,7 +4,7 @@ from fastapi import APIRouter, Depends, Request
 
 from core.config.problems import ConfigError, key_text
 from core.contract.errors import InvalidRequestError
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.overrides import Overrides, OverridesError
 from core.models.presets import Preset, load_preset, preset_files
 from core.server.access.auth import is_admin, require_admin
@@ -14,6 +14,7 @@ from core.server.schemas.override_bodies import (
     OverrideSwitchRequest,
     OverrideUnloadRequest,
 )
+from core.server.services import services
 
 router = APIRouter(tags=["sampling"])
 
@@ -46,20 +47,20 @@ def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
     if name:
         known_model(http, name).use_preset(preset)
     else:
-        http.app.state.models.use_preset(preset)
+        services(http).models.use_preset(preset)
     return _listed(http, known_model(http, name))
 
 
-def _listed(http: Request, model: LoadedModel) -> OverrideList:
+def _listed(http: Request, model: ModelEntry) -> OverrideList:
     return OverrideList(
         selected_preset=model.preset.name if model.preset else None,
         overrides=model.overrides.written,
-        presets=list(preset_files(http.app.state.config.base)) if is_admin(http) else [],
+        presets=list(preset_files(services(http).config.base)) if is_admin(http) else [],
     )
 
 
 def _preset(http: Request, name: str) -> Preset:
-    base = http.app.state.config.base
+    base = services(http).config.base
     known = list(preset_files(base))
     if name not in known:
         raise InvalidRequestError(

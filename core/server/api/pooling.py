@@ -6,9 +6,10 @@ from typing import Protocol, TypeVar
 from fastapi import Request, Response
 
 from core.chat.schemas.usage_bodies import PromptUsage
-from core.models.entry import LoadedModel
-from core.server.api.served import model_counts, running_request
+from core.models.served import ServedModel
+from core.server.api.served import model_counts
 from core.server.http.respond import or_client_leaves
+from core.server.http.track import running_request
 
 _PROMPTS_A_CALL = 64
 """Between two calls the engine serves others, and a client that leaves costs no more."""
@@ -27,7 +28,7 @@ class Answer(Protocol):
 
 
 async def respond(
-    http: Request, model: LoadedModel, work: Awaitable[Answer], headers: dict[str, str]
+    http: Request, model: ServedModel, work: Awaitable[Answer], headers: dict[str, str]
 ) -> Response:
     """The HTTP answer that `work` makes, which is cancelled when the client leaves."""
     counts = model_counts(http, model)
@@ -43,7 +44,7 @@ async def respond(
 
 async def computed(
     http: Request,
-    model: LoadedModel,
+    model: ServedModel,
     prompts: Prompts,
     compute: Callable[[Prompts], Awaitable[list[Computed]]],
 ) -> list[Computed]:

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import RequestNotFoundError
 from core.server.access.auth import is_admin
-from core.server.api.served import running_request
+from core.server.http.track import running_request
 from core.server.schemas.request_bodies import CancelledRequest, RequestCard, RequestList
+from core.server.services import services
 
 router = APIRouter(tags=["requests"])
 
@@ -37,7 +38,7 @@ async def cancel_request(request_id: str, http: Request) -> CancelledRequest:
 
 def _visible(http: Request) -> Iterator[RunningRequest]:
     everybody, own = is_admin(http), running_request(http).key_name
-    for request in http.app.state.requests:
+    for request in services(http).requests:
         if request.asks and (everybody or request.key_name == own):
             yield request
 

@@ -8,13 +8,15 @@ from fastapi import APIRouter, Request, Response
 from core.chat.plan.prompt_tokens import check_prompt, check_text, tokenize_prompt
 from core.chat.schemas.usage_bodies import PromptUsage
 from core.contract.errors import InvalidRequestError
-from core.models.entry import LoadedModel
-from core.models.registry import Models
+from core.models.served import ServedModel
 from core.server.access.model_permissions import may_use
-from core.server.api.params import request_id, unsupported_header
 from core.server.api.pooling import computed, respond
-from core.server.api.served import running_request, served_model
+from core.server.api.served import served_model
+from core.server.http.headers import unsupported_header
+from core.server.http.request_id import request_id
+from core.server.http.track import running_request
 from core.server.schemas.rerank_bodies import Document, RerankAnswer, RerankRequest, RerankResult
+from core.server.services import services
 
 router = APIRouter(tags=["rerank"])
 
@@ -29,15 +31,15 @@ async def rerank(body: RerankRequest, http: Request) -> Response:
     running = running_request(http)
     running.answer_id = f"rerank-{request_id(http)}"
     model = await served_model(http, body.model)
-    if model.adapter or not model.can_rerank:
+    if model.adapter or not (model.info.reranks or model.info.embedding_size is not None):
         raise _cannot(http, model)
     headers = unsupported_header(http, sorted(body.model_extra or ()))
     running.choices = len(body.documents)
     return await respond(http, model, _answer(body, model, http, running.answer_id), headers)
 
 
-def _cannot(http: Request, model: LoadedModel) -> InvalidRequestError:
-    models: Models = http.app.state.models
+def _cannot(http: Request, model: ServedModel) -> InvalidRequestError:
+    models = services(http).models
     key = running_request(http).key
     able = [repr(m.name) for m in models.all() if m.can_rerank and may_use(key, m)]
     advice = "choose a reranker or an embedding model"
@@ -46,7 +48,7 @@ def _cannot(http: Request, model: LoadedModel) -> InvalidRequestError:
     return InvalidRequestError(f"model {model.name!r} does not rerank; {advice}", param="model")
 
 
-async def _answer(body: RerankRequest, model: LoadedModel, http: Request, id: str) -> RerankAnswer:
+async def _answer(body: RerankRequest, model: ServedModel, http: Request, id: str) -> RerankAnswer:
     by_pairs = model.info.reranks
     prompts, scores = await (_of_pairs if by_pairs else _of_embeddings)(body, model, http)
     best = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[: body.top_n]
@@ -69,7 +71,7 @@ _Scored = tuple[list[list[int]], list[float]]
 """The prompts that were computed, and a score for each document."""
 
 
-async def _of_pairs(body: RerankRequest, model: LoadedModel, http: Request) -> _Scored:
+async def _of_pairs(body: RerankRequest, model: ServedModel, http: Request) -> _Scored:
     check_text(model, body.query, "query")
     pairs = []
     for index, document in enumerate(body.documents):
@@ -81,7 +83,7 @@ async def _of_pairs(body: RerankRequest, model: LoadedModel, http: Request) -> _
     return pairs, await computed(http, model, pairs, model.backend.rerank)
 
 
-async def _of_embeddings(body: RerankRequest, model: LoadedModel, http: Request) -> _Scored:
+async def _of_embeddings(body: RerankRequest, model: ServedModel, http: Request) -> _Scored:
     params = ("query", *(f"documents[{index}]" for index in range(len(body.documents))))
     prompts = [
         await tokenize_prompt(model, text, add_special_tokens=True, param=param, room=0)

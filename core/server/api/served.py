@@ -5,61 +5,60 @@ from fastapi import Request
 from core.chat.answer.counts import ModelCounts
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
-from core.models.entry import LoadedModel
-from core.models.registry import Models
-from core.server.access.model_permissions import permitted_name
+from core.models.entry import ModelEntry
+from core.models.registry import FoundModel, Models
+from core.models.served import ServedModel
+from core.server.access.model_permissions import permitted
 from core.server.http.respond import or_client_leaves
-from core.server.observe.prometheus import Metrics
+from core.server.http.track import running_request
+from core.server.services import services
 
 
-def running_request(http: Request) -> RunningRequest:
-    """This very request among those that are being answered."""
-    running: RunningRequest = http.state.running
-    return running
+def model_counts(http: Request, model: ServedModel | ModelEntry) -> ModelCounts:
+    """Where what a model does is counted, with its adapters."""
+    return services(http).metrics.of(model.config.name)
 
 
-def model_counts(http: Request, model: LoadedModel) -> ModelCounts:
-    """Where what a model does is counted."""
-    metrics: Metrics = http.app.state.metrics
-    return metrics.of(model)
+def named_model(http: Request, name: str | None) -> FoundModel:
+    """What a request means by a name, as far as its key may use that; in whatever state it is."""
+    return permitted(running_request(http).key, name, services(http).models)
 
 
-async def served_model(http: Request, name: str | None) -> LoadedModel:
-    """The model a request means, ready to answer, and kept so until the response has ended."""
-    models: Models = http.app.state.models
-    running = running_request(http)
-    permitted = permitted_name(running.key, name, models)
-    running.asks, running.model, running.loading = True, permitted, True
-    model = await or_client_leaves(http, _held(running, models, permitted))
-    running.model, running.loading = model.name, False
-    return model
-
-
-async def _held(running: RunningRequest, models: Models, name: str | None) -> LoadedModel:
-    with running.interruptible():
-        return await running.hold(models.lease(name))
-
-
-def known_model(http: Request, name: str | None) -> LoadedModel:
+def known_model(http: Request, name: str | None) -> ModelEntry:
     """The model that a request means, in whatever state; of an adapter the one it is for."""
-    models: Models = http.app.state.models
-    permitted = permitted_name(running_request(http).key, name, models)
-    return models.find(models.find(permitted).config.name) if permitted else models.default
+    return named_model(http, name).entry
 
 
-async def configured_model(http: Request, name: str | None) -> LoadedModel:
+async def served_model(http: Request, name: str | None) -> ServedModel:
+    """The model a request means, ready to answer, and kept so until the response has ended."""
+    return await _served(http, named_model(http, name))
+
+
+async def configured_model(http: Request, name: str | None) -> ModelEntry:
     """The model of the config that a request means, loaded; of an adapter the one it is for.
 
     It is not loaded for the request, but kept until the response has ended.
     """
-    models: Models = http.app.state.models
+    entry = known_model(http, name)
+    entry.require_ready()
+    await _served(http, FoundModel(entry))
+    return entry
+
+
+async def _served(http: Request, named: FoundModel) -> ServedModel:
     running = running_request(http)
-    models.get(permitted_name(running.key, name, models))
-    served = await served_model(http, name)
-    return models.find(served.config.name)
+    running.asks, running.model, running.loading = True, named.name, True
+    model = await or_client_leaves(http, _held(running, services(http).models, named))
+    running.loading = False
+    return model
 
 
-async def generating_model(http: Request, name: str | None) -> LoadedModel:
+async def _held(running: RunningRequest, models: Models, named: FoundModel) -> ServedModel:
+    with running.interruptible():
+        return await running.hold(models.lease(named))
+
+
+async def generating_model(http: Request, name: str | None) -> ServedModel:
     """As `served_model`; an error if it generates no text."""
     model = await served_model(http, name)
     if not model.info.generates:
@@ -70,21 +69,21 @@ async def generating_model(http: Request, name: str | None) -> LoadedModel:
     return model
 
 
-async def prompted_model(http: Request, name: str | None) -> LoadedModel:
+async def prompted_model(http: Request, name: str | None) -> ServedModel:
     """As `generating_model`; an error if it takes the messages of chats only."""
     model = await generating_model(http, name)
     _require_tokens(model)
     return model
 
 
-async def tokenized_model(http: Request, name: str | None) -> LoadedModel:
+async def tokenized_model(http: Request, name: str | None) -> ServedModel:
     """As `served_model`, be it for embeddings; an error if its tokens are not known."""
     model = await served_model(http, name)
     _require_tokens(model)
     return model
 
 
-def _require_tokens(model: LoadedModel) -> None:
+def _require_tokens(model: ServedModel) -> None:
     if model.info.chats:
         raise UnsupportedParameterError(
             f"model {model.name!r} takes the messages of chats, and its prompts are rendered "

@@ -4,12 +4,13 @@ import time
 
 from fastapi import APIRouter, Request
 
-from core.models.entry import LoadedModel
-from core.models.registry import Models
+from core.models.entry import ModelEntry
 from core.server.access.model_permissions import may_use, shown_to
-from core.server.api.served import model_counts, running_request
+from core.server.api.served import model_counts
+from core.server.http.track import running_request
 from core.server.schemas.model_bodies import Memory
 from core.server.schemas.stats_bodies import FirstToken, ModelStats, Stats
+from core.server.services import services
 
 router = APIRouter(tags=["health"])
 
@@ -20,7 +21,7 @@ async def stats(http: Request) -> Stats:
 
     Those that the request's key may use.
     """
-    models: Models = http.app.state.models
+    models = services(http).models
     await models.measure()
     running = running_request(http)
     usable = [model for model in models.all() if may_use(running.key, model)]
@@ -28,8 +29,8 @@ async def stats(http: Request) -> Stats:
     return Stats(time=time.time(), models=shown)
 
 
-def _stats(http: Request, model: LoadedModel) -> ModelStats:
-    models: Models = http.app.state.models
+def _stats(http: Request, model: ModelEntry) -> ModelStats:
+    models = services(http).models
     counts = model_counts(http, model)
     memory, engine = model.memory, model.stats
     state, error = shown_to(http, model)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Depends, Request
 
 from core.contract.errors import InvalidRequestError
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.template.template_set import template_names
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.served import configured_model
@@ -12,6 +12,7 @@ from core.server.schemas.template_bodies import (
     TemplateSwitchRequest,
     TemplateUnloadRequest,
 )
+from core.server.services import services
 
 router = APIRouter(tags=["templates"])
 
@@ -22,27 +23,28 @@ async def list_templates(http: Request, model: str | None = None) -> TemplateLis
     """Names of what `switch` takes; for those who are no admins the one that is in use."""
     asked = await configured_model(http, model)
     if is_admin(http):
-        return TemplateList(data=template_names(asked.info, http.app.state.config.base))
-    return TemplateList(data=[asked.template_name] if asked.template_name else [])
+        return TemplateList(data=template_names(asked.served().info, services(http).config.base))
+    return TemplateList(data=_used(asked))
 
 
 @router.post("/template/switch", dependencies=[Depends(require_admin)])
 async def switch_template(body: TemplateSwitchRequest, http: Request) -> TemplateList:
     """Write and read the model's later chats by another template, until it is unloaded."""
-    model = await configured_model(http, body.model)
+    entry = await configured_model(http, body.model)
+    model = entry.served()
     if model.info.chats:
         raise InvalidRequestError(
             f"model {model.name!r} takes the messages of chats; its prompts are rendered elsewhere",
             param="model",
         )
     name = body.prompt_template_name.removesuffix(".jinja")
-    known = template_names(model.info, http.app.state.config.base)
+    known = template_names(model.info, services(http).config.base)
     if name not in known:
         raise InvalidRequestError(
             f"there is no chat template {name!r}; there are: {', '.join(known) or 'none'}",
             param="prompt_template_name",
         )
-    return await _use(http, model, name)
+    return await _use(http, entry, name)
 
 
 @router.post("/template/unload", dependencies=[Depends(require_admin)])
@@ -51,6 +53,12 @@ async def unload_template(http: Request, body: TemplateUnloadRequest | None = No
     return await _use(http, await configured_model(http, body.model if body else None), None)
 
 
-async def _use(http: Request, model: LoadedModel, name: str | None) -> TemplateList:
-    await model.use_template(name, http.app.state.plugins, http.app.state.config.base)
-    return TemplateList(data=[model.template_name] if model.template_name else [])
+async def _use(http: Request, model: ModelEntry, name: str | None) -> TemplateList:
+    await model.use_template(name, services(http).plugins, services(http).config.base)
+    return TemplateList(data=_used(model))
+
+
+def _used(model: ModelEntry) -> list[str]:
+    """The name of the template that is in use, if there is one."""
+    name = model.served().template_name
+    return [name] if name else []

@@ -8,9 +8,9 @@ from core.chat.plan.prompt import Prompt, chat_prompt
 from core.chat.plan.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text, too_long
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import UnsupportedParameterError
-from core.models.entry import LoadedModel
-from core.server.api.params import unsupported_header
+from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
+from core.server.http.headers import unsupported_header
 from core.server.schemas.token_bodies import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -21,6 +21,7 @@ from core.server.schemas.token_bodies import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from core.server.services import services
 
 router = APIRouter(tags=["tokens"])
 
@@ -110,19 +111,19 @@ async def detokenize(
     return DetokenizeResponse(prompt=await model.backend.detokenize(body.tokens))
 
 
-async def token_texts(model: LoadedModel, token_ids: Sequence[int]) -> list[str]:
+async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]:
     """The text of each token by itself."""
     texts = {id: await model.backend.detokenize([id]) for id in set(token_ids)}
     return [texts[id] for id in token_ids]
 
 
-async def _prompt(body: ChatCompletionRequest, http: Request, model: LoadedModel) -> Prompt:
-    allow_template = http.app.state.config.server.allow_request_template
+async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
+    allow_template = services(http).config.server.allow_request_template
     return await chat_prompt(body, model, allow_template=allow_template)
 
 
 async def _tokens(
-    model: LoadedModel, text: str, param: str, *, add_special_tokens: bool, plain: bool = False
+    model: ServedModel, text: str, param: str, *, add_special_tokens: bool, plain: bool = False
 ) -> list[int]:
     return await tokenize_text(
         model,
@@ -134,7 +135,7 @@ async def _tokens(
     )
 
 
-def _check_tokens(model: LoadedModel, token_ids: Sequence[int]) -> None:
+def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     """Raise unless the model has these tokens, and they are no more than a text may have."""
     if len(token_ids) > _CONTEXTS * model.info.context_length:
         raise too_long(model.info.context_length, str(len(token_ids)), "tokens")

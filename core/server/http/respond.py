@@ -15,6 +15,7 @@ from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.usage_bodies import WireAnswer
 from core.contract.errors import ServingError
 from core.server.http import sse
+from core.server.services import services
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ async def respond(
     if not body.stream:
         answer = await or_client_leaves(http, _whole(generation, composer))
         return Response(answer, media_type="application/json", headers=headers)
-    server = http.app.state.config.server
+    server = services(http).config.server
     events = _events(
         generation,
         composer,

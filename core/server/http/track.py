@@ -1,5 +1,7 @@
 """ASGI middleware that keeps the list of requests that are being answered."""
 
+from fastapi import Request
+
 from core.chat.answer.running import RunningRequest, RunningRequests
 from core.server.http.asgi import App, Receive, Scope, Send
 
@@ -24,3 +26,9 @@ class TrackRequests:
         finally:
             self._requests.remove(request)
             await request.release()
+
+
+def running_request(http: Request) -> RunningRequest:
+    """This very request among those that are being answered."""
+    running: RunningRequest = http.state.running
+    return running

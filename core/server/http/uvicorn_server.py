@@ -10,18 +10,17 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from math import ceil
 from types import FrameType
-from typing import Any
 
 import psutil
 import uvicorn
+from fastapi import FastAPI
 from rich.console import Console
 from rich.logging import RichHandler
 
-from core.chat.answer.running import RunningRequests
 from core.contract.errors import ServerStoppingError
-from core.models.registry import Models
 from core.server.http.protocol import limited_protocol
 from core.server.observe.logs import AddRequest, JsonFormatter, TextFormatter
+from core.server.services import services_of
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +82,14 @@ class Server(uvicorn.Server):
     second one none, a third one leaves at once. What waits meanwhile gets a 503.
     """
 
-    def __init__(self, app: Any, level: str, when_started: WhenStarted) -> None:
-        self._timeout: float = app.state.config.server.shutdown_timeout
+    def __init__(self, app: FastAPI, level: str, when_started: WhenStarted) -> None:
+        shared = services_of(app)
+        server = shared.config.server
+        self._timeout = server.shutdown_timeout
         super().__init__(
             uvicorn.Config(
                 app,
-                http=limited_protocol(app.state.config.server.request_timeout),
+                http=limited_protocol(server.request_timeout),
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
                 access_log=False,
@@ -96,8 +97,8 @@ class Server(uvicorn.Server):
                 lifespan="on",
             )
         )
-        self._models: Models = app.state.models
-        self._requests: RunningRequests = app.state.requests
+        self._models = shared.models
+        self._requests = shared.requests
         self._when_started = when_started
         self._started: asyncio.Future[None] | None = None
         self._hurry = False

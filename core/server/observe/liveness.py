@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from core.chat.answer.counts import ModelCounts
 from core.contract.errors import ServingError
-from core.models.entry import LoadedModel
+from core.models.entry import ModelEntry
 from core.models.registry import Models
 from core.server.observe.prometheus import Metrics
 
@@ -65,7 +65,7 @@ class Watch(Collector):
         for name in self._pulses.keys() - alive.keys():
             self._pulses.pop(name).forget()
         for name, model in alive.items():
-            counts = self._metrics.of(model)
+            counts = self._metrics.of(name)
             pulse = self._pulses.setdefault(name, _Pulse(model, counts, self._clock))
             pulse.look()
         if pings := [pulse.ping for pulse in self._pulses.values() if pulse.ping]:
@@ -98,7 +98,7 @@ class Watch(Collector):
 class _Pulse:
     """The signs of life of one model; `ping` is a question that has not been answered yet."""
 
-    def __init__(self, model: LoadedModel, counts: ModelCounts, clock: Callable[[], float]) -> None:
+    def __init__(self, model: ModelEntry, counts: ModelCounts, clock: Callable[[], float]) -> None:
         self._model = model
         self._counts = counts
         self._clock = clock
@@ -149,7 +149,7 @@ class _Pulse:
     async def _ask(self) -> None:
         try:
             with suppress(ServingError):  # there is no engine now, which the model's state says
-                await self._model.backend.ping()
+                await self._model.served().backend.ping()
         except Exception:
             logger.exception("model %s cannot be asked", self._model.config.name)
         finally:

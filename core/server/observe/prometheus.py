@@ -20,7 +20,7 @@ from core.chat.answer.histogram import Histogram
 from core.chat.answer.running import RunningRequests
 from core.contract.errors import ServingError
 from core.contract.types import EngineStats
-from core.models.entry import LoadedModel, State
+from core.models.entry import ModelEntry, State
 from core.models.memory_limits import Holder, holders
 from core.models.registry import Models
 
@@ -98,9 +98,8 @@ class Metrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def of(self, model: LoadedModel) -> ModelCounts:
-        """The counts of a model, or of the model that an adapter belongs to."""
-        name = model.config.name
+    def of(self, name: str) -> ModelCounts:
+        """The counts of the model of that name in the config."""
         counts = self._counts.get(name)
         if counts is None:
             counts = self._counts[name] = ModelCounts(self._clock)
@@ -124,7 +123,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
-        models = [(model, self.of(model)) for model in self._models.all()]
+        models = [(model, self.of(model.name)) for model in self._models.all()]
         yield from self._of_requests()
         yield from _of_models(models)
         yield from _of_engines(holders(self._models.all()))
@@ -153,7 +152,7 @@ class Metrics(Collector):
         )
 
 
-_Models = Sequence[tuple[LoadedModel, ModelCounts]]
+_Models = Sequence[tuple[ModelEntry, ModelCounts]]
 
 
 def _of_models(models: _Models) -> Iterator[Metric]:
@@ -226,5 +225,5 @@ def _of_engines(held: Sequence[Holder]) -> Iterator[Metric]:
             yield family
 
 
-def _labels(model: LoadedModel) -> tuple[str, str]:
+def _labels(model: ModelEntry) -> tuple[str, str]:
     return model.config.name, model.config.backend

@@ -1,0 +1,76 @@
+"""What is peculiar to text completions: prompts as text or tokens, suffix, echo, `best_of`."""
+
+from dataclasses import replace
+
+from core.chat.answer.compose_text import Echo
+from core.chat.plan.infill import infill_prompt
+from core.chat.plan.prompt_tokens import PromptTokens, begins_with_bos, prompt_tokens
+from core.chat.schemas.completion_bodies import CompletionRequest
+from core.chat.schemas.prompt_fields import TokenIds
+from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.contract.sampling_params import SamplingParams
+from core.models.served import ServedModel
+
+
+def check_completion(body: CompletionRequest, model: ServedModel) -> None:
+    """Refuse what does not go together."""
+    if body.max_tokens == 0 and not body.echo:
+        raise InvalidRequestError("max_tokens can be 0 only with echo", param="max_tokens")
+    if body.best_of is not None and body.best_of < body.n:
+        raise InvalidRequestError("best_of is less than n", param="best_of")
+    if body.best_of is not None and body.best_of > body.n:
+        if body.stream:
+            raise InvalidRequestError(
+                "which choices are the best is known when all have ended: best_of cannot be "
+                "streamed",
+                param="best_of",
+            )
+        _require(model, "logprobs", "best_of")
+    if body.echo and body.logprobs is not None:
+        if body.suffix:
+            raise InvalidRequestError(
+                "with a suffix there are no logprobs of the prompt to echo", param="echo"
+            )
+        _require(model, "prompt_logprobs", "echo")
+
+
+def _require(model: ServedModel, needed: str, param: str) -> None:
+    if needed in model.info.unsupported:
+        raise UnsupportedParameterError(
+            f"the engine of model {model.name!r} gives no {needed}, which {param} needs",
+            param=param,
+        )
+
+
+def completion_sampling(body: CompletionRequest, asked: SamplingParams) -> SamplingParams:
+    """What the engine is asked for, beyond what the client is to see."""
+    logprobs, of_prompt = asked.logprobs, asked.prompt_logprobs
+    if body.best_of is not None and body.best_of > body.n:
+        logprobs = logprobs or 0
+    if body.echo and body.logprobs is not None:
+        of_prompt = max(of_prompt or 0, body.logprobs)
+    max_tokens = 1 if asked.max_tokens == 0 else asked.max_tokens
+    return replace(asked, logprobs=logprobs, prompt_logprobs=of_prompt, max_tokens=max_tokens)
+
+
+async def completion_tokens(
+    prompt: str | TokenIds, body: CompletionRequest, model: ServedModel, sampling: SamplingParams
+) -> PromptTokens:
+    """The tokens of a prompt, between which and a suffix the model fills in if there is one."""
+    written = isinstance(prompt, str) and begins_with_bos(model, prompt)
+    add_bos = body.add_bos_token and not written
+    if body.suffix:
+        prompt = await infill_prompt(prompt, body.suffix, model, add_special_tokens=add_bos)
+    return await prompt_tokens(
+        model, prompt, body, sampling, add_special_tokens=add_bos, param="prompt"
+    )
+
+
+async def echo_of(prompt: str | TokenIds, tokens: PromptTokens, model: ServedModel) -> Echo:
+    """The prompt as it was sent; of a truncated one, what is left."""
+    detokenize = model.backend.detokenize
+    if tokens.cut:
+        prompt = tokens.token_ids
+    text = prompt if isinstance(prompt, str) else await detokenize(prompt)
+    first = tokens.token_ids[0]
+    return Echo(text, first, await detokenize([first]))

@@ -1,0 +1,59 @@
+"""What a request that generates text comes to: all that the engine gets, and how it is read."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from core.chat.answer.compose_text import Echo
+from core.chat.answer.recipe import CollectorRecipe
+from core.chat.plan.params import PlannedParams
+from core.chat.schemas.generation_request import GenerationBody
+from core.contract.chat import Chat
+from core.contract.types import GenerationRequest
+from core.models.served import ServedModel
+
+Body = TypeVar("Body", bound=GenerationBody)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPlan(Generic[Body]):
+    """Made once for each request, by `Planner`; routes, captures and the log read it.
+
+    `body`: the request with the model's overrides. `prompts`: the tokens of each, one empty prompt
+    beside a `chat` that is handed on as it is. `choices`: of each prompt. `recipe`: how the text
+    of a choice is read. `constrained_by`: the field of the body that a constraint comes from.
+    `ignored`: names of what the request asks for in vain; `clamped`: params that were made smaller,
+    and to what; `cut`: tokens that were cut off the beginning of prompts. `shown`: what the log
+    gets of each prompt. With `prompt_only` nothing is generated.
+    """
+
+    body: Body
+    model: ServedModel
+    params: PlannedParams
+    prompts: Sequence[list[int]]
+    shown: Sequence[object]
+    choices: int
+    recipe: CollectorRecipe
+    constrained_by: str | None = None
+    ignored: tuple[str, ...] = ()
+    clamped: Mapping[str, int] = field(default_factory=dict)
+    cut: int = 0
+    chat: Chat | None = None
+    prompt_only: bool = False
+    echoes: Sequence[Echo] = ()
+
+    def requests(self, answer_id: str, priority: int) -> list[GenerationRequest]:
+        """One engine request a prompt. Their ids are unique even when clients reuse theirs."""
+        return [
+            GenerationRequest(
+                request_id=f"{answer_id}-{position}-{secrets.token_hex(4)}",
+                prompt_token_ids=tuple(prompt),
+                sampling=self.params.params,
+                n=self.choices,
+                priority=priority,
+                cache_salt=self.body.cache_salt,
+                chat=self.chat,
+            )
+            for position, prompt in enumerate(self.prompts)
+        ]

@@ -1,0 +1,33 @@
+"""What a request does not get: named in a header, or refused where the config is strict."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from core.config.schema import ServerConfig
+from core.contract.errors import UnsupportedParameterError
+
+logger = logging.getLogger(__name__)
+
+
+def accept_ignored(names: Sequence[str], server: ServerConfig) -> None:
+    """Log names of what has no effect; `UnsupportedParameterError` with `strict_params`."""
+    if not names:
+        return
+    if server.strict_params:
+        raise UnsupportedParameterError(
+            f"unsupported parameters: {', '.join(names)}", param=names[0]
+        )
+    logger.info("unsupported parameters: %.1000s", ", ".join(names))
+
+
+def accept_clamped(clamped: Mapping[str, int], server: ServerConfig) -> None:
+    """Log params that were made smaller; `UnsupportedParameterError` with `strict_params`."""
+    if not clamped:
+        return
+    text = ", ".join(f"{name}={value}" for name, value in clamped.items())
+    if server.strict_params:
+        raise UnsupportedParameterError(
+            f"more than the context or the API key has room for; at most: {text}",
+            param=next(iter(clamped)),
+        )
+    logger.info("clamped parameters: %s", text)

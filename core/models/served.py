@@ -1,0 +1,72 @@
+"""A model as one request sees it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.config.schema import ModelConfig
+from core.contract.backend import Backend
+from core.contract.formats import ReasoningFormat, ToolFormat
+from core.contract.types import ModelInfo
+from core.models.admission_queue import Gate
+from core.models.loras import Loras
+from core.models.overrides import Overrides
+from core.models.template.chat_formats import ChatFormats
+from core.models.template.template_set import DEFAULT, ModelTemplates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What a request gets of a model, the same to its end whatever is switched meanwhile.
+
+    `name`: the model's, or that of the `adapter` the request asks for. `gate`: where requests wait
+    for their turn at the backend, with those of all models that share it. `loras`: those loaded at
+    run time, which may change until the request starts to run. `template`: the chat template that
+    was chosen, as `load_templates` reads its name.
+    """
+
+    name: str
+    adapter: str | None
+    config: ModelConfig
+    info: ModelInfo
+    backend: Backend
+    gate: Gate
+    loras: Loras
+    formats: ChatFormats
+    template: str | None
+    overrides: Overrides
+
+    @property
+    def applied_adapter(self) -> str | None:
+        """The adapter that applies now: what the request asks for, else the model's LoRAs."""
+        return self.adapter or self.loras.applied
+
+    @property
+    def templates(self) -> ModelTemplates:
+        """The chat templates: the config's, else the model's own; there may be none."""
+        return self.formats.templates
+
+    @property
+    def template_name(self) -> str | None:
+        """The name of the usual template, as `load_templates` reads it; None without one."""
+        usual = self.templates.choose(with_tools=False)
+        return (Path(self.template).stem if self.template else DEFAULT) if usual else None
+
+    @property
+    def reasoning(self) -> ReasoningFormat | None:
+        """The format of its reasoning."""
+        return self.formats.reasoning.format
+
+    @property
+    def reasoning_name(self) -> str | None:
+        """The name of that format."""
+        return self.formats.reasoning.name
+
+    @property
+    def tools(self) -> ToolFormat | None:
+        """The format of its tool calls."""
+        return self.formats.tools.format
+
+    @property
+    def tools_name(self) -> str | None:
+        """The name of that format."""
+        return self.formats.tools.name

@@ -1,0 +1,44 @@
+"""Headers that say what a request did not get."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import Request
+
+from core.chat.plan.request_plan import RequestPlan
+from core.chat.plan.strictness import accept_ignored
+from core.server.services import services
+
+UNSUPPORTED_HEADER = "X-Unsupported-Params"
+CLAMPED_HEADER = "X-Clamped-Params"
+TRUNCATED_HEADER = "X-Truncated-Prompt-Tokens"
+
+
+def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
+    """The header that names what has no effect, or an error if the config says so."""
+    accept_ignored(names, services(http).config.server)
+    return ignored_header(names)
+
+
+def plan_headers(plan: RequestPlan[Any]) -> dict[str, str]:
+    """All headers that a plan calls for."""
+    return ignored_header(plan.ignored) | clamped_header(plan.clamped) | truncated_header(plan.cut)
+
+
+def ignored_header(names: Sequence[str]) -> dict[str, str]:
+    """The header that names what has no effect."""
+    if not names:
+        return {}
+    printable = [name for name in names if name.isascii() and name.isprintable()]
+    return {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}
+
+
+def clamped_header(clamped: Mapping[str, int]) -> dict[str, str]:
+    """The header that says what params were made smaller, and to what."""
+    text = ", ".join(f"{name}={value}" for name, value in clamped.items())
+    return {CLAMPED_HEADER: text} if text else {}
+
+
+def truncated_header(cut: int) -> dict[str, str]:
+    """The header that says how many tokens were cut off the beginning of prompts."""
+    return {TRUNCATED_HEADER: str(cut)} if cut else {}
