@@ -11,8 +11,8 @@ from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, Mod
 class Engine(ABC):
     """A blocking engine: built, stepped and closed on one thread.
 
-    Only `tokenize`, `detokenize`, their plain forms, `tokenize_pair` and `compile` are called from
-    other threads, while a step may be running.
+    Only the methods in `CONCURRENT_METHODS` are called from other threads, while a step may be
+    running. Exceptions fail one call or request alone, but for those of `step` and `abort_request`.
     """
 
     info: ModelInfo
@@ -57,13 +57,12 @@ class Engine(ABC):
         be compiled. An engine whose `ModelInfo.constraints` is true overrides this, most simply by
         a `GrammarCompiler`.
         """
-        raise UnsupportedParameterError("this engine keeps to no grammar", param="constraint")
+        raise UnsupportedParameterError(
+            "this engine does not support constrained decoding", param="constraint"
+        )
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """As `Backend.embed`; on the engine thread, between steps.
-
-        Every exception fails this call alone.
-        """
+        """As `Backend.embed`; on the engine thread, between steps."""
         raise InvalidRequestError("this model makes no embeddings", param="model")
 
     def tokenize_pair(self, query: str, document: str) -> list[int]:
@@ -71,29 +70,37 @@ class Engine(ABC):
         raise InvalidRequestError("this model does not rerank", param="model")
 
     def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
-        """As `Backend.rerank`; on the engine thread, between steps.
-
-        Every exception fails this call alone.
-        """
+        """As `Backend.rerank`; on the engine thread, between steps."""
         raise InvalidRequestError("this model does not rerank", param="model")
 
     def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
-        """As `Backend.load_adapter`, of a name that was never loaded before; between steps.
-
-        Every exception fails this call alone.
-        """
+        """As `Backend.load_adapter`, of a name that was never loaded before; between steps."""
         raise UnsupportedParameterError("this engine loads no adapters", param="loras")
 
     def unload_adapter(self, name: str) -> None:  # noqa: B027  (for engines that load some)
         """Free an adapter that no request uses or will use; an unknown one is no error."""
 
     def stats(self) -> EngineStats | None:
-        """What the engine counts, all but `steps`; on the engine thread, between steps.
+        """The engine's figures, all but `steps`; on the engine thread, between steps.
 
-        Asked about twice a second while there is work, so it may take no longer than a step's
-        bookkeeping. None for an engine that counts nothing.
+        Called about twice a second while there is work, so it may take no longer than a step's
+        bookkeeping. None for an engine that has none.
         """
         return None
 
     def close(self) -> None:  # noqa: B027  (most engines have nothing to free)
         """Free everything; called once, last, on the engine thread."""
+
+
+CONCURRENT_METHODS = frozenset(
+    method.__name__
+    for method in (
+        Engine.tokenize,
+        Engine.detokenize,
+        Engine.tokenize_plain,
+        Engine.detokenize_plain,
+        Engine.tokenize_pair,
+        Engine.compile,
+    )
+)
+"""Called from any thread, while a step may be running; all others between steps."""

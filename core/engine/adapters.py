@@ -9,7 +9,7 @@ from core.contract.types import Lora
 
 
 class Adapters:
-    """What an engine has loaded, and what of it requests may still ask for.
+    """The adapters an engine has loaded, and those of them that requests may still ask for.
 
     An engine remembers prefixes by the adapter they were computed with, and requests that run keep
     theirs. So one that is loaded in the place of another has a name of its own in the engine.
@@ -23,21 +23,21 @@ class Adapters:
         self._retired: set[str] = set()
 
     def configure(self, names: Iterable[str]) -> None:
-        """Note what an engine has from its start."""
+        """Note the adapters an engine is built with."""
         self._names = {name: name for name in names}
         self._taken.update(self._names)
 
     def missing(self, loaded: Iterable[str]) -> dict[str, tuple[Lora, ...]]:
-        """What an engine that was built anew, and has these, lacks: by its names there."""
+        """What a rebuilt engine lacks, by its names there."""
         wanted = set(self._names.values()).difference(loaded)
         return {name: loras for name, loras in self._loras.items() if name in wanted}
 
     def surplus(self, loaded: Iterable[str]) -> set[str]:
-        """What an engine that was built anew, and has these, has too much."""
+        """What a rebuilt engine has loaded that was removed since."""
         return set(loaded).difference(self._names.values())
 
     def new_name(self, name: str) -> str:
-        """What to call it in the engine, where it has never been before."""
+        """A name for it in the engine that was never used there."""
         others = (f"{name} ({number})" for number in count(2))
         while name in self._taken:
             name = next(others)
@@ -63,7 +63,7 @@ class Adapters:
         return None
 
     def forget(self, in_engine: str) -> None:
-        """Note that an engine that was built anew could not load it again."""
+        """Drop one that a rebuilt engine could not load again."""
         self._names = {name: other for name, other in self._names.items() if other != in_engine}
         self._loras.pop(in_engine, None)
 

@@ -1,4 +1,4 @@
-"""The event loop's side of an engine: streams, calls, and starting it again when it died."""
+"""The event loop's side of an engine: its streams, its calls, and its restart after a crash."""
 
 import asyncio
 import itertools
@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from core.contract.backend import Backend
 from core.contract.engine import Engine
@@ -18,35 +17,24 @@ from core.contract.errors import (
     ModelUnloadedError,
     ServingError,
 )
-from core.contract.grammar import Grammar
 from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 from core.engine.adapters import Adapters
 from core.engine.backoff import Backoff
-from core.engine.home import Home
+from core.engine.calls import Calls, resolve
+from core.engine.executor import Executor, ThreadExecutor
 from core.engine.messages import (
     Abort,
     Answer,
-    Call,
-    Compile,
-    Detokenize,
     Died,
-    Embed,
     Event,
-    Gone,
-    LoadAdapter,
+    Exited,
     NotStarted,
     Output,
-    Ping,
     Report,
-    Rerank,
     Started,
-    Tokenize,
-    TokenizePair,
-    UnloadAdapter,
 )
-from core.engine.process import ProcessHome
+from core.engine.process import ProcessExecutor
 from core.engine.streams import DeltaStream
-from core.engine.thread import ThreadHome
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +48,10 @@ class EngineBackend(Backend):
     module-level function, or a `functools.partial` of one. A `report_progress` in its
     `BackendSettings` works there, too.
 
-    When the engine dies, what is in flight fails with `EngineDeadError`, and another engine is
-    built after a while that `backoff` gives; until then requests get `BackendUnavailableError`.
-    Only an engine that could be built once is built again. `close()` kills a process that has not
-    ended after `grace` seconds.
+    When the engine dies, everything in flight fails with `EngineDeadError`, and the engine is
+    rebuilt after the delay that `backoff` gives; until then requests get `BackendUnavailableError`.
+    An engine that could not be built the first time is not tried again. `close()` kills a process
+    that has not ended after `grace` seconds.
     """
 
     def __init__(
@@ -75,18 +63,18 @@ class EngineBackend(Backend):
         grace: float = GRACE,
     ) -> None:
         self.isolation: Isolation = isolation
-        self._home: Home = (
-            ProcessHome(create_engine, grace)
+        self._executor: Executor = (
+            ProcessExecutor(create_engine, grace)
             if isolation == "process"
-            else ThreadHome(create_engine)
+            else ThreadExecutor(create_engine)
         )
         self._backoff = backoff or Backoff()
         self._streams: dict[str, DeltaStream] = {}
         self._in_use: set[str] = set()
-        self._aborted: deque[str] = deque(maxlen=1000)  # nothing of older ones is on its way
-        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._aborted: deque[str] = deque(maxlen=1000)  # nothing is pending for older ones
+        self._calls = Calls(self._executor.send)
         self._adapters = Adapters()
-        self._numbers = itertools.count()
+        self._suffixes = itertools.count(1)
         self._unavailable: ServingError | None = EngineDeadError("the model is not loaded")
         self._restarting: str | None = None
         self._waiting: asyncio.TimerHandle | None = None
@@ -96,12 +84,12 @@ class EngineBackend(Backend):
         self._failures = 0
         self._stats: EngineStats | None = None
 
-    # Everything happens on the event loop, so that a request can never slip in between the
-    # engine's death and the news of it.
+    # Everything happens on the event loop, so that no request can slip in between the engine's
+    # death and the failure of all others.
 
     @property
     def pid(self) -> int | None:
-        return self._home.pid
+        return self._executor.pid
 
     @property
     def unavailable(self) -> str | None:
@@ -112,30 +100,32 @@ class EngineBackend(Backend):
         return self._stats
 
     async def ping(self) -> None:
-        await self._call(Ping(next(self._numbers)))
+        await self._engine().ping()
 
     async def start(self) -> ModelInfo:
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[ModelInfo] = self._loop.create_future()
-        self._home.begin(self._receive)
+        self._executor.start(self._receive)
         return await self._started
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
-        self._require_engine()
+        engine = self._engine()
         if request.request_id in self._in_use:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
-        # What an engine has said to a request that was aborted may still be on its way, and must
-        # not be taken for the answer to the next request with the same id.
+        # Deltas of a request that was aborted may still be on their way, and must not be taken for
+        # those of the next request with the same id.
         id = request.request_id
         if id in self._aborted:
-            id = f"{id}/{next(self._numbers)}"
+            id = f"{id}/{next(self._suffixes)}"
         adapter = self._adapters.enter(request.adapter)
         self._in_use.add(request.request_id)
         unfinished = 0
         try:
-            compiled = await self._compile(request.sampling.constraint)
+            constraint, compiled = request.sampling.constraint, 0.0
+            if constraint is not None:
+                compiled = await engine.call(Engine.compile, constraint)
             stream = self._streams[id] = DeltaStream()
-            self._home.send(replace(request, request_id=id, adapter=adapter))
+            self._executor.send(replace(request, request_id=id, adapter=adapter))
             unfinished = request.n
             while unfinished:
                 for item in await stream.take():
@@ -152,50 +142,38 @@ class EngineBackend(Backend):
             self._in_use.remove(request.request_id)
             if unfinished:
                 self._aborted.append(request.request_id)
-                self._home.send(Abort(id))
+                self._executor.send(Abort(id))
             self._free_adapter(self._adapters.leave(adapter))
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        tokens: list[int] = await self._call(
-            Tokenize(next(self._numbers), text, add_special_tokens)
+        return await self._engine().call(
+            Engine.tokenize, text, add_special_tokens=add_special_tokens
         )
-        return tokens
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
-        text: str = await self._call(Detokenize(next(self._numbers), tuple(token_ids)))
-        return text
+        return await self._engine().call(Engine.detokenize, token_ids)
 
     async def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        tokens: list[int] = await self._call(
-            Tokenize(next(self._numbers), text, add_special_tokens, plain=True)
+        return await self._engine().call(
+            Engine.tokenize_plain, text, add_special_tokens=add_special_tokens
         )
-        return tokens
 
     async def detokenize_plain(self, token_ids: Sequence[int]) -> str:
-        text: str = await self._call(Detokenize(next(self._numbers), tuple(token_ids), plain=True))
-        return text
+        return await self._engine().call(Engine.detokenize_plain, token_ids)
 
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        embeddings: list[list[float]] = await self._call(
-            Embed(next(self._numbers), tuple(map(tuple, prompts)))
-        )
-        return embeddings
+        return await self._engine().call(Engine.embed, prompts)
 
     async def tokenize_pair(self, query: str, document: str) -> list[int]:
-        tokens: list[int] = await self._call(TokenizePair(next(self._numbers), query, document))
-        return tokens
+        return await self._engine().call(Engine.tokenize_pair, query, document)
 
     async def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
-        scores: list[float] = await self._call(
-            Rerank(next(self._numbers), tuple(map(tuple, pairs)))
-        )
-        return scores
+        return await self._engine().call(Engine.rerank, pairs)
 
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         in_engine = self._adapters.new_name(name)
-        load = LoadAdapter(next(self._numbers), in_engine, tuple(loras))
         try:
-            await self._call(load)
+            await self._engine().call(Engine.load_adapter, in_engine, loras)
         except asyncio.CancelledError:
             self._free_adapter(in_engine)
             raise
@@ -210,27 +188,13 @@ class EngineBackend(Backend):
         if self._waiting:
             self._waiting.cancel()
         self._fail("the model was unloaded", ModelUnloadedError("the model was unloaded"))
-        await self._home.end()
+        await self._executor.close()
 
-    def _require_engine(self) -> None:
+    def _engine(self) -> Calls:
+        """Calls of the engine's methods; raises while there is no engine."""
         if self._unavailable:
             raise type(self._unavailable)(self._unavailable.message)
-
-    async def _compile(self, grammar: Grammar | None) -> float:
-        """Seconds until the engine had a constraint ready, in its own process but on no step."""
-        if grammar is None:
-            return 0.0
-        seconds: float = await self._call(Compile(next(self._numbers), grammar))
-        return seconds
-
-    async def _call(self, call: Call) -> Any:
-        self._require_engine()
-        answer = self._calls[call.number] = self._loop.create_future()
-        try:
-            self._home.send(call)
-            return await answer
-        finally:
-            del self._calls[call.number]
+        return self._calls
 
     def _receive(self, event: Event) -> None:
         match event:
@@ -238,8 +202,8 @@ class EngineBackend(Backend):
                 self._deliver(event)
             case Report(stats):
                 self._stats = stats
-            case Answer(number, result):
-                _resolve(self._calls.get(number), result)
+            case Answer():
+                self._calls.answer(event)
             case Started(info):
                 self._started_at = self._loop.time()
                 self._stats = EngineStats()
@@ -251,38 +215,34 @@ class EngineBackend(Backend):
                 else:
                     self._adapters.configure(info.adapters)
                 self._info = info
-                _resolve(self._started, info)
+                resolve(self._started, info)
             case NotStarted(error):
-                _resolve(self._started, error)
+                resolve(self._started, error)
                 self._die(f"the engine could not be started again: {error}")
             case Died(reason):
                 self._die(reason)
-            case Gone(reason):
+            case Exited(reason):
                 if reason:
-                    _resolve(self._started, BackendUnavailableError(reason))
+                    resolve(self._started, BackendUnavailableError(reason))
                     self._die(reason)
                 self._restart_later()
 
     def _free_adapter(self, in_engine: str | None) -> None:
-        if in_engine is not None:
-            self._home.send(UnloadAdapter(in_engine))
+        if in_engine is not None and not self._unavailable:  # gone with the engine otherwise
+            unloaded = self._calls.call(Engine.unload_adapter, in_engine)
+            unloaded.add_done_callback(partial(_failed, "an adapter could not be unloaded"))
 
     def _restore_adapters(self, loaded: Sequence[str]) -> None:
-        """Let an engine that was built anew have what the one before it had."""
+        """Give a rebuilt engine the adapters that the one before it had."""
         for name in self._adapters.surplus(loaded):
             self._free_adapter(name)
         for name, loras in self._adapters.missing(loaded).items():
-            load = LoadAdapter(next(self._numbers), name, loras)
-            answer = self._calls[load.number] = self._loop.create_future()
-            answer.add_done_callback(partial(self._restored, load))
-            self._home.send(load)
+            answer = self._calls.call(Engine.load_adapter, name, loras)
+            answer.add_done_callback(partial(self._restored, name))
 
-    def _restored(self, load: LoadAdapter, answer: asyncio.Future[None]) -> None:
-        del self._calls[load.number]
-        error = answer.exception()
-        if error is not None and not isinstance(error, EngineDeadError | BackendUnavailableError):
-            logger.error("an adapter could not be loaded again: %s", error)
-            self._adapters.forget(load.name)
+    def _restored(self, name: str, answer: asyncio.Future[None]) -> None:
+        if _failed("an adapter could not be loaded again", answer):
+            self._adapters.forget(name)
 
     def _deliver(self, outputs: list[Output]) -> None:
         for request_id, item in outputs:
@@ -301,8 +261,7 @@ class EngineBackend(Backend):
         dead = type(unavailable) if isinstance(unavailable, EngineDeadError) else EngineDeadError
         for stream in self._streams.values():
             stream.put(dead(reason))
-        for answer in self._calls.values():
-            _resolve(answer, dead(reason))
+        self._calls.fail(partial(dead, reason))
 
     def _restart_later(self) -> None:
         if self._closed or not self._info:
@@ -314,13 +273,13 @@ class EngineBackend(Backend):
         )
         delay = self._backoff.delay(self._failures)
         logger.error("%s; starting it again in %g s", self._restarting, delay)
-        self._waiting = self._loop.call_later(delay, self._home.begin, self._receive)
+        self._waiting = self._loop.call_later(delay, self._executor.start, self._receive)
 
 
-def _resolve(future: asyncio.Future[Any] | None, result: object) -> None:
-    if future is None or future.done():
-        return
-    if isinstance(result, BaseException):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+def _failed(what: str, answer: asyncio.Future[None]) -> bool:
+    """Whether the engine refused a call that nobody waits for, which is logged."""
+    error = answer.exception()
+    if error is None or isinstance(error, EngineDeadError | BackendUnavailableError):
+        return False
+    logger.error("%s: %s", what, error)
+    return True

@@ -148,7 +148,7 @@ class Completion:
         return self._stops.feed(text) if self._tokens >= self._min_tokens else text
 
     def _heed_constraint(self) -> None:
-        """Behind thought the constraint decides, where a budget would lead on otherwise."""
+        """After the reasoning the constraint takes precedence over the budget's forced tokens."""
         if not self._watch or not self.constraint:
             return
         forced = self._watch.forced

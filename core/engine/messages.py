@@ -1,10 +1,11 @@
-"""What the event loop and an engine say to each other: commands one way, events the other."""
+"""What crosses between the event loop and an engine: commands one way, events the other."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from core.contract.errors import ServingError
-from core.contract.grammar import Grammar
-from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
+from core.contract.types import Delta, EngineStats, GenerationRequest, ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,71 +16,13 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokenize:
-    """Call `Engine.tokenize`, or `tokenize_plain`; the `Answer` has the same number."""
+class Call:
+    """Call the method of the `Engine` that has this name; the `Answer` has the same number."""
 
     number: int
-    text: str
-    add_special_tokens: bool
-    plain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Detokenize:
-    """Call `Engine.detokenize`, or `detokenize_plain`; the `Answer` has the same number."""
-
-    number: int
-    token_ids: tuple[int, ...]
-    plain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizePair:
-    """Call `Engine.tokenize_pair`; the `Answer` has the same number."""
-
-    number: int
-    query: str
-    document: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compile:
-    """Call `Engine.compile`; the `Answer` has the same number."""
-
-    number: int
-    grammar: Grammar
-
-
-@dataclass(frozen=True, slots=True)
-class Embed:
-    """Call `Engine.embed`; the `Answer` has the same number."""
-
-    number: int
-    prompts: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Rerank:
-    """Call `Engine.rerank`; the `Answer` has the same number."""
-
-    number: int
-    pairs: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadAdapter:
-    """Call `Engine.load_adapter`; the `Answer` has the same number."""
-
-    number: int
-    name: str
-    loras: tuple[Lora, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnloadAdapter:
-    """Call `Engine.unload_adapter`."""
-
-    name: str
+    method: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +36,7 @@ class Close:
     """Close the engine; nothing is sent after it."""
 
 
-TokenizerCall = Tokenize | Detokenize | TokenizePair | Compile
-Call = TokenizerCall | Embed | Rerank | LoadAdapter | Ping
-Command = GenerationRequest | Abort | Call | UnloadAdapter | Close
+Command = GenerationRequest | Abort | Call | Ping | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +55,10 @@ class NotStarted:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a `Call` gave, or raised."""
+    """What a `Call` returned or raised; None for a `Ping`."""
 
     number: int
-    result: list[int] | str | float | list[list[float]] | list[float] | BaseException | None
+    result: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +69,10 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """Nothing is left of the engine; the last event.
+class Exited:
+    """The last event: nothing of the engine is left.
 
-    `reason` is why, or None if that has been said, or was wanted.
+    `reason` is None after `NotStarted` or `Died`, and after a `Close`.
     """
 
     reason: str | None = None
@@ -139,11 +80,11 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the engine tells of itself, a while after the last report or when its work is done."""
+    """The engine's stats, at intervals while there is work and once when it is done."""
 
     stats: EngineStats
 
 
 Output = tuple[str, Delta | ServingError]
-Event = Started | NotStarted | list[Output] | Report | Answer | Died | Gone
-"""A list is what one step gave."""
+Event = Started | NotStarted | list[Output] | Report | Answer | Died | Exited
+"""A list is the output of one step."""

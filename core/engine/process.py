@@ -14,31 +14,24 @@ from core.contract.engine import Engine
 from core.contract.errors import BackendUnavailableError, ServingError
 from core.contract.types import GenerationRequest, ReportProgress
 from core.engine import wire, worker
-from core.engine.home import Crossing, Home, Receive
+from core.engine.executor import EventBridge, Executor, Receive
 from core.engine.messages import (
     Answer,
+    Call,
     Close,
     Command,
-    Compile,
-    Detokenize,
     Died,
-    Embed,
     Event,
-    Gone,
-    LoadAdapter,
+    Exited,
     NotStarted,
-    Ping,
-    Rerank,
     Started,
-    Tokenize,
-    TokenizePair,
 )
 
 logger = logging.getLogger(__name__)
 
 
-class ProcessHome(Home):
-    """A process for every engine; one that was told to end and has not is killed after `grace`."""
+class ProcessExecutor(Executor):
+    """A process for every engine; killed when it has not ended `grace` seconds after `Close`."""
 
     def __init__(self, create_engine: Callable[[], Engine], grace: float) -> None:
         self._create_engine = create_engine
@@ -52,7 +45,7 @@ class ProcessHome(Home):
     def pid(self) -> int | None:
         return self._child.pid if self._child else None
 
-    def begin(self, receive: Receive) -> None:
+    def start(self, receive: Receive) -> None:
         try:
             packed, report_progress = wire.pack_factory(self._create_engine)
         except Exception as error:
@@ -67,19 +60,19 @@ class ProcessHome(Home):
                     self._started = True
                 case NotStarted() | Died():
                     self._kill_later()
-                case Gone() if self._ending:
-                    event = Gone()
+                case Exited() if self._ending:
+                    event = Exited()
             receive(event)
 
         self._cancel_kill()
         self._started = self._ending = False
-        self._child = _Child(packed, self._grace, report_progress, Crossing(received))
+        self._child = _Child(packed, self._grace, report_progress, EventBridge(received))
 
     def send(self, command: Command) -> None:
         assert self._child is not None
         self._child.send(command)
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         if self._child is None:
             return
         self._child.send(Close())
@@ -135,7 +128,7 @@ class _Child:
         return self._process.pid
 
     def send(self, command: Command) -> None:
-        """Send a command; if the process is gone, nothing happens."""
+        """Send a command; does nothing once the process is gone."""
         self._commands.put(command)
 
     def kill(self) -> None:
@@ -155,7 +148,7 @@ class _Child:
         except Exception as error:
             self._theirs.close()
             self._connection.close()
-            self._emit(Gone(f"the engine's process could not be started: {error}"))
+            self._emit(Exited(f"the engine's process could not be started: {error}"))
             return
         self._theirs.close()
         if self._killed:
@@ -171,10 +164,10 @@ class _Child:
         self._commands.put(None)
         writer.join()
         self._connection.close()
-        self._emit(Gone(unreadable or _reason(self._process.exitcode)))
+        self._emit(Exited(unreadable or _reason(self._process.exitcode)))
 
     def _read(self) -> str | None:
-        """Pass on what the process says, until it ends; or why that cannot be read."""
+        """Pass on the messages of the process until it ends; why, if one cannot be read."""
         try:
             while True:
                 match wire.receive(self._connection):
@@ -201,21 +194,12 @@ class _Child:
                 self._refuse(command, error)
 
     def _refuse(self, command: Command, error: Exception) -> None:
-        """Fail what cannot be pickled, alone."""
+        """Fail a command that cannot be pickled, alone."""
         failure = ServingError(f"the request cannot be sent to the engine: {error}")
         match command:
             case GenerationRequest(request_id=request_id):
                 self._emit([(request_id, failure)])
-            case (
-                Tokenize(number=number)
-                | Detokenize(number=number)
-                | TokenizePair(number=number)
-                | Compile(number=number)
-                | Embed(number=number)
-                | Rerank(number=number)
-                | LoadAdapter(number=number)
-                | Ping(number=number)
-            ):
+            case Call(number=number):
                 self._emit(Answer(number, failure))
 
 

@@ -1,4 +1,4 @@
-"""What requests have been given and not yet taken, on the event loop."""
+"""Deltas that have arrived and have not been read, on the event loop."""
 
 import asyncio
 from collections import defaultdict
@@ -18,13 +18,13 @@ class DeltaStream:
         self._arrival: asyncio.Future[None] | None = None  # what the reader waits for
 
     def put(self, item: Delta | ServingError) -> None:
-        """Add what the engine gave."""
+        """Add what has arrived."""
         self._items.append(item)
         if self._arrival and not self._arrival.done():
             self._arrival.set_result(None)
 
     async def take(self) -> Iterable[Delta | ServingError]:
-        """Wait until there is something; then all of it, as few deltas as possible."""
+        """Wait until something has arrived; then all of it, in as few deltas as possible."""
         if not self._items:
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
@@ -33,7 +33,7 @@ class DeltaStream:
 
 
 def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingError]:
-    """Join what piled up for one choice while the client was slow into one delta.
+    """Join the deltas of a choice that piled up while the client was slow.
 
     Deltas with logprobs stay apart: clients read one token an event there.
     """

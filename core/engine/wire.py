@@ -1,13 +1,15 @@
-"""The bytes that cross between the server and an engine's process."""
+"""Messages between the server and an engine's process, as bytes."""
 
 import io
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from typing import Any, cast
 
 from core.contract.engine import Engine
+from core.contract.errors import ServingError
 from core.contract.types import BackendSettings, Delta, ReportProgress, no_progress
 
 _PROTOCOL = 5
@@ -24,71 +26,41 @@ class Progress:
 
 def send(connection: Connection, message: object) -> None:
     """Send one message; `OSError` when the other side is gone."""
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, _PROTOCOL)
-    pickler.dispatch_table = {Delta: _reduced}
-    pickler.dump(message)
-    connection.send_bytes(buffer.getbuffer())
+    if isinstance(message, list):
+        message = [(request_id, _packed(item)) for request_id, item in message]
+    connection.send_bytes(pickle.dumps(message, _PROTOCOL))
 
 
 def receive(connection: Connection) -> Any:
     """Wait for one message; `EOFError` or `OSError` when the other side is gone."""
-    return pickle.loads(connection.recv_bytes())
+    message = pickle.loads(connection.recv_bytes())
+    if isinstance(message, list):
+        return [(request_id, _unpacked(item)) for request_id, item in message]
+    return message
 
 
-def _reduced(delta: Delta) -> tuple[Any, ...]:
-    # A dataclass with slots pickles itself field by field in Python: four times as slow.
-    return _delta, (
-        delta.index,
-        delta.text,
-        delta.token_ids,
-        delta.logprobs,
-        delta.finish_reason,
-        delta.stop_reason,
-        delta.prefill_tokens,
-        delta.cached_tokens,
-        delta.prompt_logprobs,
-        delta.grammar_init_s,
-        delta.grammar_s,
-        delta.parts,
-        delta.usage,
-    )
+# The deltas of a step, which are most of what is sent, are sent as tuples of all their fields: a
+# dataclass with slots pickles itself field by field in Python, several times as slow.
+
+_FIELDS = tuple(field.name for field in fields(Delta))
+_values = attrgetter(*_FIELDS)
 
 
-def _delta(
-    index: int,
-    text: str,
-    token_ids: Any,
-    logprobs: Any,
-    finish_reason: Any,
-    stop_reason: Any,
-    prefill_tokens: int,
-    cached_tokens: int,
-    prompt_logprobs: Any,
-    grammar_init_s: float,
-    grammar_s: float,
-    parts: Any,
-    usage: Any,
-) -> Delta:
-    return Delta(
-        index=index,
-        text=text,
-        token_ids=token_ids,
-        logprobs=logprobs,
-        finish_reason=finish_reason,
-        stop_reason=stop_reason,
-        prefill_tokens=prefill_tokens,
-        cached_tokens=cached_tokens,
-        prompt_logprobs=prompt_logprobs,
-        grammar_init_s=grammar_init_s,
-        grammar_s=grammar_s,
-        parts=parts,
-        usage=usage,
-    )
+def _packed(item: Delta | ServingError) -> tuple[Any, ...] | ServingError:
+    return item if isinstance(item, ServingError) else _values(item)
+
+
+def _unpacked(item: tuple[Any, ...] | ServingError) -> Delta | ServingError:
+    if isinstance(item, ServingError):
+        return item
+    delta = object.__new__(Delta)
+    for name, value in zip(_FIELDS, item, strict=True):
+        object.__setattr__(delta, name, value)
+    return delta
 
 
 def pack_factory(create_engine: Callable[[], Engine]) -> tuple[bytes, ReportProgress]:
-    """A factory as bytes, and the progress callback it had, which stays on this side."""
+    """A factory as bytes, and its progress callback, which stays in this process."""
     buffer = io.BytesIO()
     pickler = _FactoryPickler(buffer, _PROTOCOL)
     pickler.dump(create_engine)
@@ -96,7 +68,7 @@ def pack_factory(create_engine: Callable[[], Engine]) -> tuple[bytes, ReportProg
 
 
 def unpack_factory(packed: bytes, report_progress: ReportProgress) -> Callable[[], Engine]:
-    """The factory again, with this callback in the place of the other one."""
+    """The factory again, with another progress callback."""
     unpickler = _FactoryUnpickler(io.BytesIO(packed))
     unpickler.report_progress = report_progress
     return cast(Callable[[], Engine], unpickler.load())

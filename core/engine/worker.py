@@ -1,4 +1,4 @@
-"""What runs in an engine's process."""
+"""The main function of an engine's process."""
 
 import faulthandler
 import logging
@@ -15,19 +15,19 @@ from multiprocessing.connection import Connection
 from core.contract.engine import Engine
 from core.contract.errors import ServingError
 from core.engine import wire
-from core.engine.host import Host
+from core.engine.loop import EngineLoop
 from core.engine.messages import Answer, Close, Event, NotStarted
 
 
-class Line:
-    """The way to the server; any thread may send."""
+class ServerPipe:
+    """The sending end of the pipe to the server; any thread may send."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
 
     def send(self, message: object) -> None:
-        """Send one message; without a server it goes nowhere, and `_listen` ends the process."""
+        """Send one message; without a server it is lost, and `_listen` ends the process."""
         with self._lock, suppress(BrokenPipeError, ConnectionResetError):
             wire.send(self._connection, message)
 
@@ -52,30 +52,33 @@ class Line:
 
 
 def main(connection: Connection, packed_factory: bytes, log_level: int, grace: float) -> None:
-    """Run one engine until the server says so, is gone, or the engine dies."""
+    """Run one engine until the server closes it or is gone, or the engine dies."""
     _leave_signals_to_the_server()
     faulthandler.enable()
-    line = Line(connection)
+    pipe = ServerPipe(connection)
     root = logging.getLogger()
-    root.addHandler(QueueHandler(line))  # type: ignore[arg-type]  # it only puts
+    root.addHandler(QueueHandler(pipe))  # type: ignore[arg-type]  # it only puts
     root.setLevel(log_level)
 
     def create_engine() -> Engine:
-        return wire.unpack_factory(packed_factory, line.report_progress)()
+        return wire.unpack_factory(packed_factory, pipe.report_progress)()
 
-    host = Host(create_engine, line.emit)
+    engine_loop = EngineLoop(create_engine, pipe.emit)
     threading.Thread(
-        target=_listen, args=(connection, host, grace), name="enginebay-commands", daemon=True
+        target=_listen,
+        args=(connection, engine_loop, grace),
+        name="enginebay-commands",
+        daemon=True,
     ).start()
-    host.run()
+    engine_loop.run()
 
 
-def _listen(connection: Connection, host: Host, grace: float) -> None:
+def _listen(connection: Connection, engine_loop: EngineLoop, grace: float) -> None:
     try:
         while True:
-            host.send(wire.receive(connection))
+            engine_loop.send(wire.receive(connection))
     except (EOFError, OSError):  # the server is gone
-        host.send(Close())
+        engine_loop.send(Close())
         time.sleep(grace)
         os._exit(1)
 
@@ -83,7 +86,7 @@ def _listen(connection: Connection, host: Host, grace: float) -> None:
 def _leave_signals_to_the_server() -> None:
     """Ctrl-C, and the SIGTERM of a service manager, reach all processes; the server ends this one.
 
-    It has been started with SIGINT blocked, so that none comes before this.
+    It is started with SIGINT blocked, so that none arrives before this is called.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from math import isfinite
+from typing import cast
 
 from core.contract.backend import Backend
 from core.contract.engine import Engine
@@ -59,7 +60,7 @@ async def check_backend(
     """
     made = create()
     watched = WatchedEngine(made) if isinstance(made, Engine) else None
-    backend = EngineBackend(lambda: watched) if watched else made
+    backend = EngineBackend(lambda: cast(Engine, watched)) if watched else made
     assert isinstance(backend, Backend)
     info = await backend.start()
     probe = Probe(backend, info, watched, prompt, max_tokens)

@@ -1,20 +1,19 @@
 """What the checks of `check_backend` are made of."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from core.contract.backend import Backend
 from core.contract.chat import Chat
 from core.contract.engine import Engine
 from core.contract.errors import ServingError
-from core.contract.grammar import Grammar
 from core.contract.sampling_params import SamplingParams
 from core.contract.types import (
     ContentDelta,
     Delta,
-    EngineStats,
     GenerationRequest,
     ModelInfo,
     Part,
@@ -36,8 +35,8 @@ def expect(kept: bool, promise: int, message: str) -> None:
         raise BrokenPromiseError(f"promise {promise}: {message}")
 
 
-class WatchedEngine(Engine):
-    """Passes everything on to an engine and remembers what a backend's user cannot see."""
+class WatchedEngine:
+    """Stands in for an engine and remembers what a backend's user cannot see."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -47,7 +46,11 @@ class WatchedEngine(Engine):
         self.spoke_to_nobody: set[tuple[str, int]] = set()
         self._choices: dict[str, set[int]] = {}
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
     def add_request(self, request: GenerationRequest) -> None:
+        """Pass on, and note which choices may be heard of."""
         self._choices[request.request_id] = set(range(request.n))
         self._engine.add_request(request)
 
@@ -68,38 +71,9 @@ class WatchedEngine(Engine):
             choices.remove(delta.index)
 
     def abort_request(self, request_id: str) -> None:
+        """Pass on, and note that nothing more may be heard of it."""
         self._engine.abort_request(request_id)
         self.aborted.add(request_id)
-
-    def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._engine.tokenize(text, add_special_tokens=add_special_tokens)
-
-    def detokenize(self, token_ids: Sequence[int]) -> str:
-        return self._engine.detokenize(token_ids)
-
-    def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return self._engine.tokenize_plain(text, add_special_tokens=add_special_tokens)
-
-    def detokenize_plain(self, token_ids: Sequence[int]) -> str:
-        return self._engine.detokenize_plain(token_ids)
-
-    def compile(self, grammar: Grammar) -> float:
-        return self._engine.compile(grammar)
-
-    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self._engine.embed(prompts)
-
-    def tokenize_pair(self, query: str, document: str) -> list[int]:
-        return self._engine.tokenize_pair(query, document)
-
-    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
-        return self._engine.rerank(pairs)
-
-    def stats(self) -> EngineStats | None:
-        return self._engine.stats()
-
-    def close(self) -> None:
-        self._engine.close()
 
 
 @dataclass

@@ -168,7 +168,7 @@ def test_when_all_fail_nothing_changes(server: Server) -> None:
     assert loaded(server) == {"pirate.gguf": 1.0}
     response = load(server, "stupid.gguf")
     assert response.status_code == 500
-    assert "the engine failed to load it: RuntimeError: stupid" in response.text
+    assert "the engine failed to load adapter: RuntimeError: stupid" in response.text
     assert say(server) == "pirate*1"
     assert load(server, "poet.gguf", "stupid.gguf").status_code == 500
     assert (say(server), loaded(server)) == ("plain", {})

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from core.contract.engine import CONCURRENT_METHODS
 from core.contract.types import Isolation
 from core.engine.backoff import Backoff
-from core.engine.host import Host
+from core.engine.loop import EngineLoop
 from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
 from core.testing import ScriptedEngine, check_backend
 from enginebay import (
@@ -151,8 +152,13 @@ class Obedient(ScriptedEngine):
         return [query / document for query, document in pairs]
 
     def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        if text == "fail":
-            raise InvalidRequestError("no such text")
+        match text:
+            case "fail":
+                raise InvalidRequestError("no such text")
+            case "oops":
+                raise KeyError("oops")
+            case "exit":
+                raise SystemExit(3)
         if text == "set":
             self.tokenized.set()
         return super().tokenize(text, add_special_tokens=add_special_tokens)
@@ -260,17 +266,17 @@ def test_stats_cross_twice_a_second() -> None:
         events.append(event)
         steps = sum(isinstance(event, list) for event in events)
         for command in ends.pop(steps, ()):
-            host.send(command)
+            loop.send(command)
         if isinstance(event, Report) and not ends:
-            host.send(Close())
+            loop.send(Close())
 
     now = 0.0
     events: list[Event] = []
     ends: dict[int, list[Command]] = {6: [Abort("1"), request("2")], 8: [Abort("2")]}
-    host = Host(lambda: Timed("abcdefghi"), emit, clock=lambda: now)
-    host.send(request("1"))
-    host.send(Ping(7))
-    host.run()
+    loop = EngineLoop(lambda: Timed("abcdefghi"), emit, clock=lambda: now)
+    loop.send(request("1"))
+    loop.send(Ping(7))
+    loop.run()
     reports = [event.stats for event in events if isinstance(event, Report)]
     told = [(stats.steps, stats.running) for stats in reports]
     assert told == [(1, 1), (4, 1), (7, None), (8, None)]
@@ -483,6 +489,30 @@ async def test_tokenizing_does_not_wait_for_a_step(isolation: Isolation) -> None
         assert await backend.detokenize([104, 105]) == "hi"
         with pytest.raises(InvalidRequestError, match="no such text"):
             await backend.tokenize("fail", add_special_tokens=True)
+        for failing, error in (("oops", "KeyError: 'oops'"), ("exit", "SystemExit: 3")):
+            with pytest.raises(ServingError, match=f"the engine failed to tokenize: {error}"):
+                await backend.tokenize(failing, add_special_tokens=True)
+        assert not backend.unavailable
+
+
+def test_methods_that_are_called_from_any_thread_say_so() -> None:
+    documented = {
+        name
+        for name, method in vars(Engine).items()
+        if "from any thread" in (method.__doc__ or "").lower()
+    }
+    assert documented == CONCURRENT_METHODS
+
+
+async def test_tokenizing_is_not_done_on_the_engine_thread() -> None:
+    class Threads(Obedient):
+        def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            return [threading.get_ident()]
+
+    async with running(Threads) as backend:
+        engine_thread = float(await say(backend, "thread"))
+        [tokenizer_thread] = await backend.tokenize("a", add_special_tokens=False)
+        assert engine_thread != tokenizer_thread != threading.get_ident()
 
 
 @both

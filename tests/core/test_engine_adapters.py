@@ -60,7 +60,8 @@ class Adapted(ScriptedEngine):
         self.loaded[name] = "+".join(texts)
 
     def unload_adapter(self, name: str) -> None:
-        del self.loaded[name]
+        if self.loaded.pop(name) == "stuck*1":
+            raise InvalidRequestError("it stays")
 
 
 async def ask(backend: EngineBackend, prompt: str, adapter: str | None = None) -> str:
@@ -137,10 +138,22 @@ async def test_one_that_fails_changes_nothing(isolation: Isolation, one: Lora) -
             await backend.load_adapter("mine", [missing])
         assert caught.value.param == "loras"
         rewrite(one, "oops")
-        with pytest.raises(ServingError, match="the engine failed to load it: KeyError: 'oops'"):
+        with pytest.raises(ServingError, match="failed to load adapter: KeyError: 'oops'"):
             await backend.load_adapter("other", [one])
         assert await ask(backend, "say", "mine") == "one*1"
         assert await ask(backend, "loaded") == "configured=from the config mine=one*1"
+
+
+@both
+async def test_one_that_cannot_be_unloaded_is_logged(
+    isolation: Isolation, one: Lora, caplog: pytest.LogCaptureFixture
+) -> None:
+    rewrite(one, "stuck")
+    async with running(Adapted, isolation=isolation) as backend:
+        await backend.load_adapter("mine", [one])
+        await backend.unload_adapter("mine")
+        assert await ask(backend, "loaded") == "configured=from the config"
+    assert "an adapter could not be unloaded: it stays" in caplog.text
 
 
 @both

@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import fields
+from multiprocessing import Pipe
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from core.engine import wire
 from core.testing import ScriptedEngine
 from enginebay import (
     BackendUnavailableError,
@@ -18,6 +21,7 @@ from enginebay import (
     EngineBackend,
     EngineDeadError,
     GenerationRequest,
+    InvalidRequestError,
     SamplingParams,
     ServingError,
 )
@@ -147,6 +151,17 @@ async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(BackendUnavailableError, match="process could not be started"):
         await backend.start()
     await backend.close()
+
+
+def test_every_field_of_a_delta_crosses() -> None:
+    """Whatever fields there are; an error in a delta's place does, too."""
+    ours, theirs = Pipe()
+    delta = Delta(**{field.name: f"a {field.name}" for field in fields(Delta)})
+    wire.send(ours, [("1", delta), ("2", InvalidRequestError("no", param="n")), ("3", Delta())])
+    (_, first), (id, error), last = wire.receive(theirs)
+    assert first == delta
+    assert (id, type(error), error.message, error.param) == ("2", InvalidRequestError, "no", "n")
+    assert last == ("3", Delta())
 
 
 async def test_deltas_that_cannot_cross_are_the_engines_death() -> None:

@@ -1,4 +1,4 @@
-"""The loop that drives an engine, on whatever thread of whatever process it is run."""
+"""The loop that drives an engine: on a thread of the server, or in a process of its own."""
 
 import logging
 import queue
@@ -7,32 +7,24 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any
 
-from core.contract.engine import Engine
+from core.contract.engine import CONCURRENT_METHODS, Engine
 from core.contract.errors import ServingError
-from core.contract.types import EngineStats, GenerationRequest, Lora
+from core.contract.types import EngineStats, GenerationRequest
 from core.engine.messages import (
     Abort,
     Answer,
+    Call,
     Close,
     Command,
-    Compile,
-    Detokenize,
     Died,
-    Embed,
     Event,
-    LoadAdapter,
     NotStarted,
     Output,
     Ping,
     Report,
-    Rerank,
     Started,
-    Tokenize,
-    TokenizePair,
-    TokenizerCall,
-    UnloadAdapter,
 )
 
 logger = logging.getLogger(__name__)
@@ -42,19 +34,12 @@ TOKENIZER_THREADS = 4
 REPORT_INTERVAL = 0.5
 """Seconds between two reports of an engine's stats while there is work."""
 
-EngineCommand = (
-    GenerationRequest | Abort | Embed | Rerank | LoadAdapter | UnloadAdapter | Ping | Close
-)
 
-_Prompts = tuple[tuple[int, ...], ...]
-_Computed = TypeVar("_Computed")
+class EngineLoop:
+    """One engine, from being built to being closed.
 
-
-class Host:
-    """One engine from its building to its closing.
-
-    `emit` is called with one list a step, because a crossing per token costs more than the token;
-    it is called from several threads. `clock` is for the reports of the engine's stats.
+    `emit` is called from several threads, with one list a step: an event per token would cost more
+    than the token. `clock` times the reports of the engine's stats.
     """
 
     def __init__(
@@ -68,15 +53,15 @@ class Host:
         self._clock = clock
         self._steps = 0
         self._next_report = 0.0
-        self._commands: queue.SimpleQueue[EngineCommand] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._engine: Engine | None = None
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
 
     def send(self, command: Command) -> None:
-        """Give the engine something to do; from any thread, never blocks."""
-        if isinstance(command, TokenizerCall):
+        """Have a command carried out; from any thread, never blocks."""
+        if isinstance(command, Call) and command.method in CONCURRENT_METHODS:
             with suppress(RuntimeError):  # no answer after the engine's death
-                self._tokenizers.submit(self._answer, command)
+                self._tokenizers.submit(self._answer, command, BaseException)
         else:
             self._commands.put(command)
 
@@ -101,7 +86,7 @@ class Host:
         self._engine = None
 
     def _serve(self, engine: Engine) -> None:
-        unfinished: dict[str, list[bool]] = {}  # which choices of a request go on
+        unfinished: dict[str, list[bool]] = {}  # for each choice of a request
         while True:
             outputs: list[Output] = []
             worked = bool(unfinished)
@@ -117,14 +102,8 @@ class Host:
                             outputs.append((command.request_id, error))
                         else:
                             unfinished[command.request_id] = [True] * command.n
-                    case Embed(number, prompts):
-                        self._emit(Answer(number, _computed("embed", engine.embed, prompts)))
-                    case Rerank(number, pairs):
-                        self._emit(Answer(number, _computed("rerank", engine.rerank, pairs)))
-                    case LoadAdapter(number, name, loras):
-                        self._emit(Answer(number, _load_adapter(engine, name, loras)))
-                    case UnloadAdapter(name):
-                        _unload_adapter(engine, name)
+                    case Call():
+                        self._answer(command, Exception)
                     case Ping(number):
                         self._emit(Answer(number, None))
             if unfinished:
@@ -140,12 +119,12 @@ class Host:
         self._next_report = self._clock() + REPORT_INTERVAL
         try:
             stats = engine.stats() or EngineStats()
-        except Exception:  # no reason to lose a model
+        except Exception:  # not worth losing the model for
             logger.exception("the engine's stats could not be read")
             stats = EngineStats()
         self._emit(Report(replace(stats, steps=self._steps)))
 
-    def _take_commands(self, *, wait: bool) -> Iterable[EngineCommand]:
+    def _take_commands(self, *, wait: bool) -> Iterable[Command]:
         try:
             yield self._commands.get(block=wait)
             while True:
@@ -153,41 +132,35 @@ class Host:
         except queue.Empty:
             return
 
-    def _answer(self, call: TokenizerCall) -> None:
+    def _answer(self, call: Call, caught: type[BaseException]) -> None:
+        """Make a call; exceptions that are `caught` fail it alone."""
         assert self._engine is not None
-        result: list[int] | str | float | BaseException
+        result: Any
         try:
-            match call:
-                case Tokenize(_, text, add, plain):
-                    tokenize = self._engine.tokenize_plain if plain else self._engine.tokenize
-                    result = tokenize(text, add_special_tokens=add)
-                case Detokenize(_, token_ids, plain):
-                    engine = self._engine
-                    detokenize = engine.detokenize_plain if plain else engine.detokenize
-                    result = detokenize(token_ids)
-                case TokenizePair(_, query, document):
-                    result = self._engine.tokenize_pair(query, document)
-                case Compile(_, grammar):
-                    result = self._engine.compile(grammar)
-        except BaseException as error:
+            result = getattr(self._engine, call.method)(*call.args, **call.kwargs)
+        except ServingError as error:
             result = error
+        except caught as error:
+            failure = f"the engine failed to {call.method.replace('_', ' ')}"
+            logger.exception(failure)
+            result = ServingError(f"{failure}: {type(error).__name__}: {error}")
         self._emit(Answer(call.number, result))
 
 
 def _step(engine: Engine, unfinished: dict[str, list[bool]]) -> list[Output]:
-    """What the engine says to requests that wait for it; behind a finish nothing is heard."""
+    """The output of one step, without what comes after a choice is finished."""
     outputs: list[Output] = []
     for request_id, item in engine.step():
-        goes_on = unfinished.get(request_id)
-        if goes_on is None:
+        choices = unfinished.get(request_id)
+        if choices is None:
             continue
         if isinstance(item, ServingError):
             del unfinished[request_id]
-        elif 0 <= item.index < len(goes_on):  # else whoever reads it raises
-            if not goes_on[item.index]:
+        elif 0 <= item.index < len(choices):  # else its reader raises
+            if not choices[item.index]:
                 continue
-            goes_on[item.index] = item.finish_reason is None
-            if not any(goes_on):
+            choices[item.index] = item.finish_reason is None
+            if not any(choices):
                 del unfinished[request_id]
         outputs.append((request_id, item))
     return outputs
@@ -204,33 +177,3 @@ def _add(engine: Engine, request: GenerationRequest) -> ServingError | None:
         engine.abort_request(request.request_id)
         return ServingError(f"the engine refused the request: {type(error).__name__}: {error}")
     return None
-
-
-def _computed(
-    name: str, compute: Callable[[_Prompts], _Computed], prompts: _Prompts
-) -> _Computed | ServingError:
-    try:
-        return compute(prompts)
-    except ServingError as error:
-        return error
-    except Exception as error:
-        logger.exception("the engine could not %s %d prompts", name, len(prompts))
-        return ServingError(f"the engine failed to {name}: {type(error).__name__}: {error}")
-
-
-def _load_adapter(engine: Engine, name: str, loras: tuple[Lora, ...]) -> ServingError | None:
-    try:
-        engine.load_adapter(name, loras)
-    except ServingError as error:
-        return error
-    except Exception as error:
-        logger.exception("the adapter %s could not be loaded", name)
-        return ServingError(f"the engine failed to load it: {type(error).__name__}: {error}")
-    return None
-
-
-def _unload_adapter(engine: Engine, name: str) -> None:
-    try:
-        engine.unload_adapter(name)
-    except Exception:
-        logger.exception("the adapter %s could not be unloaded", name)

@@ -1,0 +1,61 @@
+"""The calls of an engine's methods that wait for their answers, on the event loop."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from core.contract.engine import Engine
+from core.engine.messages import Answer, Call, Ping
+
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
+
+
+class Calls:
+    """Sends calls, and resolves them by the answers that arrive."""
+
+    def __init__(self, send: Callable[[Call | Ping], None]) -> None:
+        self._send = send
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+
+    def call(
+        self,
+        method: Callable[Concatenate[Engine, _Args], _Result],
+        *args: _Args.args,
+        **kwargs: _Args.kwargs,
+    ) -> asyncio.Future[_Result]:
+        """Call the engine's method of the same name."""
+        return self._await(Call(next(self._numbers), method.__name__, args, kwargs))
+
+    def ping(self) -> asyncio.Future[None]:
+        """Wait until the engine is between two steps."""
+        return self._await(Ping(next(self._numbers)))
+
+    def answer(self, answer: Answer) -> None:
+        """Give the answer to whoever still waits for it."""
+        if waiting := self._waiting.get(answer.number):
+            resolve(waiting, answer.result)
+
+    def fail(self, make_error: Callable[[], BaseException]) -> None:
+        """Fail all of them, each with an error of its own."""
+        for waiting in self._waiting.values():
+            resolve(waiting, make_error())
+
+    def _await(self, command: Call | Ping) -> asyncio.Future[Any]:
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting[command.number] = waiting
+        waiting.add_done_callback(lambda _: self._waiting.pop(command.number))
+        self._send(command)
+        return waiting
+
+
+def resolve(future: asyncio.Future[Any], result: object) -> None:
+    """Set the result, or the exception, of a future that may have it already."""
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -1,0 +1,105 @@
+"""Where an engine runs: `Executor`, and the one that runs it on a thread of this process."""
+
+import asyncio
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from core.contract.engine import Engine
+from core.engine.loop import EngineLoop
+from core.engine.messages import Close, Command, Event, Exited
+
+Receive = Callable[[Event], None]
+
+
+_MAX_PENDING = 32
+
+
+class EventBridge:
+    """Hands events from another thread to the event loop, on which it was made.
+
+    A call blocks while too many events are pending, lest an engine whose steps cost next to nothing
+    keeps the event loop from doing anything else.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._receive = receive
+        self._pending = threading.Semaphore(_MAX_PENDING)
+
+    def __call__(self, event: Event) -> None:
+        self._pending.acquire()
+        with suppress(RuntimeError):  # the event loop is closed, nobody is left to receive it
+            self._loop.call_soon_threadsafe(self._arrive, event)
+
+    def _arrive(self, event: Event) -> None:
+        self._pending.release()
+        self._receive(event)
+
+
+class Executor(ABC):
+    """Runs engines, one at a time. Every method is called on the event loop."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process the engine runs in, None for the server's own."""
+        return None
+
+    @abstractmethod
+    def start(self, receive: Receive) -> None:
+        """Build an engine. `receive` is called on the event loop, `Exited` is its last event.
+
+        Called again only after `Exited`. Raises `BackendUnavailableError` for an engine that this
+        executor cannot run.
+        """
+
+    @abstractmethod
+    def send(self, command: Command) -> None:
+        """Send a command; never blocks. Does nothing once the engine is gone."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the engine if there is one, and free everything. Called once, last."""
+
+
+class ThreadExecutor(Executor):
+    """One thread, on which every engine is built, stepped and closed."""
+
+    def __init__(self, create_engine: Callable[[], Engine]) -> None:
+        self._create_engine = create_engine
+        self._runs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._engine_loop: EngineLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, receive: Receive) -> None:
+        emit = EventBridge(receive)
+        self._engine_loop = EngineLoop(self._create_engine, emit)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)
+            self._thread.start()
+        self._runs.put(partial(_run_engine, self._engine_loop, emit))
+
+    def send(self, command: Command) -> None:
+        assert self._engine_loop is not None
+        self._engine_loop.send(command)
+
+    async def close(self) -> None:
+        if self._engine_loop is None or self._thread is None:
+            return
+        self._engine_loop.send(Close())
+        self._runs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while run := self._runs.get():
+            run()
+
+
+def _run_engine(engine_loop: EngineLoop, emit: Receive) -> None:
+    try:
+        engine_loop.run()
+    finally:
+        emit(Exited())
