@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from core.config.schema import Config
+from core.plugins import Plugins
 from demo.to_gguf import convert
-from tests.support import DEMO_MODEL, REPOSITORY
+from tests.support import DEMO_MODEL, REPOSITORY, serve
 
 CONFIG: dict[str, Any] = json.loads((DEMO_MODEL / "config.json").read_text(encoding="utf-8"))
 
@@ -32,6 +34,15 @@ def interleaved(rows: Any, heads: int) -> Any:
     half = rows.shape[0] // heads // 2
     order = [h * 2 * half + i + s * half for h in range(heads) for i in range(half) for s in (0, 1)]
     return rows[order]
+
+
+def test_its_card_has_the_context_length(converted: Path) -> None:
+    """As one of the hf engine has."""
+    for backend, path in (("llamacpp", converted), ("hf", DEMO_MODEL)):
+        models = [{"name": "demo", "backend": backend, "path": str(path)}]
+        with serve(Config.model_validate({"models": models}), Plugins()) as server:
+            parameters = server.http.get("/v1/model").json()["parameters"]
+        assert parameters["max_seq_len"] == CONFIG["max_position_embeddings"]
 
 
 def test_every_weight_is_there(converted: Path) -> None:

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.console import fail, stderr
-from core.cli.settings import ConfigOption, KeyOption, load_plugins, require_valid
+from core.cli.settings import ConfigOption, KeyOption, load_plugins, model_at, require_valid
 
 if TYPE_CHECKING:
     from openai import OpenAI
-
-    from core.plugins import Plugins
 
 
 def chat(
@@ -95,29 +93,11 @@ def _first_model(client: OpenAI, url: str) -> str:
     fail(f"the server at {url} has no model; add one under `models` in its config")
 
 
-def _backend_for(path: Path, plugins: Plugins) -> str:
-    """The first backend that takes what is at this path for a model of its own."""
-    if not path.exists():
-        fail(f"there is no file or folder {path}", code=2)
-    for name, entry in plugins.backends.items():
-        try:
-            if entry.serves and entry.serves(path):
-                return name
-        except Exception as error:  # a plugin's own code
-            fail(
-                f"the backend {name!r} cannot tell whether {path} is for it "
-                f"({type(error).__name__}: {error}); name the backend with --backend",
-                code=2,
-            )
-    installed = ", ".join(plugins.backends) or "none"
-    fail(f"name the backend for {path} with --backend; installed: {installed}", code=2)
-
-
 @contextmanager
 def private_server(path: Path, backend: str | None) -> Iterator[str]:
     """A server with one model on a free port of this machine, until the block ends; its URL."""
     from core.cli.loading import Loading
-    from core.config.schema import Config, ModelConfig
+    from core.config.schema import Config
     from core.server.app import create_app
     from core.server.http.uvicorn_server import Server, listen, set_up_logging, url_of
     from core.server.services import services_of
@@ -125,11 +105,10 @@ def private_server(path: Path, backend: str | None) -> Iterator[str]:
     console = stderr()
     set_up_logging("error", console)
     plugins = load_plugins(Config())
-    backend = backend or _backend_for(path, plugins)
-    name = path.absolute().name or "model"
-    config = Config(models=[ModelConfig(name=name, backend=backend, path=str(path))])
+    model_config = model_at(path, backend, plugins)
+    config = Config(models=[model_config])
     require_valid(config, plugins)
-    loading = Loading([name], console)
+    loading = Loading([model_config.name], console)
     app = create_app(config, plugins, report_progress=loading.report)
     loaded = threading.Event()
 

@@ -4,72 +4,107 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from core.cli.console import fail, print_table, stderr, table
-from core.cli.settings import ConfigOption, KeyOption, load_plugins, require_valid
+from core.cli.settings import ConfigOption, KeyOption, load_plugins, model_at, require_valid
 
 if TYPE_CHECKING:
     from core.chat.schemas.explain_bodies import ModelReport, TemplateReport
+    from core.cli.client import Target
     from core.config.schema import Config
+    from core.plugins import Plugins
 
 
 def inspect(
-    name: Annotated[str, typer.Argument(help="A model, as clients name it.")],
+    name: Annotated[
+        str, typer.Argument(help="A model, as clients name it, or the folder or file of one.")
+    ],
     url: Annotated[str | None, typer.Option(metavar="URL", help="A running server.")] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Load a folder or file with this backend, ask no server."
+        ),
+    ] = None,
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
     """Show formats found and on what evidence, template features, special tokens, defaults.
 
-    Asks the running server; without one, the model is loaded for this.
+    Asks the running server; a model that it does not have, or any without one, is loaded for this.
     """
+    from core.cli.client import target
+
+    if url and backend:
+        fail("--url asks a server, --backend loads the model here: use one of the two", code=2)
+    server = target(url, config, api_key)
+    report = None if backend else _asked(server, name)
+    if report is None:
+        assert server.config is not None
+        plugins = load_plugins(server.config)
+        report = asyncio.run(_load(_chosen(server.config, name, backend, plugins), plugins))
+    _print(report)
+
+
+def _asked(server: Target, name: str) -> ModelReport | None:
+    """What a server says of a model; None where it is to be loaded here instead."""
+    from urllib.parse import quote
+
     from openai import APIConnectionError, APIError
 
-    from core.cli.client import connect, message_of, target
-
-    where, api_key, settings = target(url, config, api_key)
-    try:
-        with connect(where, api_key) as client:
-            answer: Any = client.get(f"/models/{name}/inspect", cast_to=object)
-        _print(_report(answer))
-    except APIConnectionError:
-        if settings is None:
-            fail(f"nothing answers at {where}; is the server running?")
-        stderr().print(f"no server answers at {where}; loading {name}")
-        _print(asyncio.run(_load(settings, name)))
-    except APIError as error:
-        fail(f"{where} answers: {message_of(error)}")
-
-
-def _report(answer: Any) -> ModelReport:
     from core.chat.schemas.explain_bodies import ModelReport
+    from core.cli.client import connect, message_of
 
-    return ModelReport.model_validate(answer)
+    try:
+        with connect(server.url, server.api_key) as client:
+            answer: Any = client.get(f"/models/{quote(name, safe='')}/inspect", cast_to=object)
+        return ModelReport.model_validate(answer)
+    except APIConnectionError:
+        if server.config is None:
+            fail(f"nothing answers at {server.url}; is the server running?")
+        stderr().print(f"no server answers at {server.url}; loading {name}")
+    except APIError as error:
+        not_there = getattr(error, "status_code", 0) in (401, 403, 404)
+        if server.config is None or not (not_there and Path(name).exists()):
+            fail(f"{server.url} answers: {message_of(error)}")
+        stderr().print(f"the server at {server.url} does not show this model; loading {name}")
+    return None
 
 
-async def _load(config: Config, name: str) -> ModelReport:
+def _chosen(config: Config, name: str, backend: str | None, plugins: Plugins) -> Config:
+    """A config with nothing but the model of this name, or the one at this path."""
+    from core.config import schema
+
+    named = [model for model in config.models if model.name == name and not backend]
+    if not named and not Path(name).exists():
+        names = ", ".join(model.name for model in config.models) or "none"
+        fail(f"the config has no model {name!r}; it has: {names}; nor is it a folder or file")
+    if named:
+        require_valid(config, plugins)
+        return config.model_copy(update={"models": named})
+    only = schema.Config(models=[model_at(Path(name), backend, plugins)])
+    require_valid(only, plugins)
+    return only
+
+
+async def _load(config: Config, plugins: Plugins) -> ModelReport:
     from core.chat.plan.model_report import model_report
     from core.cli.loading import Loading
     from core.models.registry import Models
 
-    chosen = [model for model in config.models if model.name == name]
-    if not chosen:
-        names = ", ".join(model.name for model in config.models) or "none"
-        fail(f"the config has no model {name!r}; it has: {names}")
-    plugins = load_plugins(config)
-    require_valid(config, plugins)
-    loading = Loading([name], stderr())
-    models = Models(config.model_copy(update={"models": chosen}), plugins, loading.report)
+    loading = Loading([config.models[0].name], stderr())
+    models = Models(config, plugins, loading.report)
     [model] = models.all()
     loading.start()
     try:
         await asyncio.wait({models.load(model)})
         loading.stop()
         if not model.is_loaded:
-            fail(f"{name} cannot be loaded: {model.error}")
+            fail(f"{model.name} cannot be loaded: {model.error}")
         return model_report(model.served())
     finally:
         loading.stop()

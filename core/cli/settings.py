@@ -12,7 +12,7 @@ import typer
 from core.cli.console import fail
 
 if TYPE_CHECKING:
-    from core.config.schema import Config
+    from core.config.schema import Config, ModelConfig
     from core.plugins import Plugins
 
 ConfigOption = Annotated[
@@ -50,6 +50,32 @@ def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
         logging.getLogger("core.plugins").addHandler(logging.NullHandler())
     folder = Path(resolved_path(config.plugins.folder, config.base))
     return Plugins(folder=folder, blocked=config.plugins.blocked)
+
+
+def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
+    """The model at a path, for this backend, or the first one that takes it for its own."""
+    from core.config.schema import ModelConfig
+
+    backend = backend or _backend_for(path, plugins)
+    whole = path.absolute()
+    return ModelConfig(name=whole.name or "model", backend=backend, path=str(whole))
+
+
+def _backend_for(path: Path, plugins: Plugins) -> str:
+    if not path.exists():
+        fail(f"there is no file or folder {path}", code=2)
+    for name, entry in plugins.backends.items():
+        try:
+            if entry.serves and entry.serves(path):
+                return name
+        except Exception as error:  # a plugin's own code
+            fail(
+                f"the backend {name!r} cannot tell whether {path} is for it "
+                f"({type(error).__name__}: {error}); name the backend with --backend",
+                code=2,
+            )
+    installed = ", ".join(plugins.backends) or "none"
+    fail(f"name the backend for {path} with --backend; installed: {installed}", code=2)
 
 
 def require_valid(config: Config, plugins: Plugins) -> None:

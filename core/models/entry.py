@@ -92,6 +92,11 @@ class ModelEntry:
         return self.state, self.error
 
     @property
+    def impaired(self) -> bool:
+        """Whether it does not answer and should; one that is only being loaded is not."""
+        return self.shown[0] in ("failed", "stuck") or self.unavailable is not None
+
+    @property
     def is_loaded(self) -> bool:
         """Whether it is in memory."""
         return self._started is not None

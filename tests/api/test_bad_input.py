@@ -48,6 +48,8 @@ def still_answers(server: Server) -> None:
         ({"messages": [{"role": "user"}, 3]}, "messages[1]"),
         ({"messages": [{"role": "robot", "content": "hi"}]}, "messages[0].role"),
         ({"messages": [{"content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [*USER, {"role": "user", "content": None}]}, "messages[1].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None),
         ({"messages": USER, "n": 0}, "n"),
         ({"messages": USER, "n": -1}, "n"),
@@ -60,6 +62,10 @@ def still_answers(server: Server) -> None:
         ({"messages": USER, "max_tokens": 0}, "max_tokens"),
         ({"messages": USER, "max_tokens": -3}, "max_tokens"),
         ({"messages": USER, "max_tokens": 1.5}, "max_tokens"),
+        ({"messages": USER, "max_completion_tokens": -2}, "max_completion_tokens"),
+        ({"messages": USER, "n_predict": -2}, "n_predict"),
+        ({"messages": USER, "max_tokens": 5, "n_predict": -2}, "n_predict"),
+        ({"messages": USER, "max_completion_tokens": 5, "max_tokens": -2}, "max_tokens"),
         ({"messages": USER, "logprobs": True, "top_logprobs": 100}, "top_logprobs"),
         ({"messages": USER, "top_logprobs": 2}, "top_logprobs"),
         ({"messages": USER, "presence_penalty": 3}, "presence_penalty"),
@@ -124,6 +130,8 @@ def still_answers(server: Server) -> None:
         ({"messages": USER, "tools": {}}, "tools"),
         ({"messages": USER, "tool_choice": "required"}, "tool_choice"),
         ({"messages": USER, "response_format": {"type": "xml"}}, "response_format.type"),
+        ({"messages": USER, "response_format": {}}, "response_format.type"),
+        ({"messages": USER, "response_format": []}, "response_format"),
         ({"messages": USER, "stream": "maybe"}, "stream"),
         ({"messages": USER, "stream_options": []}, "stream_options"),
     ],
@@ -257,6 +265,16 @@ def test_nested_arguments_in_the_history_are_text(server: Server, depth: int) ->
     assert server.http.post(CHAT, json={"messages": messages}).status_code == 200
 
 
+@pytest.mark.parametrize("depth", range(800, 1000, 20))
+def test_nested_arguments_as_an_object_are_no_error_of_the_server(
+    server: Server, depth: int
+) -> None:
+    call = '{"function": {"name": "f", "arguments": ' + '{"a": ' * depth + "1" + "}" * (depth + 2)
+    history = f'{{"role": "assistant", "tool_calls": [{call}]}}'
+    content = f'{{"messages": [{json.dumps(USER[0])}, {history}]}}'
+    assert server.http.post(CHAT, content=content).status_code in (200, 400)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -282,6 +300,16 @@ def test_broken_json(server: Server, content: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     response = server.http.post(CHAT, content=content, headers=headers)
     check(response, 404 if b"model" in content else 400)
+    still_answers(server)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_body_that_is_not_utf_8(server: Server, encoding: str) -> None:
+    headers = {"Content-Type": "application/json"}
+    content = json.dumps({"messages": USER}).encode(encoding)
+    for body in (content, (bytes([byte]) for byte in content)):  # also one byte at a time
+        error = check(server.http.post(CHAT, content=body, headers=headers))
+        assert error["message"] == "the body is not UTF-8, as JSON has to be"
     still_answers(server)
 
 

@@ -240,6 +240,21 @@ def test_history_reaches_the_template(serve_scripted: ServeScripted) -> None:
     )
 
 
+def test_arguments_as_an_object_are_written_back_as_text(serve_scripted: ServeScripted) -> None:
+    template = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+        "{{ ('' + c.function.arguments) if c.function.arguments is string else '' }}"
+        "{% endfor %}{% endfor %}"
+    )
+    server = serve_scripted(
+        lambda prompt, index: [prompt], engine={"chat_template": template}, tools="none"
+    )
+    function = {"name": "f", "arguments": {"city": "Åre", "days": 2}}
+    called = {"role": "assistant", "tool_calls": [{"function": function}]}
+    answer = server.http.post("/v1/chat/completions", json={"messages": [*USER, called]}).json()
+    assert answer["choices"][0]["message"]["content"] == '{"city": "Åre", "days": 2}'
+
+
 def test_stop_strings(serve_scripted: ServeScripted) -> None:
     # TAB-12 VLLM-69
     server = serve_scripted(HELLO)

@@ -120,7 +120,7 @@ def test_other_constraints(
     "fields",
     [
         {"response_format": {"type": "text"}, "json_schema": {}, "grammar_string": ""},
-        {"response_format": {}, "guided_json": {}, "guided_regex": "", "guided_choice": []},
+        {"guided_json": {}, "guided_regex": "", "guided_choice": []},
         {"guided_json": "{}", "json_schema": " {} ", "structured_outputs": {"json": "{}"}},
         {"structured_outputs": {}, "regex_pattern": "", "guided_json_object": False},
         {"structured_outputs": {"json": {}, "regex": "", "choice": [], "json_object": False}},

@@ -132,7 +132,7 @@ def test_a_switch_to_a_file_of_the_folder(house: House) -> None:
         gone = server.http.post(CHAT, json={"model": "a", **BODY})
         assert gone.status_code == 503
         assert "unloaded when 'one.toy' was loaded" in gone.json()["error"]["message"]
-        assert server.http.get("/health").json()["status"] == "ok"
+        assert server.http.get("/health").json()["state"] == "ok"
         server.http.post("/v1/model/load", json={"name": "a"})
         cards = server.http.get("/v1/models").json()["data"]
         assert [(card["id"], card["state"]) for card in cards] == [("a", "ready")]
@@ -278,7 +278,7 @@ def test_unloading(house: House) -> None:
         ):
             assert request.status_code == 503
             assert "load it again" in request.json()["error"]["message"]
-        assert server.http.get("/health").json()["status"] == "ok"
+        assert server.http.get("/health").json()["state"] == "ok"
 
 
 def test_beside_the_others(house: House) -> None:

@@ -112,7 +112,7 @@ def test_only_thought(serve_scripted: ServeScripted) -> None:
     # TAB-10, TAB-68, TAB-75
     server = serve_scripted(["<think>hm</think>\n\n", "  \n"], reasoning="think")
     message = message_of(ask(server))
-    assert message == {"role": "assistant", "content": None, "reasoning_content": "hm"}
+    assert message == {"role": "assistant", "content": "", "reasoning_content": "hm"}
 
 
 def test_thought_that_max_tokens_cuts_off(serve_scripted: ServeScripted) -> None:

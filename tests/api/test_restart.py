@@ -52,7 +52,7 @@ def test_a_killed_engine_comes_back() -> None:
         model = server.app.state.services.models.find("m0")
         server.run(until_restarted(model.started.backend))
         assert say(server, "m0", "count 3") == "012"
-        assert server.http.get("/health").json()["status"] == "ok"
+        assert server.http.get("/health").json()["state"] == "ok"
 
 
 def test_health_while_one_of_two_restarts() -> None:
@@ -64,7 +64,7 @@ def test_health_while_one_of_two_restarts() -> None:
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
         assert "model 'm0' cannot answer now, try again soon" in answer.json()["error"]["message"]
         health = server.http.get("/health")
-        assert (health.status_code, health.json()["status"]) == (200, "degraded")
+        assert (health.status_code, health.json()["state"]) == (200, "degraded")
         assert health.json()["models"]["m0"]["state"] == "loading"
         assert "exit code 3" in health.json()["models"]["m0"]["error"]
         assert server.http.get("/v1/models/m0").json()["state"] == "loading"

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
@@ -61,7 +62,13 @@ def test_models(serve_scripted: ServeScripted) -> None:
 
 def test_health_and_docs(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"])
-    assert server.http.get("/health").json()["status"] == "ok"
+    model = {"state": "ready", "progress": 1.0, "error": None}
+    assert server.http.get("/health").json() == {
+        "status": "healthy",
+        "issues": [],
+        "state": "ok",
+        "models": {"scripted": model},
+    }
     paths = server.http.get("/openapi.json").json()["paths"]
     assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health"} <= set(paths)
     assert server.http.get("/docs").status_code == 200
@@ -94,7 +101,7 @@ def test_while_loading() -> None:
             assert "still loading (loading weights, 25%)" in response.json()["error"]["message"]
             assert response.headers["retry-after"]
             health = server.http.get("/health")
-            assert (health.status_code, health.json()["status"]) == (503, "loading")
+            assert (health.status_code, health.json()["state"]) == (503, "loading")
         finally:
             go_on.set()
         server.run(server.app.state.services.models.wait_until_loaded())
@@ -113,7 +120,16 @@ def test_a_model_that_cannot_be_loaded_leaves_the_others() -> None:
     plugins = plugins_with(broken=create, scripted=scripted(["ok"]))
     with serve(Config.model_validate({"models": models}), plugins) as server:
         health = server.http.get("/health").json()
-        assert health["status"] == "degraded"
+        assert (health["status"], health["state"]) == ("healthy", "degraded")
+        names = [issue["description"].partition(": ")[0] for issue in health["issues"]]
+        assert names == ["broken", "unknown"]
+        assert "pip install" in health["issues"][0]["description"]
+        assert (
+            server.http.get("/health").json()["issues"] == health["issues"]
+        )  # since the same time
+        assert datetime.fromisoformat(health["issues"][0]["time"]) <= datetime.now(UTC)
+        ready = server.http.get("/health/ready")
+        assert (ready.status_code, ready.json()["status"]) == (503, "unhealthy")
         assert "pip install" in health["models"]["broken"]["error"]
         assert "hf, llamacpp" in health["models"]["unknown"]["error"]
         response = server.http.post(CHAT, json={"model": "broken", **BODY})
@@ -213,7 +229,7 @@ def test_an_engine_that_dies() -> None:
             assert response.status_code == 503
             assert "restarting" in response.json()["error"]["message"]
         health = server.http.get("/health")
-        assert (health.status_code, health.json()["status"]) == (503, "loading")
+        assert (health.status_code, health.json()["state"]) == (503, "loading")
         [model] = health.json()["models"].values()
         assert model["state"] == "loading"
         assert model["error"] == "restarting: the engine died: RuntimeError: out of memory"

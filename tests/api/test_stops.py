@@ -1,5 +1,6 @@
 """Where an answer ends, what is left of it there, and who answers in which role."""
 
+import json
 import threading
 from typing import Any
 
@@ -134,5 +135,17 @@ def test_no_logprobs_without_content(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["<think>", "hm"], reasoning="think")
     body = {"messages": MESSAGES[:1], "logprobs": True}
     choice = server.http.post(CHAT, json=body).json()["choices"][0]
-    assert choice["message"]["content"] is None
+    assert choice["message"]["content"] == ""
     assert choice["logprobs"] is None
+
+
+def test_a_stop_string_that_ends_the_answer_at_once(serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(HELLO)
+    body = {"messages": MESSAGES[:1], "stop": ["Hel"]}
+    choice = server.http.post(CHAT, json=body).json()["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+    assert choice["stop_reason"] == "Hel"
+    text = server.http.post(CHAT, json={**body, "stream": True}).text
+    chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    contents = [chunk["choices"][0]["delta"].get("content") for chunk in chunks]
+    assert contents == ["", None]

@@ -40,7 +40,7 @@ def test_a_backend_that_goes_and_comes_back() -> None:
         def health() -> tuple[int, str, str, str | None]:
             answer = server.http.get("/health")
             [model] = answer.json()["models"].values()
-            return answer.status_code, answer.json()["status"], model["state"], model["error"]
+            return answer.status_code, answer.json()["state"], model["state"], model["error"]
 
         assert ask() == (200, "")
         backend.reason = "the server is away"

@@ -42,6 +42,18 @@ def test_times(serve_scripted: ServeScripted, path: str, asked: dict[str, Any]) 
         assert extra["e2e_latency_s"] >= extra["time_to_first_token_s"] > 0
 
 
+@pytest.mark.parametrize(("path", "asked"), [(CHAT, {"messages": USER}), (TEXT, {"prompt": "hi"})])
+def test_chunks_without_usage_say_so(
+    serve_scripted: ServeScripted, path: str, asked: dict[str, Any]
+) -> None:
+    """As OpenAI's do, and only where usage is asked for."""
+    server = serve_scripted(["a", "b", "c", "d"])
+    *chunks, last = events(server, path, {**asked, "stream_options": {"include_usage": True}})
+    assert [chunk["usage"] for chunk in chunks] == [None] * len(chunks)
+    assert last["usage"]["completion_tokens"] == 5
+    assert not any("usage" in chunk for chunk in events(server, path, asked))
+
+
 def test_times_of_an_answer_without_tokens(serve_scripted: ServeScripted) -> None:
     """Nothing is divided by zero: NaN and Infinity are not JSON."""
     # WEB-34
@@ -134,7 +146,7 @@ def test_usage_with_the_last_finish(
     assert last["id"] == chunks[0]["id"]
     finishes = [c["choices"][0] for c in chunks if c["choices"][0]["finish_reason"]]
     assert [finish["index"] for finish in finishes] == [1 - choice["index"]]
-    assert not any("usage" in chunk for chunk in chunks)
+    assert [chunk["usage"] for chunk in chunks] == [None] * len(chunks)
     # without usage nothing is withheld
     chunks = events(server, path, asked)
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"

@@ -65,3 +65,52 @@ def test_of_nobody(run: Run, serve_scripted: ServeScripted) -> None:
     result = run("models", "inspect", "nobody", "--url", server.url)
     assert result.exit_code == 1
     assert "the model 'nobody' does not exist" in result.stderr
+
+
+def test_of_a_file_without_a_server(run: Run, plugin: Path) -> None:
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    Path("script").touch()
+    for path in ("script", str(Path("script").absolute())):
+        result = run("models", "inspect", path)
+        assert result.exit_code == 0, result.output
+        assert result.stderr.startswith("no server answers at http://127.0.0.1:1; loading ")
+        assert rows(result.stdout)["model"] == "script on scripted"
+
+
+def test_of_a_file_beside_a_server(run: Run, plugin: Path, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["ok"], name="served")
+    port = server.url.rpartition(":")[2]
+    Path("config.yml").write_text(f"server: {{port: {port}}}\n", encoding="utf-8")
+    for file in ("script", "other", "served"):
+        Path(file).touch()
+    for path in ("script", "./script", str(Path("script").absolute())):
+        result = run("models", "inspect", path)
+        assert result.exit_code == 0, result.output
+        assert result.stderr.startswith(
+            f"the server at {server.url} does not show this model; loading {path}"
+        )
+        assert rows(result.stdout)["model"] == "script on scripted"
+    result = run("models", "inspect", "served")  # the server's model goes before the file
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert rows(result.stdout)["context"] == "4096 tokens, vocabulary of 1114112"
+    result = run("models", "inspect", "nothing")
+    assert result.exit_code == 1
+    assert "the model 'nothing' does not exist" in result.stderr
+    result = run("models", "inspect", "script", "--url", server.url)  # of that server alone
+    assert result.exit_code == 1
+    assert "the model 'script' does not exist" in result.stderr
+
+
+def test_of_a_file_with_a_backend_that_is_named(run: Run, plugin: Path) -> None:
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    Path("other").touch()
+    result = run("models", "inspect", "other")
+    assert result.exit_code == 2
+    assert "name the backend for other with --backend" in result.stderr
+    result = run("models", "inspect", "other", "--backend", "scripted")
+    assert result.exit_code == 0, result.output
+    assert rows(result.stdout)["model"] == "other on scripted"
+    assert "no server answers" not in result.stderr
+    result = run("models", "inspect", "other", "--backend", "scripted", "--url", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "use one of the two" in result.stderr

@@ -19,7 +19,12 @@ TEXT = st.text(min_size=1)
 
 def composers() -> list[Composer]:
     fields = ("reasoning_content", "reasoning")
-    return [ChatComposer(HEAD, 2, reasoning_fields=fields), TextComposer(HEAD, 1, 2)]
+    return [
+        ChatComposer(HEAD, 2, reasoning_fields=fields),
+        ChatComposer(HEAD, 2, reasoning_fields=fields, include_usage=True),
+        TextComposer(HEAD, 1, 2),
+        TextComposer(HEAD, 1, 2, include_usage=True),
+    ]
 
 
 def begun(composer: Composer, index: int, part: Part) -> Composer:
@@ -38,6 +43,18 @@ def test_text_is_what_the_schema_makes_of_it(texts: list[str], index: int) -> No
             update = Update(index, [ContentDelta(text)])
             [chunk] = composer.chunks(update)
             assert composer.ready_made(update) == chunk.model_dump_json(exclude_unset=True).encode()
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_a_chunk_without_usage_says_so_where_that_is_asked_for(include_usage: bool) -> None:
+    for composer in (
+        ChatComposer(HEAD, 1, include_usage=include_usage),
+        TextComposer(HEAD, 1, 1, include_usage=include_usage),
+    ):
+        begun(composer, 0, ContentDelta("first"))
+        ready = composer.ready_made(Update(0, [ContentDelta("next")]))
+        assert ready
+        assert json.loads(ready).get("usage", "nothing") == (None if include_usage else "nothing")
 
 
 @given(TEXT)

@@ -111,7 +111,7 @@ async def test_requests_are_aborted_while_queued_and_while_decoding(
         model=MODEL, prompt=expected.prompt, max_tokens=16, temperature=0
     )
     assert expected.agreement(completion.choices[0].text, target.bound) >= 1
-    assert server.http.get("/health").json()["status"] == "ok"
+    assert server.http.get("/health").json()["state"] == "ok"
 
 
 async def test_load_of_all_kinds(

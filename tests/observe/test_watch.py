@@ -210,7 +210,7 @@ def test_a_wedged_engine_over_http() -> None:
             assert (good["state"], good["error"]) == ("ready", None)
             statuses = [server.http.get(route).status_code for route in routes]
             assert statuses == [200, 503, 503, 503, 503]
-            assert server.http.get("/health").json()["status"] == "degraded"
+            assert server.http.get("/health").json()["state"] == "degraded"
             cards = server.http.get("/v1/models", headers=headers).json()["data"]
             assert [card["state"] for card in cards] == ["stuck", "ready"]
             metrics = server.http.get("/metrics").text

@@ -49,6 +49,7 @@ class ChatComposer(Composer):
         choices: int,
         *,
         continuous: UsageCounter | None = None,
+        include_usage: bool = False,
         prompt_token_ids: Sequence[list[int]] | None = None,
         logprobs: bool = False,
         form: LogprobForm | None = None,
@@ -57,7 +58,13 @@ class ChatComposer(Composer):
         old_names: bool = False,
         reasoning_fields: Sequence[str] = ("reasoning_content",),
     ) -> None:
-        super().__init__(head, choices, continuous=continuous, prompt_token_ids=prompt_token_ids)
+        super().__init__(
+            head,
+            choices,
+            continuous=continuous,
+            include_usage=include_usage,
+            prompt_token_ids=prompt_token_ids,
+        )
         self._logprobs = logprobs
         self._form = form or LogprobForm()
         self._role = role
@@ -92,7 +99,9 @@ class ChatComposer(Composer):
             yield self._wrap(choice, update.tokens)
 
     def usage_chunk(self, usage: Usage) -> WireAnswer:
-        return self._chunk([], usage)
+        chunk = self._chunk([])
+        chunk.usage = usage
+        return chunk
 
     def add(self, update: Update) -> None:
         if update.prompt_logprobs is not None:
@@ -134,10 +143,10 @@ class ChatComposer(Composer):
     def _wrap(self, choice: ChatChunkChoice, tokens: int) -> ChatCompletionChunk:
         if (token_ids := self.token_ids_since(choice.index)) is not None:
             choice.token_ids = token_ids
-        return self._chunk([choice], self.usage_so_far(choice.index, tokens))
+        return self.with_usage(self._chunk([choice]), choice.index, tokens)
 
-    def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None) -> ChatCompletionChunk:
-        chunk = ChatCompletionChunk(
+    def _chunk(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
+        return ChatCompletionChunk(
             id=self.head.id,
             object="chat.completion.chunk",
             created=self.head.created,
@@ -145,9 +154,6 @@ class ChatComposer(Composer):
             system_fingerprint=self.head.fingerprint,
             choices=choices,
         )
-        if usage:
-            chunk.usage = usage
-        return chunk
 
     def _delta(self, part: Part) -> ChatDelta | None:
         match part:
@@ -182,7 +188,7 @@ class ChatComposer(Composer):
             message.function_call = gained.calls[0].function
         elif gained.calls:
             message.tool_calls = gained.calls
-        show = self._logprobs and gained.content is not None
+        show = self._logprobs and bool(gained.content)
         choice = ChatChoice(
             index=index,
             message=message,
@@ -225,7 +231,10 @@ class _Message:
 
     @property
     def content(self) -> str | None:
-        return "".join(self._content) or None
+        """None where something else than text is the answer, or it was cut before its text."""
+        text = "".join(self._content)
+        cut = bool(self._reasoning) and self.finish_reason == "length"
+        return None if not text and (self._calls or self._refusal or cut) else text
 
     @property
     def reasoning(self) -> str:

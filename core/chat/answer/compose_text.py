@@ -60,12 +60,19 @@ class TextComposer(Composer):
         choices: int,
         *,
         continuous: UsageCounter | None = None,
+        include_usage: bool = False,
         prompt_token_ids: Sequence[list[int]] | None = None,
         shown: Shown | None = None,
         form: LogprobForm | None = None,
         echoes: Sequence[Echo] = (),
     ) -> None:
-        super().__init__(head, choices, continuous=continuous, prompt_token_ids=prompt_token_ids)
+        super().__init__(
+            head,
+            choices,
+            continuous=continuous,
+            include_usage=include_usage,
+            prompt_token_ids=prompt_token_ids,
+        )
         self._shown = shown or Shown()
         self._form = form or LogprobForm()
         self._echoes = echoes
@@ -96,7 +103,7 @@ class TextComposer(Composer):
             yield self._wrap(choice, update.tokens)
 
     def usage_chunk(self, usage: Usage) -> WireAnswer:
-        return self._answer([], usage)
+        return self._with_all_usage([], usage)
 
     def add(self, update: Update) -> None:
         self._note_prompt(update)
@@ -104,7 +111,7 @@ class TextComposer(Composer):
         self._texts[update.index].add(update)
 
     def whole(self, usage: Usage) -> WireAnswer:
-        return self._answer(list(self._whole_choices()), usage)
+        return self._with_all_usage(list(self._whole_choices()), usage)
 
     def _whole_choices(self) -> Iterator[CompletionChoice]:
         best = self._shown.best or self._each
@@ -169,10 +176,15 @@ class TextComposer(Composer):
 
     def _wrap(self, choice: CompletionChoice, tokens: int) -> Completion:
         self._add_token_ids(choice, choice.index)
-        return self._answer([choice], self.usage_so_far(choice.index, tokens))
+        return self.with_usage(self._answer([choice]), choice.index, tokens)
 
-    def _answer(self, choices: list[CompletionChoice], usage: Usage | None) -> Completion:
-        answer = Completion(
+    def _with_all_usage(self, choices: list[CompletionChoice], usage: Usage) -> Completion:
+        answer = self._answer(choices)
+        answer.usage = usage
+        return answer
+
+    def _answer(self, choices: list[CompletionChoice]) -> Completion:
+        return Completion(
             id=self.head.id,
             object="text_completion",
             created=self.head.created,
@@ -180,9 +192,6 @@ class TextComposer(Composer):
             system_fingerprint=self.head.fingerprint,
             choices=choices,
         )
-        if usage:
-            answer.usage = usage
-        return answer
 
 
 class _Text:

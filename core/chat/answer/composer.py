@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from time import time
+from typing import TypeVar
 from uuid import uuid4
 
 from pydantic_core import to_json
@@ -12,6 +13,8 @@ from core.chat.answer.update import Update
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.usage_bodies import Usage, WireAnswer
 from core.contract.types import ContentDelta, Part, ToolCallDelta
+
+Wire = TypeVar("Wire", bound=WireAnswer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Composer(ABC):
     """The wire form of one answer.
 
     `continuous`: the counter of what every chunk says of its choice; None if only the last one
-    has usage. `prompt_token_ids`: the tokens of each prompt, for an answer that shows token ids.
+    has usage. `include_usage`: chunks without usage say so, as OpenAI's do. `prompt_token_ids`: the
+    tokens of each prompt, for an answer that shows token ids.
     """
 
     def __init__(
@@ -51,11 +55,13 @@ class Composer(ABC):
         choices: int,
         *,
         continuous: UsageCounter | None = None,
+        include_usage: bool = False,
         prompt_token_ids: Sequence[list[int]] | None = None,
     ) -> None:
         self.head = head
         self.choices = choices
         self._continuous = continuous
+        self._include_usage = include_usage
         self._prompt_token_ids = prompt_token_ids
         self._token_ids: list[list[int]] = [[] for _ in range(choices)]
         self._templates: dict[tuple[int, type[Part]], TextTemplate | None] = {}
@@ -110,6 +116,10 @@ class Composer(ABC):
         since, self._token_ids[choice] = self._token_ids[choice], []
         return since
 
-    def usage_so_far(self, choice: int, tokens: int) -> Usage | None:
-        """What a chunk says of a choice that has so many tokens; None if nothing is asked for."""
-        return self._continuous.so_far(choice, tokens) if self._continuous else None
+    def with_usage(self, chunk: Wire, choice: int, tokens: int) -> Wire:
+        """A chunk of a choice that has so many tokens by now, with what it says of its usage."""
+        if self._continuous:
+            chunk.usage = self._continuous.so_far(choice, tokens)
+        elif self._include_usage:
+            chunk.usage = None  # which is then on the wire, too
+        return chunk

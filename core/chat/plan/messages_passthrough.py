@@ -161,13 +161,10 @@ def _tool_choice(body: ChatCompletionRequest, rules: CallRules) -> Any:
 
 
 def _messages(messages: Sequence[Message]) -> Iterator[Json]:
-    """The messages with what clients leave out: ids of calls, arguments as text."""
+    """The messages with what clients leave out: ids of calls."""
     dumped = [message.model_dump(exclude_none=True) for message in messages]
     for position, message in enumerate(dumped):
         for number, call in enumerate(message.get("tool_calls") or ()):
-            function = call["function"]
-            if not isinstance(function["arguments"], str):
-                function["arguments"] = json.dumps(function["arguments"], ensure_ascii=False)
             call.setdefault("id", f"call_{position}_{number}")
         if message["role"] == "assistant":
             message.setdefault("content", None)  # there are servers that want to see it

@@ -121,13 +121,8 @@ def _text(part: ContentPart, param: str) -> str:
     return part.text
 
 
-def _arguments(
-    arguments: str | dict[str, Any], features: TemplateFeatures, param: str, notes: list[str]
-) -> Any:
+def _arguments(arguments: str, features: TemplateFeatures, param: str, notes: list[str]) -> Any:
     """Arguments of a call as the template reads them; text that is no JSON object stays text."""
-    if not isinstance(arguments, str):
-        wants_text = features.arguments_format == "string"
-        return json.dumps(arguments, ensure_ascii=False) if wants_text else arguments
     if features.arguments_format == "string":
         return arguments
     try:

@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
-from core.chat.schemas.field_types import aliased
+from core.chat.schemas.field_types import aliased, json_text
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
@@ -20,10 +28,10 @@ class ContentPart(BaseModel):
 
 
 class FunctionCall(BaseModel):
-    """A call in the history. Some clients send the arguments as an object."""
+    """A call in the history. Some clients send the arguments as an object, which becomes text."""
 
     name: str
-    arguments: str | dict[str, Any] = "{}"
+    arguments: Annotated[str, BeforeValidator(json_text)] = "{}"
 
 
 class ToolCall(BaseModel):
@@ -188,6 +196,15 @@ class ChatCompletionRequest(GenerationBody):
                 "this server searches no web; offer a search as one of the tools",
                 param="web_search_options",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _users_say_something(self) -> Self:
+        for position, message in enumerate(self.messages):
+            if message.role == "user" and message.content is None:
+                raise InvalidRequestError(
+                    "a message of the user needs content", param=f"messages[{position}].content"
+                )
         return self
 
     @model_validator(mode="after")

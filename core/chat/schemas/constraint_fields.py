@@ -69,7 +69,7 @@ def _schema(value: Any) -> Any:
 
 
 def _none_if_empty(value: Any) -> Any:
-    """Clients send `{}`, `""` or `[]` in the place of nothing."""
+    """Clients of vLLM and TabbyAPI send `{}`, `""` or `[]` in the place of nothing."""
     return None if value in ({}, "", []) else value
 
 
@@ -180,7 +180,7 @@ class StructuredOutputs(BaseModel):
 class ConstraintBody(BaseModel):
     """The fields of a request that constrain its answer; what means off is None."""
 
-    response_format: Annotated[ResponseFormat | None, BeforeValidator(_none_if_empty)] = None
+    response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: OptionalSchema = None
     guided_json_object: bool | None = None

@@ -53,6 +53,14 @@ def one_as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def json_text(value: Any) -> Any:
+    """An object is its JSON text."""
+    try:
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+
+
 def json_list(value: Any) -> Any:
     """SillyTavern sends lists of texts as JSON; an empty one means not set."""
     if isinstance(value, str):

@@ -6,7 +6,7 @@ Names have the aliases that SillyTavern and TabbyAPI users send.
 import math
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -142,6 +142,15 @@ class SamplingBody(BaseModel):
         if isinstance(data, dict):
             return {name: value for name, value in data.items() if value is not None}
         return data
+
+    @model_validator(mode="after")
+    def _every_limit_could_be_one(self) -> Self:
+        """Also under the names that do not count, as another one was sent, too."""
+        for name in MAX_TOKENS:
+            value = (self.model_extra or {}).get(name)
+            if isinstance(value, int) and value < -1:
+                raise InvalidRequestError(f"{name}: should be more than 0, or -1", param=name)
+        return self
 
     def sampling_fields(self) -> dict[str, Any]:
         """The `SamplingParams` fields this request sets, without those left to the defaults."""

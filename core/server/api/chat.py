@@ -29,6 +29,7 @@ async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> 
         head_of(http, plan),
         generation.choices,
         continuous=generation.counter if counts_tokens else None,
+        include_usage=body.include_usage,
         prompt_token_ids=plan.prompts if shows_tokens else None,
         logprobs=body.logprobs,
         form=logprob_form(http, plan),

@@ -25,6 +25,7 @@ async def create_completion(body: CompletionRequest, http: Request) -> Response:
         len(plan.prompts),
         generation.choices,
         continuous=generation.counter if body.continuous_usage else None,
+        include_usage=body.include_usage,
         prompt_token_ids=plan.prompts if body.return_token_ids else None,
         shown=Shown(
             logprobs=body.logprobs is not None,

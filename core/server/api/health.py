@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 from core.models.entry import ModelEntry
 from core.models.registry import Models
 from core.server.access.model_permissions import shown_to
-from core.server.schemas.model_bodies import Health, ModelHealth
+from core.server.schemas.model_bodies import Health, Issue, ModelHealth
 from core.server.services import services
 
-Status = Literal["ok", "loading", "degraded", "failed"]
+ServerState = Literal["ok", "loading", "degraded", "failed"]
 
 router = APIRouter(tags=["health"])
 _UNWELL: dict[int | str, dict[str, Any]] = {503: {"model": Health}}
@@ -26,10 +26,10 @@ async def health(http: Request, response: Response) -> Health:
     reason as its error; it does not make the server `loading` while other models answer. One whose
     engine shows no sign of life is `stuck`.
     """
-    answer = await _health(http)
-    if answer.status in ("loading", "failed"):
-        response.status_code = 503
-    return answer
+    models = services(http).models
+    await services(http).watch.check()
+    state = _state(models.all(), starting=models.starting)
+    return _health(http, response, well=state in ("ok", "degraded"))
 
 
 @router.head("/health/live", include_in_schema=False)
@@ -37,10 +37,9 @@ async def health(http: Request, response: Response) -> Health:
 @router.get("/livez", include_in_schema=False)
 async def live(http: Request, response: Response) -> Health:
     """503 when a model is stuck, so that only a restart of the server will help. Needs no key."""
-    answer = await _health(http)
-    if any(model.state == "stuck" for model in answer.models.values()):
-        response.status_code = 503
-    return answer
+    models = services(http).models
+    await services(http).watch.check()
+    return _health(http, response, well=all(m.shown[0] != "stuck" for m in models.all()))
 
 
 @router.head("/health/ready", include_in_schema=False)
@@ -48,21 +47,26 @@ async def live(http: Request, response: Response) -> Health:
 @router.get("/readyz", include_in_schema=False)
 async def ready(http: Request, response: Response) -> Health:
     """200 when the default model can answer, or is loaded when it is asked to. Needs no key."""
-    answer = await _health(http)
-    if not _can_answer(services(http).models):
-        response.status_code = 503
-    return answer
+    await services(http).watch.check()
+    return _health(http, response, well=_can_answer(services(http).models))
 
 
-async def _health(http: Request) -> Health:
-    watch = services(http).watch
-    await watch.check()
+def _health(http: Request, response: Response, *, well: bool) -> Health:
     models = services(http).models
-    shown = {}
+    watch = services(http).watch
+    shown, issues = {}, []
     for model in models.all():
         state, error = shown_to(http, model)
         shown[model.name] = ModelHealth(state=state, progress=model.progress.fraction, error=error)
-    return Health(status=_status(models.all(), starting=models.starting), models=shown)
+        if since := watch.impaired_since(model):
+            issues.append(Issue(time=since, description=f"{model.name}: {error}"))
+    response.status_code = 200 if well else 503
+    return Health(
+        status="healthy" if well else "unhealthy",
+        issues=issues,
+        state=_state(models.all(), starting=models.starting),
+        models=shown,
+    )
 
 
 def _can_answer(models: Models) -> bool:
@@ -72,7 +76,7 @@ def _can_answer(models: Models) -> bool:
     return state == "ready" or (state == "unloaded" and models.default.config.load == "request")
 
 
-def _status(models: Sequence[ModelEntry], *, starting: bool) -> Status:
+def _state(models: Sequence[ModelEntry], *, starting: bool) -> ServerState:
     """Models that are unloaded, or about to be, are as they should be."""
     first = any(model.config.load == "start" for model in models)
     states = {model.shown[0] for model in models} - {"unloaded", "draining"}
@@ -81,10 +85,5 @@ def _status(models: Sequence[ModelEntry], *, starting: bool) -> Status:
     if not states - {"ready"}:
         return "ok"
     if "ready" in states:
-        return "degraded" if _impaired(models) else "ok"
+        return "degraded" if any(model.impaired for model in models) else "ok"
     return "loading" if "loading" in states else "failed"
-
-
-def _impaired(models: Sequence[ModelEntry]) -> bool:
-    """Whether one does not answer that should; one that is only being loaded is none."""
-    return any(model.shown[0] in ("failed", "stuck") or model.unavailable for model in models)

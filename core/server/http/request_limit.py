@@ -1,6 +1,7 @@
-"""Limits of requests: how large they are, how long they take."""
+"""Limits of requests: how large they are, how long they take, how their text is encoded."""
 
 import asyncio
+import json
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,8 +16,8 @@ MAX_HEADERS = 65_536
 class RequestLimit:
     """ASGI middleware: a body over `max_bytes` is answered with 413 and never held in memory.
 
-    One that has not arrived within `seconds` is answered with 408, and headers over `MAX_HEADERS`
-    with 431.
+    One that has not arrived within `seconds` is answered with 408, one that is not UTF-8 from its
+    beginning on with 400, and headers over `MAX_HEADERS` with 431.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
@@ -38,11 +39,11 @@ class RequestLimit:
         if length.isdigit() and int(length) > self._max_bytes:
             await error_response(self._error())(scope, receive, send)
             return
-        received, whole = 0, False
+        received, whole, start = 0, False, b""
         deadline = asyncio.get_running_loop().time() + self._seconds
 
         async def counted() -> Message:
-            nonlocal received, whole
+            nonlocal received, whole, start
             if whole:
                 return await receive()  # what comes now is that the client leaves
             try:
@@ -52,10 +53,15 @@ class RequestLimit:
                 said = f"the body has not arrived within {self._seconds:g} seconds"
                 raise HTTPException(408, said, {"Connection": "close"}) from None
             whole = not message.get("more_body", False)
-            received += len(message.get("body", b""))
+            body = message.get("body", b"")
+            received += len(body)
             if received > self._max_bytes:
                 # FastAPI lets only its own exceptions out while it reads a body.
                 raise HTTPException(413, self._error().message)
+            if len(start) < 4:
+                start += body[:4]
+                if not json.detect_encoding(start).startswith("utf-8"):
+                    raise HTTPException(400, "the body is not UTF-8, as JSON has to be")
             return message
 
         await self._app(scope, counted, send)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -48,6 +49,7 @@ class Watch(Collector):
         self._clock = clock
         self._pulses: dict[str, _Pulse] = {}
         self._checked_at = -_FRESH
+        self._impaired_since: dict[str, datetime] = {}
 
     async def run(self) -> None:
         """Check every few seconds, until cancelled."""
@@ -72,6 +74,15 @@ class Watch(Collector):
             await asyncio.wait(pings, timeout=_PATIENCE)
         for pulse in self._pulses.values():
             pulse.judge(self._stall_timeout)
+        for model in self._models.all():
+            self.impaired_since(model)
+
+    def impaired_since(self, model: ModelEntry) -> datetime | None:
+        """When it was noticed that a model does not answer and should; None for one that does."""
+        if not model.impaired:
+            self._impaired_since.pop(model.config.name, None)
+            return None
+        return self._impaired_since.setdefault(model.config.name, datetime.now(UTC))
 
     def close(self) -> None:
         """Ask no more."""

@@ -1,5 +1,6 @@
 """Bodies of `/v1/models` and `/health`."""
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel
@@ -58,9 +59,22 @@ class ModelHealth(BaseModel):
     error: str | None
 
 
-class Health(BaseModel):
-    """`ok`: every model answers, or will be loaded when it is asked for; `loading`: not yet;
-    `degraded`: some do not; `failed`: none does."""
+class Issue(BaseModel):
+    """What is wrong with a model, and when that was noticed, as TabbyAPI says it."""
 
-    status: Literal["ok", "loading", "degraded", "failed"]
+    time: datetime
+    description: str
+
+
+class Health(BaseModel):
+    """`status` is TabbyAPI's: `healthy` with 200, else `unhealthy`.
+
+    `state`: `ok`: every model answers, or will be loaded when it is asked for; `loading`: not yet;
+    `degraded`: some do not; `failed`: none does. `issues`: of the models that do not answer and
+    should.
+    """
+
+    status: Literal["healthy", "unhealthy"]
+    issues: list[Issue]
+    state: Literal["ok", "loading", "degraded", "failed"]
     models: dict[str, ModelHealth]

@@ -38,7 +38,7 @@ def what_is_not_there_is_null(server: Endpoint) -> None:
         value = choice["message"].get(key)
         expect(value is None or bool(value), f"{key} is {value!r}")
     content = choice["message"]["content"]
-    expect(content is None or bool(content.strip()), f"content is {content!r}")
+    expect(not content or bool(content.strip()), f"content is {content!r}")
 
 
 @check("WEB-1", "MLC-8")
