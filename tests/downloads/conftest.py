@@ -1,10 +1,9 @@
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from huggingface_hub import close_session
 
 from tests.downloads.hub import FakeHub, running
 
@@ -17,13 +16,8 @@ FILES = {"config.json": b"{}", "model.safetensors": CONTENT, "sub/tokenizer.json
 @pytest.fixture
 def start_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StartHub]:
     """`start_hub(files, **faults)` runs a hub that downloads come from; waits take no time."""
-    file_download = pytest.importorskip("huggingface_hub.file_download")
-    from huggingface_hub.utils import close_session
-
-    monkeypatch.setattr(
-        file_download, "time", SimpleNamespace(sleep=lambda _: None, time=time.time)
-    )
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    monkeypatch.setattr("core.models.downloads.hub._PAUSE", 0)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     with ExitStack() as stack:

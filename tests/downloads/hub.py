@@ -24,7 +24,9 @@ class FakeHub:
     `breaks`: after how many bytes of a file its connections break, one number a connection.
     `serves`: other content than what the hub says the file has. `sizes`, `digests`: what it says in
     the place of the truth. `status`, `code`: how it refuses everything. `gates`: connections of a
-    file stay open until they are set, and `reached` says that one does.
+    file stay open until they are set, and `reached` says that one does. `refusals`: the statuses
+    that a file is refused with, one a request, before it is given out. `xet`: hashes of files that
+    come from the Xet store at `xet_store`.
     """
 
     files: dict[str, bytes]
@@ -41,6 +43,9 @@ class FakeHub:
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     gates: dict[str, threading.Event] = field(default_factory=dict)
     reached: threading.Event = field(default_factory=threading.Event)
+    refusals: dict[str, list[int]] = field(default_factory=dict)
+    xet: dict[str, str] = field(default_factory=dict)
+    xet_store: str = ""
 
     @property
     def fetched(self) -> list[tuple[str, str | None]]:
@@ -58,7 +63,10 @@ class FakeHub:
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         path = scope["path"]
         self.asked.append((path, headers.get("range"), headers.get("authorization")))
-        if path.startswith("/api/models/"):
+        if "/xet-read-token/" in path:
+            access = {"accessToken": "xet", "exp": 2**32, "casUrl": self.xet_store}
+            await answer(send, 200, json.dumps(access).encode(), {})
+        elif path.startswith("/api/models/"):
             await self._api(path, send)
         elif path.startswith("/cdn/"):
             await self._file(path.removeprefix("/cdn/"), headers.get("range"), send)
@@ -91,11 +99,15 @@ class FakeHub:
         assert commit == COMMIT
         if name in self.lfs:
             elsewhere = self.url.replace("127.0.0.1", "localhost") + f"/cdn/{name}"
-            await answer(send, 302, b"", {"Location": elsewhere})
+            xet = {"X-Xet-Hash": self.xet[name], "X-Xet-Refresh-Route": "/"} if self.xet else {}
+            await answer(send, 302, b"", {"Location": elsewhere, **xet})
         else:
             await self._file(name, headers.get("range"), send)
 
     async def _file(self, name: str, range_: str | None, send: Any) -> None:
+        if refusals := self.refusals.get(name):
+            await answer(send, refusals.pop(0), b"", {})
+            return
         content = self.serves.get(name, self.files[name])
         start = int(range_.removeprefix("bytes=").rstrip("-")) if range_ and self.ranges else 0
         if start and start >= len(content):

@@ -30,6 +30,7 @@ from core.models.downloads.errors import (
     RepositoryForbiddenError,
     RepositoryNotFoundError,
 )
+from core.models.downloads.hub import Hub
 from tests.downloads.conftest import CONTENT, FILES, StartHub
 from tests.downloads.hub import REPO, TOKEN, FakeHub
 
@@ -275,9 +276,6 @@ def test_sizes_are_checked_before(
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=5000))
     with pytest.raises(DiskFullError, match="10,248 bytes are still to come"):
         get()
-    hub.sizes["model.safetensors"] = 60_000_000_000
-    with pytest.raises(InvalidRequestError, match="larger than 50 GB"):
-        get()
     assert hub.fetched == []
     assert not places.models.exists()
 
@@ -290,9 +288,21 @@ def test_a_disk_that_fills_up(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("huggingface_hub.file_download.http_get", full)
+    monkeypatch.setattr(Hub, "_append", full)
     with pytest.raises(DiskFullError, match="the disk is full"):
         get()
+
+
+def test_http_has_no_larger_files(
+    start_hub: StartHub, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = start_hub()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**12))
+    hub.sizes["model.safetensors"] = 60_000_000_000
+    with pytest.raises(InvalidRequestError, match="larger than 50 GB") as caught:
+        get()
+    assert caught.value.param == "exclude"
+    assert "model.safetensors" not in [name for name, _ in hub.fetched]
 
 
 @pytest.mark.parametrize(
@@ -344,6 +354,34 @@ def test_without_a_network(get: Get, start_hub: StartHub, monkeypatch: pytest.Mo
     start_hub()
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(HubError, match="the hub cannot be reached"):
+        get()
+
+
+def test_offline(get: Get, start_hub: StartHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = start_hub()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE is set"):
+        get()
+    assert hub.asked == []
+
+
+def test_the_token_of_the_environment(
+    get: Get, start_hub: StartHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = start_hub()
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    get()
+    sent = {(path.startswith("/cdn/"), token) for path, _, token in hub.asked}
+    assert sent == {(True, None), (False, f"Bearer {TOKEN}")}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_hub_that_is_busy_is_asked_again(get: Get, start_hub: StartHub, status: int) -> None:
+    hub = start_hub(refusals={"config.json": [status] * 3})
+    assert content(get()) == FILES
+    hub.refusals["config.json"] = [404]
+    hub.files["config.json"] = b"[]"
+    with pytest.raises(HubError, match="the hub answers 404"):
         get()
 
 

@@ -13,9 +13,9 @@ from typing import Literal
 
 from core.config.paths import inside
 from core.contract.errors import InvalidRequestError, ServingError
-from core.models.downloads.errors import DiskFullError, DownloadTimeoutError, HubError
+from core.models.downloads.errors import DiskFullError, DownloadTimeoutError
 from core.models.downloads.folder import Folder
-from core.models.downloads.hub import Hub, RemoteFile, Snapshot, require_plain
+from core.models.downloads.hub import Hub, RemoteFile, Snapshot
 
 _FILES_AT_ONCE = 4
 _STEPS = 200  # reports of one download, beside those at the end of each file
@@ -123,7 +123,6 @@ def download(
         folder = Folder(inside(base, wanted.folder, "folder_name"), wanted.repo_id)
         for file in files:
             folder.place(file)
-            require_plain(file)
         _check_size(folder, files, places.max_bytes)
         folder.begin()
         _Run(hub, snapshot.commit, folder, files, report, control).run()
@@ -177,7 +176,6 @@ class _Run:
             self._folder.check(file, self._check)
             with self._lock:
                 self._folder.keep(file)
-                self._folder.note()
                 self._bytes[file.name] = file.size
                 self._there += 1
             self._tell(file, always=True)
@@ -194,9 +192,6 @@ class _Run:
         self._check()
         with self._lock:
             self._bytes[file.name] += count
-        if self._bytes[file.name] > file.size:
-            self._folder.part(file).unlink(missing_ok=True)
-            raise HubError(f"{file.name} is longer than the {file.size} bytes that the hub says")
         self._tell(file)
 
     def _tell(self, file: RemoteFile, *, always: bool = False) -> None:

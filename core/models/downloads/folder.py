@@ -97,14 +97,11 @@ class Folder:
             )
 
     def keep(self, file: RemoteFile) -> None:
-        """Move the part, which is right, to where the file goes."""
+        """Move the part, which is right, to where the file goes, and remember that it is."""
         path = self.place(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.part(file).replace(path)
         self._checked[file.name] = self._seen(file)
-
-    def note(self) -> None:
-        """Remember which files are right."""
         self._write_state()
 
     def finish(self) -> None:

@@ -1,16 +1,22 @@
-"""What is asked of a Hugging Face hub: which files a repository has, and the bytes of one."""
+"""What is asked of a Hugging Face hub: which files a repository has, and the bytes of one.
+
+Bytes come over HTTP or from the hub's Xet store, by what huggingface_hub and hf_xet export. Their
+own `snapshot_download` would do less: it begins each unfinished file anew, checks no hash of what
+comes over HTTP, and a Xet file cannot be stopped, as errors of its progress bar are lost.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.errors import HubError, RepositoryForbiddenError, RepositoryNotFoundError
@@ -19,10 +25,13 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 _TIMEOUT = 10.0  # seconds until the hub must say something
-_NOT_SATISFIABLE = 416
-_LARGEST = 50_000_000_000  # bytes; larger files a hub gives to clients of Xet only
+_TRIES, _PAUSE = 6, 1.0  # connections that bring no byte, and seconds between them
+_OK, _NOT_SATISFIABLE = 200, 416
+_PASSING = (408, 429, 500, 502, 503, 504)  # statuses that may be others a moment later
+_LARGEST_OVER_HTTP = 50_000_000_000  # bytes; larger files a hub gives out over Xet only
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SHA256 = 64  # digits
 
 OnBytes = Callable[[int], None]
 """`on_bytes(count)`: so many have come; below 0, so many are gone again. May raise to stop it."""
@@ -38,6 +47,11 @@ class RemoteFile:
     name: str
     size: int
     digest: str
+
+    @property
+    def large(self) -> bool:
+        """Whether it is kept beside the repository, and not in it."""
+        return len(self.digest) == _SHA256
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +98,21 @@ class Hub:
         `on_bytes` is told of the bytes that `part` had already, too. A part that cannot become the
         file is removed.
         """
-        had = part.stat().st_size if part.exists() else 0
-        if had == file.size:
-            part.touch()
-            on_bytes(had)
-            return
-        if had > file.size:
-            part.unlink()
         try:
-            with self._in_words():
-                self._append(file, commit, part, on_bytes)
+            with self._in_words(), part.open("ab") as target:
+                if target.tell() > file.size:
+                    _empty(target)
+                on_bytes(target.tell())
+                failures = 0
+                while (had := target.tell()) < file.size:
+                    try:
+                        self._append(file, commit, target, on_bytes)
+                    except OSError as error:
+                        failures = 1 if target.tell() > had else failures + 1
+                        if failures == _TRIES or not _passes(error):
+                            raise
+                        time.sleep(_PAUSE * failures)
+                        on_bytes(0)
         except _UnfitPartError as error:
             part.unlink()
             raise HubError(
@@ -101,32 +120,101 @@ class Hub:
                 "start the download again"
             ) from error
 
-    def _append(self, file: RemoteFile, commit: str, part: Path, on_bytes: OnBytes) -> None:
+    def _append(self, file: RemoteFile, commit: str, target: BinaryIO, on_bytes: OnBytes) -> None:
+        """Append what one connection brings; a `ConnectionError` if that is not all."""
+        import httpx2
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.errors import HfHubHTTPError
-        from huggingface_hub.file_download import http_get
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
         url = hf_hub_url(self._repo_id, file.name, revision=commit, endpoint=self._endpoint)
-        with part.open("ab") as target:
-            try:
-                http_get(
-                    url,
-                    target,
-                    resume_size=target.tell(),
-                    headers=build_hf_headers(token=self._token),
-                    expected_size=file.size,
-                    displayed_filename=file.name,
-                    tqdm_class=partial(_Bar, on_bytes),  # type: ignore[arg-type]  # only called
-                )
-            except HfHubHTTPError as error:
-                if error.response.status_code == _NOT_SATISFIABLE:
-                    raise _UnfitPartError from error
-                raise
-            except OSError as error:
-                if error.errno is None:  # the library's own, of sizes that do not fit
-                    raise _UnfitPartError from error
-                raise
+        try:
+            xet_hash = self._xet_hash(file, url)
+            blocks = (
+                self._over_xet(xet_hash, file, commit, target.tell())
+                if xet_hash
+                else self._over_http(url, file, target, on_bytes)
+            )
+            with closing(blocks):
+                for block in blocks:
+                    target.write(block)
+                    on_bytes(len(block))
+                    if target.tell() > file.size:
+                        raise _UnfitPartError
+        except (httpx2.TransportError, RuntimeError) as error:  # the latter are hf_xet's
+            raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        if xet_hash and target.tell() < file.size:  # hf_xet's way to say that it cannot go on
+            raise ConnectionError("the Xet store sends no more")
+        if target.tell() != file.size:
+            raise _UnfitPartError
+
+    def _xet_hash(self, file: RemoteFile, url: str) -> str | None:
+        """What a Xet store has the file as; None if it is to come over HTTP."""
+        from huggingface_hub import constants, get_hf_file_metadata
+
+        if not file.large or constants.HF_HUB_DISABLE_XET or find_spec("hf_xet") is None:
+            return None
+        metadata = get_hf_file_metadata(
+            url, token=self._token, timeout=_TIMEOUT, endpoint=self._endpoint
+        )
+        return metadata.xet_file_data.file_hash if metadata.xet_file_data else None
+
+    def _over_xet(
+        self, xet_hash: str, file: RemoteFile, commit: str, start: int
+    ) -> Generator[bytes, None, None]:
+        from hf_xet import XetFileInfo
+        from huggingface_hub import constants
+
+        endpoint = self._endpoint or constants.ENDPOINT
+        group = self._xet.new_download_stream_group(
+            token_refresh_url=f"{endpoint}/api/models/{self._repo_id}/xet-read-token/{commit}",
+            token_refresh_headers=self._headers(),
+        )
+        stream = group.download_stream(XetFileInfo(xet_hash, file.size), start=start)
+        try:
+            yield from stream
+        finally:
+            stream.cancel()
+
+    @cached_property
+    def _xet(self) -> Any:
+        """One session for all files, so that they share its buffers."""
+        from hf_xet import XetConfig, XetSession
+
+        # `fetch` tries again itself, and hears of a stop between two tries.
+        settings = {"client.retry_max_attempts": 1, "client.read_timeout": "60s"}
+        return XetSession(config=XetConfig().with_config(settings))
+
+    def _over_http(
+        self, url: str, file: RemoteFile, target: BinaryIO, on_bytes: OnBytes
+    ) -> Generator[bytes, None, None]:
+        from huggingface_hub import constants, get_session, hf_raise_for_status
+
+        if file.size > _LARGEST_OVER_HTTP:
+            raise InvalidRequestError(
+                f"{file.name} is larger than 50 GB, and does not come over Xet from this hub; "
+                "leave it out by `exclude`",
+                param="exclude",
+            )
+        start = target.tell()
+        headers = {**self._headers(), "Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
+            if response.status_code == _NOT_SATISFIABLE:
+                raise _UnfitPartError
+            hf_raise_for_status(response)
+            if start and response.status_code == _OK:  # all of it, whatever was asked for
+                _empty(target)
+                on_bytes(-start)
+            yield from response.iter_bytes()
+
+    def _headers(self) -> dict[str, str]:
+        from huggingface_hub import constants, get_token
+
+        token = self._token
+        if token is None and not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
+            token = get_token()
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _file(self, sibling: Any) -> RemoteFile:
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
@@ -167,7 +255,9 @@ class Hub:
             raise HubError("HF_HUB_OFFLINE is set, so nothing can be downloaded") from error
         except errors.HfHubHTTPError as error:
             raise self._refusal(error) from error
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # the disk, not the hub
             raise HubError(
                 f"the hub cannot be reached ({type(error).__name__}: {error}); what has come is "
                 "kept, so start the download again"
@@ -185,30 +275,15 @@ class Hub:
         return HubError(f"the hub answers {status} when asked for {self._repo_id}")
 
 
-def require_plain(file: RemoteFile) -> None:
-    """Raise unless a hub gives the file out over plain HTTP."""
-    if file.size > _LARGEST:
-        raise InvalidRequestError(
-            f"{file.name} is larger than 50 GB, which hubs give to Xet clients only; leave it out "
-            "by `exclude`, and get it with the command line of huggingface_hub",
-            param="exclude",
-        )
+def _passes(error: OSError) -> bool:
+    """Whether the same request may go well a moment later."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.HfHubHTTPError):
+        return error.response.status_code in _PASSING
+    return error.errno is None and not isinstance(error, errors.OfflineModeIsEnabled)
 
 
-class _Bar:
-    """What a bar of tqdm is to the library that fills it."""
-
-    def __init__(self, on_bytes: OnBytes, *, initial: int = 0, **_: object) -> None:
-        self.update = on_bytes
-        self.update(initial)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
+def _empty(target: BinaryIO) -> None:
+    target.seek(0)
+    target.truncate()
