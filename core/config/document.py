@@ -24,7 +24,7 @@ EXPECTED = f" (server, models or plugins); a first model:\n{FIRST_MODEL}"
 class Document:
     """A parsed file: `data`, and as `problems` the keys that stand in it twice.
 
-    `expected`: what is said to people whose file is empty. Raises `ConfigError` when there is no
+    `expected`: appended to the error for an empty file. Raises `ConfigError` when there is no
     data to go on with.
     """
 
@@ -51,7 +51,7 @@ class Document:
         except ConfigError:
             raise
         except Exception as error:  # ruamel: TypeError for `? [[]]`, RecursionError, ...
-            raise self._error(f"this is not YAML that can be read here: {error}") from error
+            raise self._error(f"cannot parse this as YAML: {error}") from error
 
     def line(self, path: KeyPath) -> int:
         """The line, from 1, of the key at `path`, or of the last one on the way that exists."""
@@ -68,7 +68,7 @@ class Document:
             return path.read_bytes().decode("utf-8-sig")
         except FileNotFoundError as error:
             message = (
-                f"there is no such file in {Path.cwd()}; name yours with --config PATH, or make "
+                f"no such file in {Path.cwd()}; name yours with --config PATH, or create "
                 f"one with a first model:\n{FIRST_MODEL}"
             )
             raise self._error(message) from error
@@ -89,7 +89,7 @@ class Document:
         """Each once, however often the mapping is named by an alias."""
         if any(node is other for other in above):
             line = node.start_mark.line + 1
-            raise self._error(f"{key_text(path)} contains itself, by an alias", line)
+            raise self._error(f"{key_text(path)} contains itself through an alias", line)
         if id(node) in seen:
             return
         seen.add(id(node))
@@ -103,7 +103,7 @@ class Document:
                 name, line = str(key.value), key.start_mark.line + 1
                 at = (*path, name)
                 if name in lines:
-                    message = f"stands on line {lines[name]} already; delete one of the two"
+                    message = f"is already set on line {lines[name]}; delete one of the two"
                     yield Problem(self.name, key_text(at), message, line)
                 lines.setdefault(name, line)
                 yield from self._repeated_keys(value, at, above, seen)

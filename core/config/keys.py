@@ -15,7 +15,7 @@ from core.config.schema import sendable
 from core.config.section import Section, Text
 from core.config.tabbyapi import keys_of_tabbyapi
 
-EXPECTED = "; it begins with `keys:`. Delete it, and `enginebay keys add NAME` makes one"
+EXPECTED = "; it must begin with `keys:`. Delete it, and `enginebay keys add NAME` creates one"
 
 
 Role = Literal["user", "admin"]
@@ -48,37 +48,38 @@ class KeyEntry(Section):
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$",
-        description="Whose key it is: letters, digits and . _ @ -",
+        description="Name of the key's owner: letters, digits and . _ @ -",
     )
-    role: Role = Field("user", description="admin may use admin routes, too.")
+    role: Role = Field("user", description="user, or admin, who may also use admin routes.")
     hash: str | None = Field(
         None,
         pattern=r"^sha256:[0-9a-f]{64}$",
-        description="sha256: and the hash of the key; `enginebay keys` writes it.",
+        description="sha256: and the key's hash; written by `enginebay keys`.",
     )
     key: Annotated[SecretStr, AfterValidator(sendable)] | None = Field(
-        None, description="A key of your own; the server writes its hash in its place."
+        None, description="A key of your own choice; the server replaces it with its hash."
     )
     models: list[Text] | None = Field(
-        None, description="Models it may use, and sees; not set, all."
+        None, description="Models the key may see and use; all if unset."
     )
     requests_per_minute: int | None = Field(
-        None, gt=0, description="Requests in any 60 seconds; not set, any number."
+        None, gt=0, description="Maximum requests in any 60 seconds; unlimited if unset."
     )
     concurrent_requests: int | None = Field(
-        None, gt=0, description="Requests that run at once; not set, any number."
+        None, gt=0, description="Maximum requests running at once; unlimited if unset."
     )
     max_tokens: int | None = Field(
-        None, gt=0, description="Longest answer in tokens; not set, what the context allows."
+        None, gt=0, description="Maximum tokens per answer; limited only by the context if unset."
     )
     priority: int | None = Field(
-        None, description="Priority of its requests (lower goes first); not set, what they ask."
+        None,
+        description="Priority of its requests (lower goes first); if unset, requests choose it.",
     )
 
     @model_validator(mode="after")
     def _hash_or_key(self) -> Self:
         if (self.hash is None) == (self.key is None):
-            raise ValueError("wants either `hash` or `key`")
+            raise ValueError("must have either `hash` or `key`")
         return self
 
 
@@ -115,7 +116,7 @@ def load_keys(path: Path) -> list[KeyEntry]:
     names = [entry.name for entry in file.keys]
     for index, name in enumerate(names):
         if name in names[:index]:
-            message = "another key has this name already"
+            message = "another key already has this name"
             problems.append(origins.problem(("keys", index, "name"), message))
     if problems:
         raise ConfigError(in_order(problems))

@@ -1,4 +1,4 @@
-"""The section `loading`: how many models are in memory at once, and what waits for them."""
+"""The section `loading`: how many models are in memory, and how requests wait for them."""
 
 import re
 from typing import Annotated
@@ -13,7 +13,7 @@ _SHARE = r"^\d{1,3}(\.\d+)?\s*%$"
 def _share(text: str) -> str:
     if re.match(_SHARE, text) and 0 < float(text.rstrip(" %")) <= 100:
         return text
-    raise ValueError("must be a share such as 80%")
+    raise ValueError("must be a percentage such as 80%")
 
 
 Share = Annotated[str, AfterValidator(_share), Field(json_schema_extra={"pattern": _SHARE})]
@@ -22,25 +22,29 @@ Size = Annotated[float, Field(gt=0)] | Share
 
 
 class LoadingConfig(Section):
-    """How many models are in memory at once, and what happens until one is."""
+    """How many models are in memory at once, and how requests wait for them."""
 
     max_loaded_models: int | None = Field(
-        None, ge=1, description="Models loaded at once; others make room. Not set, any number."
+        None, ge=1, description="Maximum models in memory; others are unloaded. Unlimited if unset."
     )
     max_ram: Size | None = Field(
-        None, description="RAM that models take together: GiB, or a share such as 80%."
+        None, description="Maximum RAM of all models together: GiB, or a share such as 80%."
     )
-    max_gpu: Size | None = Field(None, description="The same of the memory of all GPUs together.")
+    max_gpu: Size | None = Field(
+        None, description="Maximum GPU memory of all models together: GiB, or a share such as 80%."
+    )
     timeout: float = Field(
-        600, ge=0, description="Seconds a request waits for its model before it gets a 503."
+        600, ge=0, description="Seconds a request waits for its model to load before it gets 503."
     )
     drain_timeout: float = Field(
-        60, ge=0, description="Seconds that requests get to finish before a model is unloaded."
+        60,
+        ge=0,
+        description="Seconds that running requests get to finish before their model is unloaded.",
     )
     retry_after: float = Field(
         30,
         gt=0,
-        description="Seconds until a request tries a failed model again; then twice that.",
+        description="Seconds before a request retries a failed model; doubled each time.",
     )
 
 

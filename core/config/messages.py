@@ -17,13 +17,13 @@ EXPECTED = {
     "bool": "must be true or false",
     "string": "must be text",
     "list": "must be a list, such as [a, b]",
-    "model": "must be keys with values",
-    "dict": "must be keys with values",
+    "model": "must be a mapping",
+    "dict": "must be a mapping",
 }
 
 
 def explain(error: ValidationError, data: Any, schema: Schema) -> Iterator[tuple[KeyPath, str]]:
-    """Where in `data` each error is, and a message; alternatives of one value together."""
+    """The key path in `data` and the message of each error; alternatives of a value are joined."""
     messages: dict[KeyPath, list[str]] = {}
     for details in error.errors(include_url=False):
         path = existing(data, details["loc"])  # pydantic puts in its names of alternatives
@@ -62,17 +62,17 @@ def _unknown(path: KeyPath, schema: Schema) -> str:
     if home := next(homes(schema, parent, name), None):
         return f"unknown key here; it belongs under {home!r}"
     if here := setting_of_tabbyapi(name):
-        return f"unknown key; what TabbyAPI calls so is {here}"
+        return f"unknown key; this setting of TabbyAPI is {here}"
     return "unknown key" + nearest(name, known_keys(schema, parent))
 
 
 def _instead_of(path: KeyPath, alternatives: list[str], data: Any) -> str:
-    """`, not 'x'`, where that helps and gives nothing away."""
+    """`, not 'x'`, where that helps and shows no secret."""
     if not alternatives[0].startswith("must") or is_secret(path):
         return ""
     for part in path:
         data = data[part]
-    kinds = {list: "a list", dict: "keys with values", type(None): "nothing"}
+    kinds = {list: "a list", dict: "a mapping", type(None): "nothing"}
     shown = kinds.get(type(data)) or repr(data)
     quotes = alternatives == [EXPECTED["string"]] and type(data) not in kinds
     hint = "; put it in quotes" if quotes else ""

@@ -1,4 +1,4 @@
-"""What models of a config say of each other: names that are taken, entries that are like others."""
+"""Names and aliases of models, and inheritance by `like`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from core.config.problems import KeyPath, key_text
 from core.config.walk import nearest
 
 _OWN = ("name", "aliases")
-"""What an entry never has from the one it is like."""
+"""What an entry never inherits."""
 
 
 def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """Names that stand twice and models that are like none, in the data of a file, checked or not.
+    """Duplicate names, and `like` of unknown models, in a file's data, valid or not.
 
     A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`.
     """
@@ -19,7 +19,7 @@ def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
     taken: dict[str, KeyPath] = {}
     for path, name in (*_names(models), *_aliases(models), *_dummies(data)):
         if name in taken:
-            yield path, f"{key_text(taken[name])} is {name!r} already; take another name"
+            yield path, f"{key_text(taken[name])} is already {name!r}; choose another name"
         taken.setdefault(name, path)
     by_name = _by_name(models)
     for index, model in enumerate(models):
@@ -30,13 +30,13 @@ def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
             others = [name for name in by_name if name != model.get("name")]
             yield ("models", index, "like"), f"there is no model {like!r}{nearest(like, others)}"
         elif _root(model, by_name) is None:
-            yield ("models", index, "like"), "this goes round in a circle: it is like itself"
+            yield ("models", index, "like"), "this is circular: the model inherits from itself"
 
 
 def without_likes(models: Iterable[Any]) -> list[Any]:
-    """Models of a file with all that they have from those they are like.
+    """Models of a file with everything they inherit.
 
-    Keys with values (`options`, `sampling`) are joined. What is wrong is left as it is.
+    Mappings (`options`, `sampling`) are merged. Invalid parts stay as they are.
     """
     models = list(models)
     by_name = _by_name([model for model in models if isinstance(model, dict)])

@@ -1,24 +1,77 @@
-"""The sampling params that `config.yml` gives a model."""
+"""Sampling fields in files: `sampling` of a model in `config.yml`, and the entries of presets."""
 
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Self
 
-from pydantic import Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    create_model,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from core.config.section import Section, Text
+from core.config.field_types import field_names
+from core.config.messages import explain
+from core.config.problems import KeyPath
+from core.config.sampling_fields import Probability, SamplingFields
+from core.config.section import Section
+from core.config.walk import nearest
+from core.contract.errors import InvalidRequestError
 
-Value = TypeVar("Value")
-Entry = dict[str, Any]
-"""`{override, force, additive}`, as TabbyAPI has it; the override is of the param's type."""
+_ENTRY_KEYS = ("override", "force", "additive")
+
+
+class SamplingSection(Section):
+    """Sampling params of requests that do not set them, and what holds whatever requests set."""
+
+    def defaults(self) -> SamplingFields:
+        """The fields of requests that leave them unset."""
+        forced = self.overrides()
+        return SamplingFields.model_validate(
+            {name: _value(value) for name, value in self if name not in forced}
+        )
+
+    def params(self) -> dict[str, Any]:
+        """The `SamplingParams` fields of a request that sets none."""
+        return self.defaults().sampling_fields()
+
+    def overrides(self) -> dict[str, dict[str, Any]]:
+        """The entries that hold whatever requests set (`force`), or beside it (`additive`)."""
+        entries = {name: value for name, value in self if _is_entry(value)}
+        return {k: v for k, v in entries.items() if v.get("force") or v.get("additive")}
+
+    def check_token_ids(self, vocab_size: int) -> None:
+        """`InvalidRequestError` for a token id that a model of this size does not have."""
+        self._all().check_token_ids(vocab_size)
+
+    def _all(self) -> SamplingFields:
+        return SamplingFields.model_validate({name: _value(value) for name, value in self})
+
+    @model_validator(mode="after")
+    def _no_contradiction(self) -> Self:
+        try:
+            self._all().sampling_fields()
+        except InvalidRequestError as error:
+            problem = PydanticCustomError("value_error", "{text}", {"text": error.message})
+            details = InitErrorDetails(type=problem, loc=(error.param or "",), input=None)
+            raise ValidationError.from_exception_data("sampling", [details]) from error
+        return self
 
 
 class _OrEntry:
-    """Lets an `Entry` stand in the place of a value."""
+    """Accepts `{override, force, additive}` in the place of a value, as TabbyAPI writes it."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        value = handler.generate_schema(get_args(source)[0])
+        value = handler(source)
         switch = core_schema.typed_dict_field(core_schema.bool_schema(), required=False)
         entry = core_schema.typed_dict_schema(
             {
@@ -28,131 +81,109 @@ class _OrEntry:
             },
             extra_behavior="forbid",
         )
-        either = core_schema.tagged_union_schema(
-            {
-                "value": value,
-                "entry": core_schema.no_info_after_validator_function(_checked, entry),
-            },
-            discriminator=lambda given: "entry" if isinstance(given, dict) else "value",
+        as_written = core_schema.plain_serializer_function_ser_schema(dict)
+        either = {
+            "value": value,
+            "entry": core_schema.no_info_wrap_validator_function(
+                _entry, entry, serialization=as_written
+            ),
+        }
+        return core_schema.tagged_union_schema(
+            either, discriminator=lambda given: "entry" if _is_entry(given) else "value"
         )
-        return core_schema.nullable_schema(either)
 
 
-def _checked(entry: Entry) -> Entry:
-    if entry.get("additive") and not isinstance(entry["override"], list):
-        raise ValueError("additive is for lists; it has no meaning here")
-    return entry
+def _entry(written: dict[str, Any], handler: ValidatorFunctionWrapHandler) -> dict[str, Any]:
+    """The entry with its value as it is written: `Overrides` tells -1 from no value at all."""
+    entry = handler(written)
+    if entry.get("additive") and not isinstance(entry["override"], list | dict | None):
+        raise ValueError("additive is for lists and mappings; this is neither")
+    return {**entry, "override": written["override"]}
 
 
-Param = Annotated[Value | Entry | None, _OrEntry()]
+def _is_entry(value: Any) -> bool:
+    """Whether it is an entry, and not a mapping of token ids."""
+    return isinstance(value, dict) and not value.keys().isdisjoint(_ENTRY_KEYS)
 
 
-class SamplingDefaults(Section):
-    """Sampling params of requests that do not say; with none here either, the model's own count."""
+def _value(value: Any) -> Any:
+    return value["override"] if _is_entry(value) else value
 
-    temperature: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None, description="How much chance there is in the choice; 0 has none."
-    )
-    top_p: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None, description="Choose among the likeliest tokens of this total probability."
-    )
-    top_k: Param[Annotated[int, Field(ge=0)]] = Field(
-        None, description="Choose among this many of the likeliest tokens; 0 is off."
-    )
-    min_p: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None,
-        description="Leave out tokens less likely than this share of the likeliest one; 0 is off.",
-    )
-    max_tokens: Param[Annotated[int, Field(ge=1)]] = Field(
-        None, description="Longest answer in tokens; not set, what the context has room for."
-    )
-    presence_penalty: Param[Annotated[float, Field(ge=-2, le=2)]] = Field(
-        None, description="Lower the chance of tokens that the answer already has."
-    )
-    frequency_penalty: Param[Annotated[float, Field(ge=-2, le=2)]] = Field(
-        None, description="The same, once for each time the answer has the token."
-    )
-    repetition_penalty: Param[Annotated[float, Field(gt=0, le=10)]] = Field(
-        None, description="Divide the chance of tokens that prompt or answer already has; 1 is off."
-    )
-    stop: Param[Annotated[list[Text], Field(max_length=64)]] = Field(
-        None, description="Texts that end the answer; they are not part of it."
-    )
-    seed: Param[Annotated[int, Field(ge=0, lt=2**64)]] = Field(
-        None, description="Makes answers repeatable: the same seed gives the same answer."
-    )
-    temperature_last: Param[bool] = Field(
-        None, description="Apply the temperature after all other samplers."
-    )
-    typical_p: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None, description="Choose among the most typical tokens; 1 is off."
-    )
-    top_n_sigma: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None, description="Choose among logits so many deviations from the highest; 0 is off."
-    )
-    xtc_probability: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None, description="How often to leave out the likeliest tokens; 0 is off."
-    )
-    xtc_threshold: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None, description="XTC leaves out tokens at least this likely, but the last."
-    )
-    dry_multiplier: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None, description="Strength of DRY, which penalizes repeated sequences; 0 is off."
-    )
-    dry_base: Param[Annotated[float, Field(ge=1, le=100)]] = Field(
-        None, description="How fast DRY's penalty grows with the repeated sequence."
-    )
-    dry_allowed_length: Param[Annotated[int, Field(ge=0)]] = Field(
-        None, description="Longest repeated sequence that DRY lets pass, in tokens."
-    )
-    dry_penalty_last_n: Param[Annotated[int, Field(ge=-1)]] = Field(
-        None, description="Tokens that DRY looks back at; -1 is all of them."
-    )
-    mirostat: Param[Annotated[int, Field(ge=0, le=2)]] = Field(
-        None, description="Version of mirostat, which steers surprise; 0 is off."
-    )
-    mirostat_tau: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None, description="Surprise that mirostat aims at, in bits a token."
-    )
-    mirostat_eta: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None, description="How fast mirostat corrects itself."
-    )
-    dynatemp_range: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None, description="How far the temperature follows the entropy; 0 is off."
-    )
-    dynatemp_exponent: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None, description="Power of the entropy that the temperature follows."
-    )
-    penalty_last_n: Param[Annotated[int, Field(ge=-1)]] = Field(
-        None, description="Tokens that the penalties look back at; -1 is all of them."
-    )
-    smoothing_factor: Param[Annotated[float, Field(ge=0, le=1000000.0)]] = Field(
-        None, description="Strength of quadratic smoothing of the logits; 0 is off."
-    )
-    top_a: Param[Annotated[float, Field(ge=0, le=100)]] = Field(
-        None,
-        description="Leave out tokens less likely than this times the best's square; 0 is off.",
-    )
-    tfs: Param[Annotated[float, Field(ge=0, le=1)]] = Field(
-        None, description="Tail-free sampling: how much is no tail; 1 is off."
-    )
-    skew: Param[Annotated[float, Field(ge=-20, le=20)]] = Field(
-        None, description="Draw likelier (below 0) or rarer tokens; 0 is off."
-    )
-    banned_strings: Param[Annotated[list[Text], Field(max_length=256)]] = Field(
-        None, description="Texts that answers never have, whatever their case."
-    )
-    token_healing: Param[bool] = Field(
-        None, description="Choose the last token of prompts again, longer if that is likelier."
-    )
 
-    def params(self) -> dict[str, Any]:
-        """The fields of `SamplingParams` that requests have which do not say."""
-        own = self.model_dump(exclude_none=True, exclude=set(self.overrides()))
-        params = {k: v["override"] if isinstance(v, dict) else v for k, v in own.items()}
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in params.items()}
+def _setting(field: FieldInfo) -> Any:
+    kind: Any = field.annotation
+    return Annotated[kind, *field.metadata, _OrEntry()], Field(None, description=field.description)
 
-    def overrides(self) -> dict[str, Entry]:
-        """What counts whatever requests say (`force`), or beside it (`additive`)."""
-        entries = {name: entry for name, entry in self if isinstance(entry, dict)}
-        return {k: v for k, v in entries.items() if v.get("force") or v.get("additive")}
+
+SamplingDefaults = create_model(
+    "SamplingDefaults",
+    __base__=SamplingSection,
+    __doc__=SamplingSection.__doc__,
+    **{name: _setting(field) for name, field in SamplingFields.model_fields.items()},
+)
+
+Sampling = Annotated[
+    SamplingSection,
+    GetPydanticSchema(lambda _, handler: handler.generate_schema(SamplingDefaults)),
+]
+"""A `SamplingSection` with a key for each of `SamplingFields`."""
+
+
+def _one_if_more(value: Any) -> Any:
+    """Treat more than 1 as 1: the example in TabbyAPI's documentation has a top_p of 1.5."""
+    return 1 if isinstance(value, int | float) and value > 1 else value
+
+
+class OverrideFields(SamplingFields):
+    """The fields that a preset can override."""
+
+    top_p: Annotated[Probability, BeforeValidator(_one_if_more)] | None = Field(
+        None, description=SamplingFields.model_fields["top_p"].description
+    )
+    add_bos_token: bool | None = None
+
+
+FIELDS = {
+    alias: name
+    for name, field in OverrideFields.model_fields.items()
+    for alias in field_names(name, field)
+}
+"""The field that each name stands for."""
+
+
+class EntryError(ValueError):
+    """An entry of a preset that cannot be used; `path` says where in it."""
+
+    def __init__(self, path: KeyPath, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Entry(BaseModel):
+    """An entry of a preset as TabbyAPI writes it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    override: Any = None
+    force: bool | None = None
+    additive: bool | None = None
+
+
+def read_entry(name: str, value: Any) -> tuple[str, Entry]:
+    """The field an entry overrides, and the entry with the value that requests would have."""
+    if name not in FIELDS:
+        raise EntryError((), f"unknown sampling param{nearest(name, sorted(FIELDS))}")
+    if not isinstance(value, dict):
+        raise EntryError((), f"must be a mapping of {', '.join(_ENTRY_KEYS)}")
+    try:
+        entry = Entry.model_validate(value)
+    except ValidationError as error:
+        [(path, message), *_] = explain(error, value, Entry.model_json_schema())
+        raise EntryError(path, message) from error
+    try:
+        body = OverrideFields.model_validate({name: entry.override})
+    except ValidationError as error:
+        place = error.errors()[0]["loc"][0]  # by whichever name pydantic calls it
+        [(path, message), *_] = explain(error, {place: entry.override}, {})
+        raise EntryError(("override", *path[1:]), message) from error
+    return FIELDS[name], entry.model_copy(update={"override": getattr(body, FIELDS[name])})

@@ -16,7 +16,7 @@ from core.config.loading import LoadingConfig
 from core.config.names import name_problems, without_likes
 from core.config.origins import Origins
 from core.config.problems import key_text
-from core.config.sampling import SamplingDefaults
+from core.config.sampling import Sampling, SamplingDefaults
 from core.config.section import Section, Text
 from core.config.sites import Host, Origin
 from core.contract.types import Isolation
@@ -36,16 +36,17 @@ class ServerConfig(Section):
     """Where the server listens and who may use it."""
 
     host: Text = Field(
-        "127.0.0.1", description="Address to listen on; 0.0.0.0 lets other machines in."
+        "127.0.0.1",
+        description="Address to listen on; 0.0.0.0 accepts connections from other machines.",
     )
-    port: int = Field(5000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(5000, ge=0, le=65535, description="Port to listen on; 0 picks a free one.")
     api_keys: list[Annotated[SecretStr, AfterValidator(sendable)]] = Field(
         default=[],
-        description="Keys that clients may send, beside those of the keys file.",
+        description="API keys that clients may use, in addition to those in the keys file.",
     )
     keys_file: Text = Field(
         "keys.yml",
-        description="Named keys and their limits; the first start makes this file.",
+        description="File of named keys and their limits; created on the first start.",
     )
     auth: Literal["auto", "required", "admin", "none"] = Field(
         "auto",
@@ -53,83 +54,88 @@ class ServerConfig(Section):
     )
     allowed_hosts: list[Host] = Field(
         default=[],
-        description="More names that the server is reached by without a key (*.example too).",
+        description="More host names that may be used without a key; *.example matches subdomains.",
     )
     cors_origins: list[Origin] = Field(
         default=[],
-        description="Web pages that may call from a browser (https://chat.example; * is any).",
+        description="Web pages that may call the API, such as https://chat.example; * allows any.",
     )
     log_level: LogLevel = Field(
-        "info", description="What to log: debug, info (with one line a request), warning or error."
+        "info",
+        description="Log level: debug, info (which includes a line per request), warning or error.",
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="How to log: text for people, or json, one object a line."
+        "text", description="Log format: text, or json with one object per line."
     )
     metrics: Literal["on", "keyed", "off"] = Field(
         "on",
-        description="/metrics: on (keyed where others reach the port), keyed or off.",
+        description="/metrics: on (key needed if other machines can connect), keyed or off.",
     )
     capture: Text | None = Field(
-        None, description="Folder for a file a request, prompts and all; not set, none is written."
+        None,
+        description="Write each request and its answer to a file in this folder; off if unset.",
     )
     capture_files: int = Field(
-        1000, ge=1, description="How many such files there may be; the oldest are deleted."
+        1000, ge=1, description="Maximum number of these files; the oldest are deleted."
     )
     stall_timeout: float = Field(
-        60, gt=0, description="Seconds without a sign of life after which a model counts as stuck."
+        60, gt=0, description="Seconds without progress after which a model is reported as stuck."
     )
     max_request_bytes: int = Field(
-        20_000_000, gt=0, description="Largest request body that is read, in bytes."
+        20_000_000, gt=0, description="Maximum size of a request body, in bytes."
     )
     request_timeout: float = Field(
-        60, gt=0, description="Seconds in which a request's headers, then its body, must arrive."
+        60,
+        gt=0,
+        description="Seconds within which a request's headers, and then its body, must arrive.",
     )
     ping_interval: float = Field(
         15,
         gt=0,
-        description="Seconds without a token after which a stream gets a comment, to stay open.",
+        description="Seconds without a token after which a stream gets a keep-alive comment.",
     )
     request_id_from: Literal["header", "request_id", "user"] = Field(
         "header",
-        description="Where a request's id comes from: header (X-Request-Id) or first a field.",
+        description="Where request ids come from: the X-Request-Id header, or first a body field.",
     )
     usage_with_finish: bool = Field(
         False,
-        description="End streams with usage and last finish in one event, as TabbyAPI does.",
+        description="Send usage in the same event as the last finish_reason, as TabbyAPI does.",
     )
     tokens_as_ids: bool = Field(
-        False, description="Write tokens beside logprobs as token_id:N; requests can say otherwise."
+        False, description="Show tokens in logprobs as token_id:N, unless a request says otherwise."
     )
     log_prompts: bool = Field(
-        False, description="Log what is asked and answered, not only how long it is."
+        False, description="Log the text of prompts and answers, not only their length."
     )
     strict_params: bool = Field(
         False,
-        description="Answer 400 to parameters a backend cannot honour, else a header names them.",
+        description="Reject unsupported parameters with 400; if false, a header names them.",
     )
     shutdown_timeout: float = Field(
-        5, ge=0, description="Seconds that answers under way get to finish when the server stops."
+        5, ge=0, description="Seconds that running requests get to finish when the server stops."
     )
     allow_request_template: bool = Field(
-        False, description="Let requests bring chat templates: Jinja that this server then runs."
+        False,
+        description="Accept chat templates in requests, which is Jinja code that the server runs.",
     )
     model_dir: Text = Field(
         "models",
-        description="Folder of models to load by name; relative paths start at this config file.",
+        description="Folder of models to load by name; relative to this config file.",
     )
     lora_dir: Text = Field(
         "loras",
-        description="Folder of LoRAs to load by name; relative paths start at this config file.",
+        description="Folder of LoRAs to load by name; relative to this config file.",
     )
     max_download_bytes: int | None = Field(
-        None, gt=0, description="Most bytes that one download may have; not set, any number."
+        None, gt=0, description="Maximum size of a download, in bytes; unlimited if unset."
     )
     use_dummy_models: bool = Field(
-        False, description="List the names below as models, too; the default model answers them."
+        False, description="Also list the names below as models, served by the default model."
     )
     dummy_model_names: list[Text] = Field(
         default=["gpt-3.5-turbo"],
-        description="Names that clients insist on, for use_dummy_models.",
+        description="Model names that clients insist on, for use_dummy_models.",
     )
 
 
@@ -144,103 +150,102 @@ class ModelConfig(Section):
 
     model_config = ConfigDict(json_schema_extra=_needs_backend_or_like)
 
-    name: Text = Field(description="What clients send as `model`.")
-    aliases: list[Text] = Field(default=[], description="Other names for it.")
-    like: Text | None = Field(
-        None, description="Name of another model: what is not set here is as it is there."
-    )
+    name: Text = Field(description="The name that clients send as `model`.")
+    aliases: list[Text] = Field(default=[], description="Other names for the same model.")
+    like: Text | None = Field(None, description="Inherit unset keys from the model of this name.")
     backend: Text = Field(
-        description="The engine that runs it; `enginebay plugins` lists what is installed."
+        description="The engine that runs the model; `enginebay plugins` lists what is installed."
     )
-    path: Text = Field(
-        description="The model's file or folder; relative paths start at this config file."
-    )
+    path: Text = Field(description="The model's file or folder; relative to this config file.")
     load: Literal["start", "request", "command"] = Field(
-        "start", description="When to load it: at start, on the first request, or on command."
+        "start",
+        description="When to load the model: at start, on the first request, or on command.",
     )
     idle_timeout: float = Field(
-        0, ge=0, description="Seconds without a request until it is unloaded; 0 is never."
+        0,
+        ge=0,
+        description="Unload the model after this many seconds without a request; 0 is never.",
     )
     pinned: bool = Field(
-        False, description="Never unload it to make room, nor for being idle, nor in a switch."
+        False, description="Never unload the model to free memory, when idle, or on a model switch."
     )
     isolation: Isolation | None = Field(
         None,
-        description="Run its engine on a thread or in a process; not set, the backend's choice.",
+        description="Run the engine in a thread or a process; if unset, the backend decides.",
     )
     chat_template: Text | None = Field(
         None,
-        description="A .jinja file, one of templates/ or of the model's by name; else its own.",
+        description="A .jinja file, or a name in templates/ or the model; default: its own.",
     )
     chat_template_content_format: Literal["auto", "string", "openai"] = Field(
         "auto",
-        description="Content in templates: string, openai (a list of parts), auto (what it reads).",
+        description="Message content in templates: string, openai (list of parts) or auto.",
     )
     continue_assistant: bool = Field(
         False,
-        description="Go on with a chat's last message if it is the model's; else a new one begins.",
+        description="Continue a last message of the assistant instead of starting a new one.",
     )
     reasoning: Text = Field(
         "auto",
-        description="Format of its reasoning: auto (seen in the chat template), none or a name.",
+        description="Reasoning format: auto (detected from the chat template), none or a name.",
     )
     reasoning_field: Literal["reasoning_content", "reasoning", "both", "content"] = Field(
         "reasoning_content",
-        description="What reasoning is called in answers; content: between tags in the content.",
+        description="Field for reasoning in answers; content: in the content, with its tags.",
     )
     reasoning_budget: int | None = Field(
         None,
         ge=0,
-        description="Tokens an answer may think before it is made to end that; not set, any.",
+        description="Maximum reasoning tokens per answer; unlimited if unset.",
     )
     reasoning_budget_message: str = Field(
-        "", description="What the model is made to say last when its reasoning is ended so."
+        "", description="Text inserted when the reasoning budget runs out."
     )
     template_vars: dict[str, Any] = Field(
-        default={}, description="Variables of the chat template, unless a request sets them."
+        default={}, description="Variables of the chat template, which requests may override."
     )
     force_template_vars: dict[str, Any] = Field(
-        default={}, description="Variables of the chat template, whatever requests say."
+        default={}, description="Variables of the chat template, which requests cannot override."
     )
     tools: Text = Field(
         "auto",
-        description="Format of its tool calls: auto (seen in the chat template), none or a name.",
+        description="Tool call format: auto (detected from the chat template), none or a name.",
     )
     tools_in_reasoning: bool = Field(
-        True, description="Whether a tool call inside the reasoning counts."
+        True, description="Whether tool calls inside the reasoning count as tool calls."
     )
-    sampling: SamplingDefaults = Field(
+    sampling: Sampling = Field(
         default_factory=SamplingDefaults,
-        description="Used when a request does not say; not set, the model's own defaults count.",
+        description="Defaults for requests; where unset, the model's own defaults apply.",
     )
     sampling_preset: Text | None = Field(
         None,
-        description="A file of sampler_overrides/ by name: params for this model, some forced.",
+        description="Name of a preset file in sampler_overrides/ to apply to this model.",
     )
     max_running: int | None = Field(
         None,
         gt=0,
-        description="Choices let into the engine at once; not set, what it computes together.",
+        description="Maximum concurrent choices; defaults to the engine's batch size.",
     )
     max_queue: int = Field(
         256,
         ge=0,
-        description="Requests that may wait for their turn; when one more comes, one gets 429.",
+        description="Maximum requests waiting in the queue; beyond it, requests get 429.",
     )
     options: dict[str, Any] = Field(
-        default={}, description="Settings of the backend; each backend has its own."
+        default={}, description="Options of the backend; each backend has its own."
     )
 
 
 class PluginsConfig(Section):
-    """Where plugins are found beside the installed ones."""
+    """Where to look for plugins that are not installed packages."""
 
     folder: Text = Field(
         "plugins",
-        description="Folder of single-file plugins; relative paths start at this config file.",
+        description="Folder of single-file plugins; relative to this config file.",
     )
     blocked: list[Text] = Field(
-        default=[], description="Names of plugins to leave out; `enginebay plugins` lists them."
+        default=[], description="Names of plugins not to load; `enginebay plugins` lists them."
     )
 
 
@@ -253,15 +258,16 @@ class Config(Section):
         default_factory=ServerConfig, description="Where the server listens and who may use it."
     )
     models: list[ModelConfig] = Field(
-        default=[], description="The models to serve; the first one answers requests without one."
+        default=[],
+        description="The models to serve; the first one answers requests that name none.",
     )
     loading: LoadingConfig = Field(
         default_factory=LoadingConfig,
-        description="How many models are in memory at once, and what waits for them.",
+        description="How many models are in memory at once, and how requests wait for them.",
     )
     plugins: PluginsConfig = Field(
         default_factory=PluginsConfig,
-        description="Backends, formats and hooks beside the installed ones.",
+        description="Backends, formats and hooks that are not installed packages.",
     )
 
     _origins: Origins = PrivateAttr(default_factory=Origins)

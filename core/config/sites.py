@@ -21,7 +21,7 @@ def _host(text: str) -> str:
         return text
     meant = _hostname(text)
     such_as = f", such as {meant!r}" if _HOST.fullmatch(meant) else ""
-    raise ValueError(f"must be a name without scheme and port{such_as}")
+    raise ValueError(f"must be a host name without scheme and port{such_as}")
 
 
 def _origin(text: str) -> str:
@@ -31,7 +31,7 @@ def _origin(text: str) -> str:
     scheme, _, place = text.lower().rpartition("://")
     meant = f"{scheme or 'https'}://{place.partition('/')[0]}"
     example = meant if _WEB_ORIGIN.fullmatch(meant) else "https://chat.example"
-    raise ValueError(f"must be scheme, name and port as browsers send them, such as {example!r}")
+    raise ValueError(f"must be scheme, host and port as browsers send them, such as {example!r}")
 
 
 def _hostname(text: str) -> str:

@@ -110,9 +110,9 @@ def settings_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str
             continue
         there = {name: settings.get(name) for name, value in written.items() if value is not None}
         for name, here in there.items():
-            yield (section, name), _message(here) if here else "unknown key, also of TabbyAPI"
+            yield (section, name), _message(here) if here else "unknown key, in TabbyAPI too"
         if not there:
-            yield (section,), "is TabbyAPI's; delete it"
+            yield (section,), "is a TabbyAPI section; delete it"
 
 
 def setting_of_tabbyapi(name: str) -> str | None:
@@ -130,5 +130,5 @@ def keys_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
 
 def _message(here: str) -> str:
     if here == _NOTHING:
-        return "is TabbyAPI's, and nothing here; delete it"
-    return f"is TabbyAPI's; here it is {here}"
+        return "is a TabbyAPI setting with no counterpart here; delete it"
+    return f"is a TabbyAPI setting; here it is {here}"

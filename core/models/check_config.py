@@ -42,7 +42,7 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
     }
     room = config.loading.max_loaded_models
     if room is not None and len(engines) > room:
-        message = f"{len(engines)} models are loaded at start; give some `load: request`"
+        message = f"{len(engines)} models are loaded at start; set `load: request` for some"
         problems.append(config.origins.problem(("loading", "max_loaded_models"), message))
     return in_order(problems) + _preset_problems(config)
 
@@ -131,7 +131,7 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
     template = model.chat_template
     if template and template not in USUAL_NAMES and template_path(template, base) is None:
         there = sorted(template_files(base))
-        message = f"there is no file {base / template}, nor one so named in templates/"
+        message = f"there is no file {base / template}, and none of that name in templates/"
         yield ("chat_template",), message + nearest(template, there)
     presets = list(preset_files(base))
     if model.sampling_preset and model.sampling_preset not in presets:
@@ -147,7 +147,7 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
 
 
 def _unknown_backend(name: str, plugins: Plugins) -> str:
-    text = f"no backend {name!r} is installed; if it comes with a plugin, install that plugin"
+    text = f"no backend {name!r} is installed; if a plugin provides it, install that plugin"
     named = [plugin for plugin in plugins.found if plugin.name == name]
     for plugin in named or plugins.found:
         if plugin.blocked:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from core.config.schema import ModelConfig
-from core.contract.errors import BackendUnavailableError
+from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.contract.types import ModelInfo
 from core.models.check_config import settings_of_prompts
 from core.models.template.chat_formats import FormatChoice
@@ -31,6 +31,17 @@ def require_no_prompts(config: ModelConfig, info: ModelInfo) -> None:
             "delete that from the config, or have the backend take prompts, if it has an "
             "option for that"
         )
+
+
+def require_vocabulary(config: ModelConfig, info: ModelInfo) -> None:
+    """Raise `BackendUnavailableError` for token ids of the config that the model does not have."""
+    try:
+        if not info.chats:
+            config.sampling.check_token_ids(info.vocab_size)
+    except InvalidRequestError as error:
+        raise BackendUnavailableError(
+            f"`sampling` in the config cannot be used: {error}"
+        ) from error
 
 
 def sampling_defaults(config: ModelConfig, info: ModelInfo) -> str:

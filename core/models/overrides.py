@@ -7,14 +7,18 @@ request sends.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from core.chat.schemas.explain_bodies import Source
-from core.chat.schemas.sampling_request import SamplingBody, check_token_ids
+from core.config.sampling import EntryError, OverrideFields, read_entry
+from core.config.sampling_fields import SamplingFields
 from core.contract.errors import InvalidRequestError
-from core.server.schemas.override_bodies import EntryError, OverrideBody, read_entry
 
-Body = TypeVar("Body", bound=SamplingBody)
+Body = TypeVar("Body", bound=SamplingFields)
+Source = Literal[
+    "request", "config", "model", "preset", "additive", "forced", "template", "key", "default"
+]
+"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs;
+`key`: the limit of the API key."""
 
 MEANINGLESS = frozenset(
     (
@@ -85,7 +89,7 @@ class Overrides:
         if problems:
             raise OverridesError(problems)
         try:
-            OverrideBody(**self._values()).sampling_fields()
+            OverrideFields(**self._values()).sampling_fields()
         except InvalidRequestError as error:
             raise OverridesError([((error.param or "",), error.message)]) from error
 
@@ -117,7 +121,7 @@ class Overrides:
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """`InvalidRequestError` for a token id that a model of this size does not have."""
-        check_token_ids(OverrideBody(**self._values()), vocab_size)
+        OverrideFields(**self._values()).check_token_ids(vocab_size)
 
     def applied_to(self, body: Body, beneath: Mapping[str, Any]) -> Body:
         """The request as it is with these.
@@ -151,7 +155,7 @@ class Overrides:
         for name, override in self._fields.items():
             kinds[override.source][name] = override.value
         for source, values in kinds.items():
-            for name in OverrideBody(**values).sampling_fields():
+            for name in OverrideFields(**values).sampling_fields():
                 yield name, source
 
     def _values(self) -> dict[str, Any]:

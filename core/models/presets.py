@@ -11,12 +11,12 @@ from core.config.problems import ConfigError, Problem, in_order
 from core.models.overrides import Overrides, OverridesError
 
 FOLDER = "sampler_overrides"
-EXPECTED = "; it says for each sampling param what is to be:\n\n    top_k:\n      override: 40\n"
+EXPECTED = "; it must name sampling params and their overrides:\n\n    top_k:\n      override: 40\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Overrides that were chosen together; without a name for those that stand in no file."""
+    """A named set of overrides; without a name if it comes from no file."""
 
     name: str | None = None
     overrides: Overrides = field(default_factory=Overrides)
@@ -29,7 +29,7 @@ def preset_files(base: Path) -> dict[str, Path]:
 
 
 def load_preset(name: str, base: Path) -> Preset:
-    """A preset by its name. Raises `ConfigError` if there is none, or for what is wrong in it."""
+    """Load a preset. Raises `ConfigError` if there is none, or for what is wrong in it."""
     path = preset_files(base).get(name)
     if path is None:
         raise ConfigError(

@@ -7,7 +7,12 @@ from core.config.problems import ConfigError
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.contract.types import ReportProgress
 from core.models.entry import ModelEntry, ReportModelProgress
-from core.models.formats import format_choice, require_no_prompts, sampling_defaults
+from core.models.formats import (
+    format_choice,
+    require_no_prompts,
+    require_vocabulary,
+    sampling_defaults,
+)
 from core.models.presets import Preset, load_preset
 from core.models.running_backends import Backends, StartedBackend, quietly
 from core.plugins import Plugins
@@ -58,6 +63,7 @@ class Starter:
     async def _get_ready(self, model: ModelEntry, started: StartedBackend) -> None:
         config, info = model.config, started.info
         require_no_prompts(config, info)
+        require_vocabulary(config, info)
         choice = format_choice(config, self._plugins, self._base)
         formats = await choice.find(info, started.backend, config.chat_template)
         name = model.preset.name if model.preset else config.sampling_preset

@@ -150,15 +150,15 @@ def test_a_change_that_fails_changes_nothing(path: Path) -> None:
     [
         (
             "",
-            ": the file is empty; it begins with `keys:`. Delete it, and `enginebay keys add NAME` "
-            "makes one",
+            ": the file is empty; it must begin with `keys:`. Delete it, and `enginebay keys add "
+            "NAME` creates one",
         ),
-        ("- a", ": the file does not begin with a key; it begins"),
+        ("- a", ": the file does not begin with a key; it must begin"),
         ("key: []", ":1: key: unknown key; did you mean 'keys'?"),
-        ("keys:\n - name: a", ":2: keys[0]: wants either `hash` or `key`"),
-        (f"keys:\n - {{name: a, key: b, hash: '{HASH}'}}", ":2: keys[0]: wants either"),
+        ("keys:\n - name: a", ":2: keys[0]: must have either `hash` or `key`"),
+        (f"keys:\n - {{name: a, key: b, hash: '{HASH}'}}", ":2: keys[0]: must have either"),
         (f"keys:\n - name: a b\n   hash: {HASH}", ":2: keys[0].name: must match pattern"),
-        (f"keys:\n - hash: {HASH}", ":2: keys[0].name: is missing: Whose key it is"),
+        (f"keys:\n - hash: {HASH}", ":2: keys[0].name: is missing: Name of the key's owner"),
         ("keys:\n - name: a\n   key: b c", ":3: keys[0].key: an API key must be ASCII"),
         ("keys:\n - name: a\n   hash: md5", ":3: keys[0].hash: must match pattern"),
         (
@@ -170,7 +170,7 @@ def test_a_change_that_fails_changes_nothing(path: Path) -> None:
             ":4: keys[0].max_tokens: must be",
         ),
         (f"keys:\n - name: a\n   hash: {HASH}\n   role: boss", ":4: keys[0].role: must be"),
-        (f"keys:\n - &a\n   name: a\n   hash: {HASH}\n - *a", "another key has this name already"),
+        (f"keys:\n - &a\n   name: a\n   hash: {HASH}\n - *a", "another key already has this name"),
         ("keys:\n\t- a", ": the line is indented with a tab"),
     ],
 )

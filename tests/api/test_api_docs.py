@@ -9,6 +9,7 @@ from pydantic import AliasChoices, BaseModel
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.generation_request import GenerationBody
+from core.config.sampling_fields import SamplingFields
 from core.config.schema import Config
 from core.plugins import Plugins
 from core.server.schemas.embedding_bodies import EmbeddingRequest
@@ -45,6 +46,16 @@ def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:
     inherited = GenerationBody.model_fields if inherits else {}
     own = [name for name in body.model_fields if name not in inherited]
     assert sorted(documented(heading)) == sorted(names(body, own))
+
+
+def test_sampling_fields_are_described_as_in_their_table() -> None:
+    """What stands behind the description is only of requests."""
+    for row, field in zip(
+        names(SamplingFields, SamplingFields.model_fields),
+        SamplingFields.model_fields.values(),
+        strict=True,
+    ):
+        assert f"\n| {row} | {field.description}" in PAGE
 
 
 def routes() -> Iterator[tuple[str, str, str]]:

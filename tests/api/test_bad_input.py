@@ -234,7 +234,7 @@ def test_errors_quote_no_more_than_people_read(
         ({"prompt": 5}, "prompt", "must be a text, a list of texts, token ids"),
         ({"prompt": []}, "prompt", "the prompt is empty"),
         ({"prompt": [True]}, "prompt", "must be a text"),
-        ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "'a' is no token id"),
+        ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "'a' is not a token id"),
         ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias", "from -100 to 100"),
         ({"messages": USER, "tool_choice": "bogus"}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "valid"),

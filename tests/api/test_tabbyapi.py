@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
+from core.config.sampling import FIELDS
 from core.contract.sampling_params import SamplingParams
 from core.models.overrides import Overrides, OverridesError
-from core.server.schemas.override_bodies import FIELDS
 from tests.support import REPOSITORY, Server, plugins_with, scripted, scripted_config, serve
 
 USER: list[Any] = [{"role": "user", "content": "hi"}]

@@ -154,7 +154,7 @@ def test_a_broken_keys_file(start_serving: StartServing) -> None:
     Path("keys.yml").write_text("keys:\n  - name: a\n", encoding="utf-8")
     serving = start_serving()
     assert serving.process.wait(60) == 2
-    assert serving.log.endswith("keys.yml:2: keys[0]: wants either `hash` or `key`\n")
+    assert serving.log.endswith("keys.yml:2: keys[0]: must have either `hash` or `key`\n")
 
 
 @posix

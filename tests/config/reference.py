@@ -11,7 +11,7 @@ KINDS = {
     "integer": "whole number",
     "number": "number",
     "boolean": "true or false",
-    "object": "keys with values",
+    "object": "mapping",
 }
 
 
@@ -27,13 +27,24 @@ def rows(schema: Schema, *path: str | int) -> Iterator[str]:
 
 def _kind(field: Mapping[str, Any]) -> str:
     if field.get("type") == "array":
-        return "list of numbers" if field["items"].get("type") == "number" else "list of text"
+        return (
+            "list of text"
+            if field["items"].get("type", "string") == "string"
+            else "list of numbers"
+        )
     return ", ".join(field["enum"]) if "enum" in field else KINDS[field.get("type", "string")]
 
 
 def _range(field: Mapping[str, Any]) -> str:
-    bounds = (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"))
-    return " ".join(f"{word} {field[key]:g}" for key, word in bounds if key in field)
+    """Without the bounds of a machine word, which say nothing to people."""
+    bounds = (
+        ("minimum", "from"),
+        ("exclusiveMinimum", "above"),
+        ("maximum", "to"),
+        ("exclusiveMaximum", "below"),
+    )
+    told = [(word, field[key]) for key, word in bounds if abs(field.get(key, 2**63)) < 2**63]
+    return " ".join(f"{word} {bound:g}" for word, bound in told)
 
 
 def _default(field: Mapping[str, Any]) -> str:

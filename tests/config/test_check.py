@@ -79,8 +79,8 @@ def test_everything_wrong(write: WriteConfig, plugins: Plugins) -> None:
     found = problems(path, plugins)
     folder = Path.cwd()
     assert found[0] == (
-        "config.yml:3: models[0].backend: no backend 'mien' is installed; if it comes with a "
-        "plugin, install that plugin; did you mean 'mine'?"
+        "config.yml:3: models[0].backend: no backend 'mien' is installed; if a plugin "
+        "provides it, install that plugin; did you mean 'mine'?"
     )
     assert found[1] == f"config.yml:4: models[0].path: there is no file or folder {folder / 'nope'}"
     assert found[2].startswith(f"config.yml:5: models[0].chat_template: there is no file {folder}")
@@ -93,7 +93,7 @@ def test_everything_wrong(write: WriteConfig, plugins: Plugins) -> None:
         "config.yml:12: models[1].options.layers: must be greater than or equal to 0, not -1",
         "config.yml:13: models[1].options.layer: unknown key; did you mean 'layers'?",
         "config.yml:14: models[1].options.split: must be a list, such as [a, b] or text, not "
-        "keys with values",
+        "a mapping",
     ]
 
 

@@ -21,15 +21,16 @@ A = "models:\n- name: a\n  backend: b\n  path: .\n"
     [
         (
             f"{A}  aliases: [a]\n",
-            "config.yml:5: models[0].aliases[0]: models[0].name is 'a' already; take another name",
+            "config.yml:5: models[0].aliases[0]: models[0].name is already 'a'; "
+            "choose another name",
         ),
         (
             f"{A}- {{name: b, like: a, aliases: [c, c]}}\n",
-            "config.yml:5: models[1].aliases[1]: models[1].aliases[0] is 'c' already",
+            "config.yml:5: models[1].aliases[1]: models[1].aliases[0] is already 'c'",
         ),
         (
             f"server: {{use_dummy_models: true, dummy_model_names: [a]}}\n{A}",
-            "config.yml:1: server.dummy_model_names[0]: models[0].name is 'a' already",
+            "config.yml:1: server.dummy_model_names[0]: models[0].name is already 'a'",
         ),
         (
             f"{A}- name: b\n  like: aa\n",
@@ -37,19 +38,19 @@ A = "models:\n- name: a\n  backend: b\n  path: .\n"
         ),
         (
             "models:\n- {name: a, like: b}\n- {name: b, like: a}\n",
-            "config.yml:2: models[0].like: this goes round in a circle",
+            "config.yml:2: models[0].like: this is circular",
         ),
-        (f"{A}  like: a\n", "config.yml:5: models[0].like: this goes round in a circle"),
+        (f"{A}  like: a\n", "config.yml:5: models[0].like: this is circular"),
         (f"{A}- {{name: b}}\n", "config.yml:5: models[1].backend: is missing: The engine that"),
         (f"{A}  idle_timeout: -1\n", "config.yml:5: models[0].idle_timeout: must be greater than"),
         (f"{A}  load: never\n", "config.yml:5: models[0].load: must be 'start', 'request' or"),
         (
             "loading: {max_ram: 8GB}\n",
-            "config.yml:1: loading.max_ram: must be a number or a share such as 80%, not '8GB'",
+            "config.yml:1: loading.max_ram: must be a number or a percentage such as 80%",
         ),
         (
             "loading: {max_gpu: 120%}\n",
-            "config.yml:1: loading.max_gpu: must be a number or a share",
+            "config.yml:1: loading.max_gpu: must be a number or a percentage",
         ),
         ("loading: {max_gpu: 0}\n", "config.yml:1: loading.max_gpu: must be greater than 0"),
     ],
@@ -89,7 +90,7 @@ def test_who_shares_an_engine_shares_its_queue(write: WriteConfig) -> None:
     plugins = plugins_with(scripted=scripted(["ok"]))
     [found] = check_config(load_config(write(first + like + other)), plugins)
     assert str(found) == (
-        "config.yml:4: models[2].max_running: its engine is that of 'a'; set this there, for both"
+        "config.yml:4: models[2].max_running: it shares the engine of 'a'; set this there, for both"
     )
 
 
@@ -101,8 +102,8 @@ def test_more_models_at_start_than_there_is_room_for(write: WriteConfig) -> None
     another = "- {name: m4, backend: hf, path: .}\n"  # alike, but nobody said so
     [found] = check_config(load_config(write(f"{room}{first}{another}")), Plugins())
     assert str(found) == (
-        "config.yml:1: loading.max_loaded_models: 2 models are loaded at start; give some "
-        "`load: request`"
+        "config.yml:1: loading.max_loaded_models: 2 models are loaded at start; set "
+        "`load: request` for some"
     )
 
 

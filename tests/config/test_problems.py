@@ -34,7 +34,7 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
             "unknown key here; it belongs under 'sampling'",
         ),
         ("server:\n  hots:\n", "2: server.hots", "unknown key; did you mean 'host'?"),
-        (GOOD + GOOD[8:], "5: models[1].name", "models[0].name is 'a' already"),
+        (GOOD + GOOD[8:], "5: models[1].name", "models[0].name is already 'a'"),
         ("\nport: 1\n", "2: port", "unknown key here; it belongs under 'server'"),
         ("zzz: 1\n", "1: zzz", "unknown key; known: server, models, loading, plugins"),
         ("server:\n  port: x\n", "2: server.port", "must be a whole number, not 'x'"),
@@ -70,14 +70,14 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
             "must be text, not 5; put it in quotes",
         ),
         ("server:\n  host: [a]\n", "2: server.host", "must be text, not a list"),
-        ("server: 5\n", "1: server", "must be keys with values, not 5"),
+        ("server: 5\n", "1: server", "must be a mapping, not 5"),
         ("server:\n  5: x\n", "2: server[5]", "the key 5 must be text; put it in quotes"),
-        ("models:\n- 3\n", "2: models[0]", "must be keys with values, not 3"),
-        ("models: {a: 1}\n", "1: models", "must be a list, such as [a, b], not keys with values"),
+        ("models:\n- 3\n", "2: models[0]", "must be a mapping, not 3"),
+        ("models: {a: 1}\n", "1: models", "must be a list, such as [a, b], not a mapping"),
         (
             "server:\n  port: 1\n\n  port: 2\n",
             "4: server.port",
-            "stands on line 2 already; delete one of the two",
+            "is already set on line 2; delete one of the two",
         ),
         (
             "server:\n\tport: 1\n",
@@ -88,7 +88,7 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
         ("server:\n  port: 1\n host: x\n", "3: column 2", "while parsing a block mapping"),
         ("server: {port: 1\n", "2: column 1", "while parsing a flow mapping"),
         ("server: *x\n", "1: column 9", "found undefined alias 'x'"),
-        ("server: &x\n  port: *x\n", "1", "server.port contains itself, by an alias"),
+        ("server: &x\n  port: *x\n", "1", "server.port contains itself through an alias"),
         ("server: !env X\n", "1: column 9", "could not determine a constructor for the tag '!env'"),
         ("a: 1\n---\nb: 1\n", "2: column 1", "expected a single document"),
         ("a: 1\nb: \x07\n", "2", "the character U+0007 is not allowed in YAML; delete it"),
@@ -99,8 +99,8 @@ def test_one_problem(problems_of: ProblemsOf, text: str, where: str, message: st
     assert found.startswith(f"config.yml:{where}: {message}")
 
 
-ORIGIN = "must be scheme, name and port as browsers send them, such as "
-NAME = "must be a name without scheme and port, such as "
+ORIGIN = "must be scheme, host and port as browsers send them, such as "
+NAME = "must be a host name without scheme and port, such as "
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ NAME = "must be a name without scheme and port, such as "
         ("cors_origins", "http://", f"{ORIGIN}'https://chat.example'"),
         ("allowed_hosts", "https://llm.example/v1", f"{NAME}'llm.example'"),
         ("allowed_hosts", "llm.example:5000", f"{NAME}'llm.example'"),
-        ("allowed_hosts", ".llm.example", "must be a name without scheme and port, not"),
-        ("allowed_hosts", "//", "must be a name without scheme and port, not '//'"),
+        ("allowed_hosts", ".llm.example", "must be a host name without scheme and port, not"),
+        ("allowed_hosts", "//", "must be a host name without scheme and port, not '//'"),
     ],
 )
 def test_what_no_browser_sends(
@@ -172,9 +172,9 @@ def test_all_problems_in_one_go(problems_of: ProblemsOf, monkeypatch: pytest.Mon
         "ENGINEBAY_SERVER__PROT: server.prot: unknown key; did you mean 'port'?",
     ]
     assert found[7:] == [
-        "config.yml:5: models[1].name: models[0].name is 'a' already; take another name",
+        "config.yml:5: models[1].name: models[0].name is already 'a'; choose another name",
         "config.yml:8: models[1].tools: must be text, not 1; put it in quotes",
-        "config.yml:11: server.host: stands on line 10 already; delete one of the two",
+        "config.yml:11: server.host: is already set on line 10; delete one of the two",
     ]
 
 
@@ -186,7 +186,7 @@ def test_a_repeated_key_counts_once_however_often_it_is_named(problems_of: Probl
         "- {name: c, backend: b, path: p, options: *x}\n"
     )
     [found] = problems_of(text)
-    assert found.startswith("config.yml:3: models[0].options.k: stands on line 3 already")
+    assert found.startswith("config.yml:3: models[0].options.k: is already set on line 3")
 
 
 def test_a_merged_key_is_where_it_was_written(problems_of: ProblemsOf) -> None:
@@ -209,7 +209,7 @@ def test_nothing_to_configure(problems_of: ProblemsOf, text: str) -> None:
     ("text", "message"),
     [
         ("a: 2020-13-41\n", "month must be in 1..12; put the value in quotes if it is text"),
-        ("? [[]]\n: x\n", "this is not YAML that can be read here: unhashable type: 'list'"),
+        ("? [[]]\n: x\n", "cannot parse this as YAML: unhashable type: 'list'"),
         ("a: " + "[" * 5000, ""),
     ],
 )
@@ -221,7 +221,7 @@ def test_what_ruamel_stumbles_over(problems_of: ProblemsOf, text: str, message: 
 def test_no_file() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None)
-    assert "config.yml: there is no such file in" in str(caught.value)
+    assert "config.yml: no such file in" in str(caught.value)
     assert "--config PATH" in str(caught.value)
     assert "- name: my-model" in str(caught.value)
 
@@ -262,7 +262,7 @@ def test_is_secret(path: tuple[str | int, ...], secret: bool) -> None:
 
 def test_two_models_of_one_name_in_code() -> None:
     model = {"name": "a", "backend": "b", "path": "p"}
-    with pytest.raises(ValueError, match=r"models\[0\].name is 'a' already"):
+    with pytest.raises(ValueError, match=r"models\[0\].name is already 'a'"):
         Config.model_validate({"models": [model, model]})
 
 

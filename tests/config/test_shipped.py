@@ -11,12 +11,10 @@ from pydantic import BaseModel
 
 from backends.hf.options import HFOptions
 from backends.llamacpp.options import LlamaCppOptions
-from core.chat.schemas.generation_request import GenerationBody
 from core.config.keys import KeyEntry
 from core.config.load import load_config
-from core.config.schema import Config, SamplingDefaults
+from core.config.schema import Config
 from core.config.walk import schema_at
-from core.contract.sampling_params import SamplingParams
 from core.models.check_config import check_config
 from core.plugins import Plugins
 from tests.config.reference import rows
@@ -101,19 +99,3 @@ def test_every_key_has_a_description_of_one_line() -> None:
         assert description, key
         assert "\n" not in description
         assert len(description) <= 80
-
-
-def test_sampling_defaults_have_the_ranges_of_the_api() -> None:
-    """All but `seed`: -1 asks the API for chance, which is the default here."""
-    api = GenerationBody.model_json_schema()["properties"]
-    bounds = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxItems")
-    for name in SamplingDefaults.model_fields.keys() - {"seed"}:
-        # the API's schema has its names for a field under the first alias
-        there = api["max_completion_tokens" if name == "max_tokens" else name]
-        here = schema_at(SCHEMA, ("models", 0, "sampling", name))
-        there = schema_at({"properties": {"it": there}}, ("it",))
-        assert {b: here.get(b) for b in bounds} == {b: there.get(b) for b in bounds}, name
-
-
-def test_sampling_defaults_are_sampling_params() -> None:
-    assert SamplingDefaults.model_fields.keys() <= set(SamplingParams.__dataclass_fields__)

@@ -59,18 +59,23 @@ def test_a_config_of_tabbyapi(problems_of: ProblemsOf) -> None:
         "  draft_model_name:\n"
         "sampling: {override_preset: safe_defaults}\n"
     ) == [
-        "config.yml:2: network.host: is TabbyAPI's; here it is `server.host`",
-        "config.yml:3: network.disable_auth: is TabbyAPI's; here it is `server.auth`: `none` for "
+        "config.yml:2: network.host: is a TabbyAPI setting; here it is `server.host`",
+        "config.yml:3: network.disable_auth: is a TabbyAPI setting; here it is "
+        "`server.auth`: `none` for "
         "true, `required` for false",
-        "config.yml:4: network.api_servers: is TabbyAPI's, and nothing here; delete it",
-        "config.yml:5: logging: is TabbyAPI's; delete it",
-        "config.yml:7: model.model_name: is TabbyAPI's; here it is `name` and `path` of the first "
+        "config.yml:4: network.api_servers: is a TabbyAPI setting with no counterpart "
+        "here; delete it",
+        "config.yml:5: logging: is a TabbyAPI section; delete it",
+        "config.yml:7: model.model_name: is a TabbyAPI setting; here it is `name` and "
+        "`path` of the first "
         "of `models`",
-        "config.yml:8: model.max_seq_len: is TabbyAPI's; here it is `context_length` in `options` "
+        "config.yml:8: model.max_seq_len: is a TabbyAPI setting; here it is "
+        "`context_length` in `options` "
         "of the model",
-        "config.yml:9: model.cache_mod: unknown key, also of TabbyAPI",
-        "config.yml:10: draft_model: is TabbyAPI's; delete it",
-        "config.yml:12: sampling.override_preset: is TabbyAPI's; here it is `sampling_preset` of "
+        "config.yml:9: model.cache_mod: unknown key, in TabbyAPI too",
+        "config.yml:10: draft_model: is a TabbyAPI section; delete it",
+        "config.yml:12: sampling.override_preset: is a TabbyAPI setting; here it is "
+        "`sampling_preset` of "
         "the model; files stay in `sampler_overrides/`",
     ]
 
@@ -84,12 +89,13 @@ def test_what_is_not_of_tabbyapi(problems_of: ProblemsOf, text: str) -> None:
 def test_its_names_in_our_sections(write: WriteConfig, problems_of: ProblemsOf) -> None:
     [found] = problems_of("server: {disable_auth: true}\n")
     assert found.startswith(
-        "config.yml:1: server.disable_auth: unknown key; what TabbyAPI calls so is `server.auth`: "
+        "config.yml:1: server.disable_auth: unknown key; this setting of TabbyAPI is "
+        "`server.auth`: "
     )
     path = write("models: [{name: a, backend: hf, path: ., options: {max_seq_len: 8192}}]\n")
     [problem] = check_config(load_config(path), Plugins())
     assert str(problem) == (
-        "config.yml:1: models[0].options.max_seq_len: unknown key; what TabbyAPI calls so is "
+        "config.yml:1: models[0].options.max_seq_len: unknown key; this setting of TabbyAPI is "
         "`context_length` in `options` of the model"
     )
 
@@ -100,9 +106,11 @@ def test_keys_of_tabbyapi(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_keys(path)
     assert [str(problem) for problem in caught.value.problems] == [
-        f"{path}:1: admin_key: is TabbyAPI's; here it is `{{name: admin, role: admin, key: ...}}` "
+        f"{path}:1: admin_key: is a TabbyAPI setting; here it is "
+        f"`{{name: admin, role: admin, key: ...}}` "
         "in the list `keys`",
-        f"{path}:2: api_key: is TabbyAPI's; here it is `{{name: user, key: ...}}` in the list "
+        f"{path}:2: api_key: is a TabbyAPI setting; here it is "
+        f"`{{name: user, key: ...}}` in the list "
         "`keys`",
         f"{path}:3: key: unknown key; did you mean 'keys'?",
     ]

@@ -133,7 +133,7 @@ async def test_requests_without_progress_of_a_backend_that_cannot_be_asked() -> 
 
     async with watching(Silent(ScriptedEngine(["a"]))) as (watch, clock, models, metrics):
         model = models.find("m")
-        counts = metrics.of(model)
+        counts = metrics.of(model.name)
         with counts.working():
             clock.now += LIMIT
             await watch.check()
@@ -164,7 +164,7 @@ async def test_steps_without_deltas_are_progress() -> None:
     backend = Prefilling(ScriptedEngine(["a"]))
     async with watching(backend) as (watch, clock, models, metrics):
         model = models.find("m")
-        with metrics.of(model).working():
+        with metrics.of(model.name).working():
             for _ in range(4):
                 clock.now += LIMIT + 1
                 backend.steps += 1

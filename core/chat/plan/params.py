@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from core.chat.schemas.explain_bodies import Source
 from core.chat.schemas.generation_request import GenerationBody
-from core.chat.schemas.sampling_request import check_token_ids
 from core.contract.sampling_params import SamplingParams
+from core.models.overrides import Source
 from core.models.served import ServedModel
 
 Body = TypeVar("Body", bound=GenerationBody)
@@ -48,14 +47,13 @@ def planned_params(
     for a token id that the model does not have.
     """
     if not model.info.chats:
-        check_token_ids(body, model.info.vocab_size)
-    chosen: dict[str, Any] = {}
-    for values in sampling_layers(body, model).values():
-        chosen |= values
+        body.check_token_ids(model.info.vocab_size)
+    chosen = body.with_defaults(model.config.sampling.defaults()).sampling_fields()
     sources = _sources(sent, model)
     if logprobs is not None:
         sources["logprobs"] = "request"
-    return PlannedParams(SamplingParams(**{**chosen, "logprobs": logprobs}), sources)
+    params = SamplingParams(**{**model.info.defaults, **chosen, "logprobs": logprobs})
+    return PlannedParams(params, sources)
 
 
 def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Mapping[str, Any]]:

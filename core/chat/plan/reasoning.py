@@ -5,10 +5,10 @@ from typing import Any
 
 from core.chat.plan.params import PlannedParams
 from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.chat.schemas.explain_bodies import Source
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
 from core.contract.sampling_params import ReasoningBudget
+from core.models.overrides import Source
 from core.models.served import ServedModel
 
 _OFF = "none"

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from core.chat.schemas.field_types import aliased, json_text
 from core.chat.schemas.generation_request import GenerationBody
+from core.config.field_types import aliased, json_text
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
 
-from core.chat.schemas.field_types import aliased, none_if_minus_one
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.prompt_fields import Prompts, prompts_shape
-from core.chat.schemas.sampling_request import MAX_TOKENS
 from core.chat.schemas.usage_bodies import PromptLogprobs, WireAnswer
+from core.config.field_types import aliased, none_if_minus_one
+from core.config.sampling_fields import MAX_TOKENS
 from core.contract.types import FinishReason
 
 MAX_PROMPTS = 256
@@ -25,7 +25,10 @@ class CompletionRequest(GenerationBody):
     suffix: str | None = None
     max_tokens: Annotated[
         Annotated[int, Field(ge=0)] | None, BeforeValidator(none_if_minus_one)
-    ] = aliased(*MAX_TOKENS)
+    ] = aliased(
+        *MAX_TOKENS,
+        description="Maximum tokens to generate; 0, with `echo`, returns only the prompt.",
+    )
     best_of: Annotated[int, Field(ge=1, le=128)] | None = None
     echo: bool = False
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = aliased("logprobs", "n_probs")

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.chat.schemas.field_types import aliased
+from core.config.field_types import aliased
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 

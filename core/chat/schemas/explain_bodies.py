@@ -5,12 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from core.chat.schemas.error_bodies import ErrorObject
-
-Source = Literal[
-    "request", "config", "model", "preset", "additive", "forced", "template", "key", "default"
-]
-"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs;
-`key`: the limit of the API key."""
+from core.models.overrides import Source
 
 
 class FormatReport(BaseModel):

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.chat.schemas.constraint_fields import ConstraintBody
-from core.chat.schemas.field_types import field_names
-from core.chat.schemas.sampling_request import SamplingBody
+from core.config.field_types import field_names
+from core.config.sampling_fields import MAX_TOKENS, SamplingFields
 from core.contract.errors import InvalidRequestError
 
 
@@ -24,8 +24,10 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool = False
 
 
-class GenerationBody(ConstraintBody, SamplingBody):
+class GenerationBody(ConstraintBody, SamplingFields):
     """Fields that chat and text completions have in common."""
+
+    model_config = ConfigDict(extra="allow")
 
     model: str | None = None
     stream: bool = False
@@ -38,6 +40,15 @@ class GenerationBody(ConstraintBody, SamplingBody):
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
+
+    @model_validator(mode="after")
+    def _every_limit_could_be_one(self) -> Self:
+        """Also under the names that do not count, as another one was sent, too."""
+        for name in MAX_TOKENS:
+            value = (self.model_extra or {}).get(name)
+            if isinstance(value, int) and value < -1:
+                raise InvalidRequestError(f"{name}: should be more than 0, or -1", param=name)
+        return self
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> Self:

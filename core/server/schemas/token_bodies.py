@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from core.chat.schemas.chat_request import ChatCompletionRequest, Message, Tool
-from core.chat.schemas.field_types import aliased
+from core.config.field_types import aliased
 from core.contract.errors import InvalidRequestError
 
 Tokens = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]

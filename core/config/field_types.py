@@ -1,4 +1,4 @@
-"""Fields of request bodies: the names they have, and what clients send in the place of nothing."""
+"""Pydantic fields that clients send under several names, and values that clients send for unset."""
 
 import json
 from typing import Any
@@ -7,9 +7,11 @@ from pydantic import AliasChoices, Field
 from pydantic.fields import FieldInfo
 
 
-def aliased(name: str, *aliases: str) -> Any:
+def aliased(name: str, *aliases: str, description: str | None = None) -> Any:
     """A field that is None unless sent, under any of these names; the first one sent counts."""
-    return Field(default=None, validation_alias=AliasChoices(name, *aliases))
+    return Field(
+        default=None, validation_alias=AliasChoices(name, *aliases), description=description
+    )
 
 
 def field_names(name: str, field: FieldInfo) -> list[str]:
@@ -19,37 +21,37 @@ def field_names(name: str, field: FieldInfo) -> list[str]:
 
 
 def zero_if_minus_one(value: Any) -> Any:
-    """-1 is 0: off."""
+    """Treat -1 as 0 (disabled)."""
     return 0 if value == -1 else value
 
 
 def none_if_minus_one(value: Any) -> Any:
-    """-1 is not set."""
+    """Treat -1 as unset."""
     return None if value == -1 else value
 
 
 def none_if_zero(value: Any) -> Any:
-    """0 is not set."""
+    """Treat 0 as unset."""
     return None if value == 0 else value
 
 
 def one_if_zero(value: Any) -> Any:
-    """0 is 1: off."""
+    """Treat 0 as 1 (disabled)."""
     return 1 if value == 0 else value
 
 
 def minus_one_if_negative(value: Any) -> Any:
-    """Anything below 0 is -1: off."""
+    """Treat any negative number as -1 (disabled)."""
     return -1 if isinstance(value, int | float) and value < 0 else value
 
 
 def two_if_true(value: Any) -> Any:
-    """True is version 2."""
+    """Treat true as version 2."""
     return 2 if value is True else value
 
 
 def one_as_list(value: Any) -> Any:
-    """A text is a list of it."""
+    """Wrap a lone string in a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -62,20 +64,20 @@ def json_text(value: Any) -> Any:
 
 
 def json_list(value: Any) -> Any:
-    """SillyTavern sends lists of texts as JSON; an empty one means not set."""
+    """Parse JSON, as SillyTavern sends lists of strings; an empty list means unset."""
     if isinstance(value, str):
         text = value.strip()
         try:
             value = json.loads(text if text.startswith("[") else f"[{text}]")
         except (ValueError, RecursionError) as error:
-            raise ValueError("must be a list of texts, or JSON of one") from error
+            raise ValueError("must be a list of strings, or JSON of one") from error
     return value or None
 
 
 def token_list(value: Any) -> Any:
-    """Token ids as a list, or as SillyTavern sends them: `"1, 2"`; an empty one means not set.
+    """Token ids as a list, or as SillyTavern sends them: `"1, 2"`; an empty list means unset.
 
-    One error for whatever is wrong, however many there are.
+    Raises one error, however many of them are wrong.
     """
     if isinstance(value, str):
         words = value.strip().removeprefix("[").removesuffix("]").split(",")
@@ -91,12 +93,12 @@ def token_list(value: Any) -> Any:
 
 
 def token_bias(value: Any) -> Any:
-    """One error for a wrong bias, however many tokens have one."""
+    """Check biases, with one error however many of them are wrong."""
     if not isinstance(value, dict):
-        raise ValueError("must be an object of token ids and numbers from -100 to 100")
+        raise ValueError("must map token ids to numbers from -100 to 100")
     for token_id, bias in value.items():
         if not str(token_id).isdecimal():
-            raise ValueError(f"{token_id!r} is no token id")
+            raise ValueError(f"{token_id!r} is not a token id")
         if not isinstance(bias, int | float) or not -100 <= bias <= 100:
             raise ValueError(f"the bias of token {token_id} is not a number from -100 to 100")
     return value
