@@ -6,8 +6,8 @@
     def register_backends(register):
         register("mine", create)
 
-`docs/plugins.md` shows a whole backend; `core.testing.check_backend` tells whether it keeps its
-promises.
+`docs/guides/plugins.md` shows a whole backend; `core.testing.check_backend` tells whether it keeps
+its promises.
 """
 
 from core.contract.backend import Backend as Backend

@@ -1,4 +1,4 @@
-"""`docs/conformance.md` is current, and every row has something that shows it."""
+"""`docs/reference/conformance.md` is current, and every row has something that shows it."""
 
 from core.testing.conformance import CHECKS, load_rows
 from tests.conformance.table import COMMAND, FILE, cited, written

@@ -15,9 +15,9 @@ from core.plugins import Plugins
 from core.testing import check_backend
 from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, serve
 
-PLUGINS_MD = (REPOSITORY / "docs" / "plugins.md").read_text(encoding="utf-8")
+PLUGINS_MD = (REPOSITORY / "docs" / "guides" / "plugins.md").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-PAGES = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")]
+PAGES = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
 BLOCKS = re.findall(r"```python\n(.*?)```", PLUGINS_MD + README, re.DOTALL)
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -65,9 +65,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_readme_links_every_page_for_users_and_has_every_command() -> None:
-    linked = re.findall(r"\]\((docs/[\w-]+\.md)", README)
-    below = {"docs/json-schema.md"}  # of docs/structured-output.md
-    pages = {f"docs/{page.name}" for page in (REPOSITORY / "docs").glob("*.md")}
+    linked = re.findall(r"\]\((docs/[\w/-]+\.md)", README)
+    below = {"docs/reference/json-schema.md"}  # of docs/guides/structured-output.md
+    pages = {
+        page.relative_to(REPOSITORY).as_posix() for page in (REPOSITORY / "docs").glob("**/*.md")
+    }
     assert set(linked) | below == pages
     commands = typer.main.get_command(program())
     assert isinstance(commands, typer.core.TyperGroup)

@@ -34,7 +34,7 @@ def _import_library() -> tuple[Any, Any, Any]:
             f"exllamav2 cannot be imported ({type(error).__name__}: {error}); its compiled "
             "extension must have been built for this Python and this torch: if it is an old one, "
             f"delete {build_folder()}, or install another, and set build_extension: true in the "
-            "model's options; see docs/exllamav2.md"
+            "model's options; see docs/guides/exllamav2.md"
         ) from error
     finally:
         torch.set_num_threads(threads)

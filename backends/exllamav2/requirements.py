@@ -12,7 +12,7 @@ from importlib import metadata
 from backends.exllamav2.build import built_extension, missing_compiler
 from enginebay import BackendUnavailableError
 
-_DOCS = "docs/exllamav2.md"
+_DOCS = "docs/guides/exllamav2.md"
 
 
 def check_library(*, build_extension: bool) -> None:

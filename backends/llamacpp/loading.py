@@ -168,7 +168,7 @@ def _check_gpu(path: Path, options: LlamaCppOptions, *, gpu: bool) -> None:
         raise unavailable(
             path,
             f"gpu_layers is {options.gpu_layers}, and this llama-cpp-python was built for the CPU "
-            "only; build it for your GPU (docs/llamacpp.md) or set gpu_layers: auto",
+            "only; build it for your GPU (docs/guides/llamacpp.md) or set gpu_layers: auto",
         )
 
 

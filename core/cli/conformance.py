@@ -25,7 +25,7 @@ def conformance(
         float, typer.Option(metavar="SECONDS", min=0.1, help="Longest wait for a byte.")
     ] = 120,
 ) -> None:
-    """Check a server from outside, row by row of docs/conformance.md; exit code 1 if any fails."""
+    """Check any server, by the rows of docs/reference/conformance.md; exit code 1 if one fails."""
     import httpx2
 
     from core.testing.conformance import (

@@ -1,4 +1,4 @@
-"""`docs/api.md` has every route, and every field of some, under all its names."""
+"""`docs/reference/api.md` has every route, and every field of some, under all its names."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from core.server.schemas.embedding_bodies import EmbeddingRequest
 from core.server.schemas.rerank_bodies import RerankRequest
 from tests.support import REPOSITORY, Server, serve
 
-PAGE = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
 
 
 def names(body: type[BaseModel], fields: Iterable[str]) -> Iterator[str]:

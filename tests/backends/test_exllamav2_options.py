@@ -56,11 +56,15 @@ def test_how_many_tokens_are_guessed(options: dict[str, Any], tokens: int) -> No
 
 
 def test_the_reference_of_options_is_current() -> None:
-    written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
+    written = (
+        (REPOSITORY / "docs" / "reference" / "configuration.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     schema = ExLlamaV2Options.model_json_schema()
     assert [row for row in rows(schema) if row not in written] == []
 
 
 def test_the_guide_speaks_of_every_option() -> None:
-    guide = (REPOSITORY / "docs" / "exllamav2.md").read_text(encoding="utf-8")
+    guide = (REPOSITORY / "docs" / "guides" / "exllamav2.md").read_text(encoding="utf-8")
     assert [name for name in ExLlamaV2Options.model_fields if f"`{name}" not in guide] == []

@@ -80,7 +80,7 @@ def test_what_is_missing_is_named_with_what_to_do(
     machine.lacks(thing, *(["extension"] if build_extension else []))
     with pytest.raises(BackendUnavailableError, match=message) as error:
         check_library(build_extension=build_extension)
-    assert "docs/exllamav2.md" in error.value.message
+    assert "docs/guides/exllamav2.md" in error.value.message
 
 
 def test_the_first_thing_that_is_missing_is_named_first(machine: Machine) -> None:
@@ -174,4 +174,4 @@ def test_the_server_starts_and_the_model_says_what_is_missing(
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert result.stdout.startswith("failed the exllamav2 backend needs ")
-    assert "docs/exllamav2.md" in result.stdout
+    assert "docs/guides/exllamav2.md" in result.stdout

@@ -146,7 +146,7 @@ def test_options_that_make_no_sense() -> None:
 
 
 def test_every_option_is_described() -> None:
-    page = (REPOSITORY / "docs" / "llamacpp.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "guides" / "llamacpp.md").read_text(encoding="utf-8")
     for name, field in LlamaCppOptions.model_fields.items():
         assert field.description
         assert f"`{name}" in page or f"  {name}:" in page, name

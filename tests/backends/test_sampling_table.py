@@ -1,4 +1,4 @@
-"""docs/sampling.md says what the backends say of themselves."""
+"""docs/reference/sampling.md says what the backends say of themselves."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from backends.hf import info as hf
 from enginebay import SamplingParams
 
 ROOT = Path(__file__).parents[2]
-TABLE = (ROOT / "docs" / "sampling.md").read_text("utf-8")
+TABLE = (ROOT / "docs" / "reference" / "sampling.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| (yes|no) \| (yes|no) \| (yes|no) \|", TABLE, re.MULTILINE)
 
 

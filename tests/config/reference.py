@@ -1,4 +1,4 @@
-"""The tables of `docs/configuration.md`, made from the schemas."""
+"""The tables of `docs/reference/configuration.md`, made from the schemas."""
 
 import json
 from collections.abc import Iterator, Mapping

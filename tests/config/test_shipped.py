@@ -60,7 +60,7 @@ def test_config_yml_works_as_shipped() -> None:
     assert (model.name, model.backend) == ("enginebay-demo", "hf")
     assert config.model_dump() == Config(models=config.models).model_dump()
     first, *_ = SHIPPED.read_text(encoding="utf-8").splitlines()
-    assert first == "# yaml-language-server: $schema=docs/config.schema.json"
+    assert first == "# yaml-language-server: $schema=docs/reference/config.schema.json"
 
 
 def test_config_yml_shows_the_defaults(tmp_path: Path) -> None:
@@ -73,24 +73,34 @@ def test_config_yml_shows_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_json_schema_is_current() -> None:
-    written = (REPOSITORY / "docs" / "config.schema.json").read_text(encoding="utf-8")
-    assert json.loads(written) == SCHEMA, "enginebay config schema > docs/config.schema.json"
+    written = (REPOSITORY / "docs" / "reference" / "config.schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == SCHEMA, (
+        "enginebay config schema > docs/reference/config.schema.json"
+    )
 
 
 @pytest.mark.parametrize("path", SECTIONS[1:], ids=str)
 def test_the_reference_is_current(path: tuple[str | int, ...]) -> None:
-    written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
+    written = (
+        (REPOSITORY / "docs" / "reference" / "configuration.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     assert [row for row in rows(SCHEMA, *path) if row not in written] == []
 
 
 def test_the_reference_of_keys_is_current() -> None:
-    written = (REPOSITORY / "docs" / "keys.md").read_text(encoding="utf-8").splitlines()
+    written = (REPOSITORY / "docs" / "guides" / "keys.md").read_text(encoding="utf-8").splitlines()
     assert [row for row in rows(KeyEntry.model_json_schema()) if row not in written] == []
 
 
 @pytest.mark.parametrize("options", [HFOptions, LlamaCppOptions])
 def test_the_reference_of_options_is_current(options: type[BaseModel]) -> None:
-    written = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8").splitlines()
+    written = (
+        (REPOSITORY / "docs" / "reference" / "configuration.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     assert [row for row in rows(options.model_json_schema()) if row not in written] == []
 
 

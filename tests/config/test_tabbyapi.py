@@ -19,11 +19,13 @@ from core.plugins import Plugins
 from tests.config.conftest import ProblemsOf, WriteConfig
 from tests.support import REPOSITORY
 
-DOCUMENTED = (REPOSITORY / "docs" / "tabbyapi.md").read_text(encoding="utf-8").splitlines()
+DOCUMENTED = (
+    (REPOSITORY / "docs" / "guides" / "tabbyapi.md").read_text(encoding="utf-8").splitlines()
+)
 
 
 def rows() -> Iterator[str]:
-    """The table of `docs/tabbyapi.md`: those of a section that are the same here in one row."""
+    """The table of `docs/guides/tabbyapi.md`: keys of a section that are the same in one row."""
     for section, settings in SETTINGS.items():
         for here in dict.fromkeys(settings.values()):
             names = [f"`{section}.{name}`" for name, said in settings.items() if said == here]

@@ -1,4 +1,4 @@
-"""Writes `docs/conformance.md`: every row, where it is answered, and the tests that show it.
+"""Writes `docs/reference/conformance.md`: every row, the code behind it and the tests that show it.
 
 python -m tests.conformance.table    # writes the file
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from core.testing.conformance import CHECKS, Row, find_ids, load_rows
 from tests.support import REPOSITORY
 
-FILE = REPOSITORY / "docs" / "conformance.md"
+FILE = REPOSITORY / "docs" / "reference" / "conformance.md"
 COMMAND = "python -m tests.conformance.table"
 INTRODUCTION = Path(__file__).with_name("introduction.md")
 
@@ -95,7 +95,7 @@ def _line(row: Row, tests: list[str]) -> str:
     if row.later:
         what += f". **Later:** with {row.later}"
     shown = ", ".join(f"`{test}`" for test in tests) or "later"
-    return f"| {row.id} | {what} | [`{row.where}`](../{row.where}) | {shown} |"
+    return f"| {row.id} | {what} | [`{row.where}`](../../{row.where}) | {shown} |"
 
 
 if __name__ == "__main__":

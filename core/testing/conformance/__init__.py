@@ -1,7 +1,7 @@
 """Does a server speak OpenAI's protocol? Checks from outside, of any server with any model.
 
 `enginebay conformance URL` prints what they find, row by row. What depends on the words of a model
-cannot be seen from outside; the tests of Enginebay see to that (docs/conformance.md).
+cannot be seen from outside; the tests of Enginebay see to that (docs/reference/conformance.md).
 """
 
 from core.testing.conformance import (

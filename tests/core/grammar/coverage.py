@@ -1,4 +1,4 @@
-"""How much of JSON Schema can be enforced: the table of `docs/json-schema.md`.
+"""How much of JSON Schema can be enforced: the table of `docs/reference/json-schema.md`.
 
 python -m tests.core.grammar.coverage    # writes it, from the official test suite
 """
@@ -13,7 +13,7 @@ from tests.core.grammar.walks import accepts
 from tests.schema_suite import WITHOUT, Group, schema_suite
 from tests.support import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "json-schema.md"
+PAGE = REPOSITORY / "docs" / "reference" / "json-schema.md"
 _BEGIN, _END = "<!-- coverage -->\n", "<!-- end of coverage -->\n"
 _HEAD = (
     "| | schemas enforced | of | valid documents allowed | of | invalid documents allowed |\n"

@@ -79,7 +79,7 @@ def test_the_evidence_of_one_is_that_of_no_other(name: str, line: str) -> None:
 
 
 def test_the_docs_list_every_format() -> None:
-    listed = (REPOSITORY / "docs" / "tools.md").read_text(encoding="utf-8")
+    listed = (REPOSITORY / "docs" / "reference" / "tools.md").read_text(encoding="utf-8")
     assert not [name for name in TOOLS if f"`{name}`" not in listed]
 
 
