@@ -64,16 +64,24 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
 
 
-def test_the_readme_links_every_page_for_users_and_has_every_command() -> None:
-    linked = re.findall(r"\]\((docs/[\w/-]+\.md)", README)
-    below = {"docs/reference/json-schema.md"}  # of docs/guides/structured-output.md
-    pages = {
-        page.relative_to(REPOSITORY).as_posix() for page in (REPOSITORY / "docs").glob("**/*.md")
-    }
-    assert set(linked) | below == pages
+def test_the_index_links_every_page_and_the_readme_links_the_index() -> None:
+    docs = REPOSITORY / "docs"
+    linked = re.findall(r"\]\(([\w/-]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8"))
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - {"index.md"}
+    assert sorted(linked) == sorted(pages)
+    assert "](docs/index.md)" in README
+
+
+def test_the_readme_has_every_command() -> None:
     commands = typer.main.get_command(program())
     assert isinstance(commands, typer.core.TyperGroup)
     assert [name for name in commands.commands if f"`enginebay {name}" not in README] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_spells_the_address_of_the_repository(page: Path) -> None:
+    """Its one place is `project.urls` in pyproject.toml."""
+    assert not re.search(r"git clone|github\.com/[\w.-]+/enginebay", page.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", hooks())

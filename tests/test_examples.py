@@ -9,7 +9,7 @@ from openai import OpenAI
 
 from tests.outsider import EXAMPLES, Outsider, entry_points
 
-OURS = {"backends", "benchmarks", "core", "demo", "enginebay", "parsers", "templates"}
+OURS = {"backends", "benchmarks", "core", "demo", "enginebay", "parsers"}
 
 example = pytest.mark.parametrize("package", EXAMPLES, ids=lambda package: package.name)
 
@@ -34,6 +34,21 @@ def test_enginebay_itself_is_the_installed_one(outsider: Outsider, tmp_path: Pat
     assert (
         outsider.run("python", "-c", code, cwd=tmp_path).stdout.count(str(outsider.packages)) == 4
     )
+
+
+def test_the_wheel_adds_these_names_and_has_the_templates(
+    outsider: Outsider, tmp_path: Path
+) -> None:
+    [record] = outsider.packages.glob("enginebay-*.dist-info/RECORD")
+    paths = [Path(line.split(",")[0]) for line in record.read_text(encoding="utf-8").splitlines()]
+    names = {path.parts[0] for path in paths} - {"..", record.parent.name, "__pycache__"}
+    assert names == {"core", "backends", "parsers", "enginebay.py", "enginebay_command.py"}
+    code = (
+        "from pathlib import Path\n"
+        "from core.models.template.template import template_path as find\n"
+    )
+    printed = outsider.run("python", "-c", f"{code}print(find('chatml', Path()))", cwd=tmp_path)
+    assert Path(printed.stdout.strip()) == outsider.packages / "core/templates/chatml.jinja"
 
 
 @example

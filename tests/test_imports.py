@@ -67,7 +67,7 @@ def arrows(root: Path) -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = {f"{node.module}.{alias.name}" for alias in node.names}
                 found[module] |= {name if name in files else node.module for name in names}
-        found[module] &= files.keys()
+        found[module] &= files.keys() - {"core"}
     return found
 
 

@@ -13,11 +13,16 @@ from typing import Any
 import jinja2
 from jinja2 import meta, nodes
 
+import core
 from core.contract.errors import InvalidRequestError
 from core.models.template.environment import template_environment
 from core.models.template.final_message import REASONING_FIELDS, cut_at_mark, mark_final_message
 
-TEMPLATES_FOLDER = Path(__file__).parents[3] / "templates"
+_CORE = Path(core.__file__).parent
+TEMPLATES_FOLDER = next(
+    filter(Path.is_dir, (_CORE / "templates", _CORE.with_name("templates"))), _CORE / "templates"
+)
+"""The shipped templates: inside `core` where Enginebay is installed, beside it in a checkout."""
 _ALWAYS_THERE = ("messages", "tools", "documents", "add_generation_prompt")
 
 
