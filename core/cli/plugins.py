@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from textwrap import indent
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.cli.console import print_table, stdout, table
+from core.cli.console import fail, print_table, stdout, table
 from core.cli.settings import ConfigOption, load_plugins
 
 if TYPE_CHECKING:
     from core.config.schema import Config
+    from core.contract.formats import ReasoningFormat, ToolFormat
     from core.plugins import Plugin
 
 
@@ -49,6 +51,31 @@ def list_plugins(config: ConfigOption = None) -> None:
         console.print("\nCapabilities are told by models that the server has loaded; none runs.")
     for name in sorted(set(settings.plugins.blocked) - {plugin.name for plugin in found.found}):
         console.print(f"\n{name} is blocked in the config, but there is no such plugin")
+
+
+def list_formats(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only formats of these names.")
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show what models write in each reasoning and tool format, raw."""
+    from core.cli.client import configured
+
+    found = load_plugins(configured(config), quiet=True)
+    kinds: tuple[tuple[str, Mapping[str, ReasoningFormat | ToolFormat]], ...] = (
+        ("reasoning", found.reasoning),
+        ("tools", found.tools),
+    )
+    known = {name for _, formats in kinds for name in formats}
+    if unknown := [name for name in names or () if name not in known]:
+        fail(f"there is no format {name}" for name in unknown)
+    console = stdout()
+    for kind, formats in kinds:
+        for name, each in formats.items():
+            if not names or name in names:
+                console.print(f"{kind}: {name}", style="bold")
+                console.print(f"{indent(each.example or '(no example)', '    ')}\n", soft_wrap=True)
 
 
 def _registers(plugin: Plugin) -> Iterator[str]:

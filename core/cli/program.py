@@ -44,6 +44,7 @@ def program() -> typer.Typer:
     of_plugins = typer.Typer(invoke_without_command=True)
     of_plugins.callback()(plugins.plugins)
     of_plugins.command("list")(plugins.list_plugins)
+    of_plugins.command("formats")(plugins.list_formats)
     of_plugins.command("new")(new_plugin.new)
     app.add_typer(of_plugins, name="plugins")
     app.command("conformance")(conformance.conformance)

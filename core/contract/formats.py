@@ -115,7 +115,12 @@ class CallGrammar:
 
 
 class ReasoningFormat(ABC):
-    """A syntax for thinking aloud, registered by name."""
+    """A syntax for thinking aloud, registered by name.
+
+    `example`: what a model writes in it, raw, for people who look for a format; may be empty.
+    """
+
+    example: str = ""
 
     @abstractmethod
     def matches(self, template: str) -> bool:
@@ -154,8 +159,12 @@ class ReasoningFormat(ABC):
 
 
 class ToolFormat(ABC):
-    """A syntax for tool calls, registered by name."""
+    """A syntax for tool calls, registered by name.
 
+    `example`: what a model writes in it, raw, for people who look for a format; may be empty.
+    """
+
+    example: str = ""
     spans: tuple[Span, ...]
 
     @abstractmethod
@@ -172,6 +181,14 @@ class ToolFormat(ABC):
         Where the syntax does not tell a number from a text that looks like one, `schemas` do; a
         value that nothing is said about stays text.
         """
+
+    def answer_parser(self) -> Parser | None:
+        """A parser for one choice where no function is offered: text to `ContentDelta`.
+
+        It takes away what the model writes around an answer, such as the name of whom it is for;
+        None for a format whose models write nothing there.
+        """
+        return None
 
     def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar | None:
         """How the model writes calls of these functions; None for a format that cannot be forced.

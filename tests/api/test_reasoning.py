@@ -135,6 +135,72 @@ def test_thought_that_the_prompt_begins(serve_scripted: ServeScripted) -> None:
     assert plain == {"role": "assistant", "content": "hmHello"}
 
 
+# As Apriel's: earlier reasoning stands there without what begins it.
+BARE = (
+    "{% for message in messages %}<{{ message.role }}>"
+    "{% if message.reasoning_content %}{{ message.reasoning_content }}\n[BEGIN FINAL RESPONSE]\n"
+    "{% endif %}{{ message.content or '' }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>Here are my reasoning steps:\n{% endif %}"
+)
+STEPS = "Here are my reasoning steps:\nFirst, I say Hello\nto him" + " and so on" * 40
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {
+            "messages": [*USER, {"role": "assistant", "content": "", "reasoning_content": "So"}],
+            "continue_final_message": "reasoning_content",
+        },
+        {
+            "messages": [*USER, {"role": "assistant", "content": STEPS}],
+            "continue_final_message": True,
+        },
+        {"response_prefix": "First, I say Hello\nto him"},
+        {},
+    ],
+)
+def test_reasoning_that_a_request_continues(
+    serve_scripted: ServeScripted, body: dict[str, Any]
+) -> None:
+    # TAB-1, TAB-5, TAB-8
+    server = serve_scripted(
+        [" hm\n[BEGIN FINAL", " RESPONSE]\nHello"],
+        reasoning="apriel",
+        engine={"chat_template": BARE},
+    )
+    message = message_of(ask(server, **body))
+    assert message["reasoning_content"] == " hm\n"
+    assert message["content"] == "\nHello"
+
+
+@pytest.mark.parametrize("said", ["Yes, ", "I think in [BEGIN FINAL RESPONSE]"])
+def test_an_answer_that_a_request_continues(serve_scripted: ServeScripted, said: str) -> None:
+    # TAB-3
+    server = serve_scripted(["Hello"], reasoning="apriel", engine={"chat_template": BARE})
+    messages = [*USER, {"role": "assistant", "content": said}]
+    message = message_of(ask(server, messages=messages, continue_final_message=True))
+    assert message == {"role": "assistant", "content": "Hello"}
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("functionary-v3.2", "all\nHello"),
+        ("command-r", "<|CHATBOT_TOKEN|>Hello<|END_OF_TURN_TOKEN|>"),
+    ],
+)
+def test_what_a_format_writes_around_answers(
+    serve_scripted: ServeScripted, name: str, text: str, size: int
+) -> None:
+    # TAB-53, TAB-63
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    server = serve_scripted(pieces, tools=name, reasoning="none")
+    for tools in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
+        assert message_of(ask(server, **tools)) == {"role": "assistant", "content": "Hello"}
+
+
 @pytest.mark.parametrize("size", [1, 4, 1000])
 def test_calls_in_thought(serve_scripted: ServeScripted, size: int) -> None:
     # TAB-69, TAB-70, VLLM-60

@@ -162,6 +162,21 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert lines[-1] == "unheard-of is blocked in the config, but there is no such plugin"
 
 
+def test_formats(run: Run) -> None:
+    result = run("plugins", "formats", "hermes", "mistral")
+    assert result.exit_code == 0, result.output
+    titles = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
+    assert titles == ["reasoning: mistral", "tools: hermes", "tools: mistral"]
+    assert "    [THINK]" in result.stdout
+    assert """    {"name": "get_weather", "arguments": {"city": "Oslo"}}\n""" in result.stdout
+    everything = run("plugins", "formats").stdout
+    assert "reasoning: think\n" in everything
+    assert "tools: harmony\n" in everything
+    assert "(no example)" not in everything
+    unknown = run("plugins", "formats", "nosuch")
+    assert (unknown.exit_code, unknown.stderr) == (1, "there is no format nosuch\n")
+
+
 @pytest.mark.usefixtures("plugin")
 def test_capabilities_are_those_of_loaded_models(run: Run, serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"], server={"api_keys": ["one"]})

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers import REASONING, TOOLS
-from parsers.json_calls import JsonCalls
-from parsers.tag_pair import TagPair
+from parsers.json.object_calls import JsonCalls
+from parsers.reasoning.tag_pair import TagPair
 from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, joined, run, text_of
 
 TAG_PAIRS = {name: tags for name, tags in REASONING.items() if isinstance(tags, TagPair)}

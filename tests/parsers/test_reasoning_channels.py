@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from enginebay import Parser, ReasoningParser
 from parsers import REASONING, TOOLS
-from parsers.channels import Channels
+from parsers.channels.channels import Channels
 from tests.parsers.cutting import Joined, Pipe, content_of, cut, run, same_however_cut, text_of
 
 HARMONY, MUSE = REASONING["harmony"], REASONING["muse"]
@@ -146,6 +146,29 @@ CORPUS: dict[str, tuple[str, Sequence[tuple[object, ...]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "<|channel|>commentary to=functions.f <|constrain|>json<|message|>",
+        "<|channel|>commentary to=functions.f json<|message|>",
+        " to=functions.f<|channel|>commentary json<|message|>",
+        f"{START} to=functions.f<|channel|>commentary <|constrain|>json<|message|>",
+        "<|channel|>analysis to=functions.f code<|message|>",
+    ],
+)
+@pytest.mark.parametrize("thought", ["", f"{ANALYSIS}hm<|end|>{START}"])
+def test_a_call_that_is_cut_off_gives_no_content(header: str, thought: str) -> None:
+    # FIX-11: `length` may end an answer anywhere, but not inside a tag, which is one token
+    if thought:
+        header = header.removeprefix(START)  # which the thought ends with
+    text = f'{thought}{header}{{"a": {{"b": "x \\"y\\" z"}}, "c": [1, 2]}}'
+    tags = [tag.end() for tag in re.finditer(r"<\|\w+\|>", text)]
+    for end in range(len(thought) or tags[0], len(text) + 1):
+        parts = run(pipe, [text[:end]])
+        assert content_of(parts).strip() in ("", "t", "to"), text[:end]
+        assert all(str(part[3]) in text for part in parts if part[0] == "call")
+
+
 @pytest.mark.parametrize("sample", CORPUS)
 def test_harmony(sample: str) -> None:
     # TAB-55, TAB-60, TAB-63, TAB-69, VLLM-58, VLLM-59
@@ -218,7 +241,7 @@ MUSE_SAMPLES = [
         '<atem:function_calls>\n<atem:invoke name="f">\n</atem:invoke>\n</atem:function_calls>',
     ),
     (" to=self<|message|>cut off", "cut off", ""),
-    (" to=se", "", " to=se"),
+    (" to=se", "", ""),
     ("text", "", "text"),
     (" to=self<|message|>a<|eot|>b", "a", "b"),
 ]
@@ -230,16 +253,58 @@ def test_muse(text: str, thought: str, answer: str) -> None:
     assert (text_of(parts, "reasoning"), content_of(parts)) == (thought, answer)
 
 
+MUSE_CALL = (
+    '<atem:function_calls>\n<atem:invoke name="f">\n'
+    '<atem:parameter name="a">b</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+MUSE_CALLS = [
+    # A call that is quoted to the user is content.
+    (f" to=user<|message|>Write {MUSE_CALL}!<|eot|>", [c(f"Write {MUSE_CALL}!")]),
+    (f" to=user<|message|>{MUSE_CALL}", [c(MUSE_CALL)]),
+    (
+        f" to=user<|message|>As in {MUSE_CALL}:<|eom|>{START} to=f<|message|>{MUSE_CALL}",
+        [c(f"As in {MUSE_CALL}:"), f("f", '{"a": "b"}')],
+    ),
+    (
+        f" to=self<|message|>hm<|eom|>{START} to=f<|message|>{MUSE_CALL}<|eom|>"
+        f"{START} to=f<|message|>{MUSE_CALL}<|eom|>{START} to=user<|message|>So.<|eot|>",
+        [r("hm"), f("f", '{"a": "b"}'), f("f", '{"a": "b"}', 1), c("So.")],
+    ),
+    # Nobody is named, or the prompt has the header.
+    (f"{START}<|message|>{MUSE_CALL}<|eot|>", [f("f", '{"a": "b"}')]),
+    (f"{MUSE_CALL}<|eot|>", [f("f", '{"a": "b"}')]),
+    # Cut off.
+    (f" to=f<|message|>{MUSE_CALL[:60]}", [f("f", "")]),
+    (f" to=self<|message|>hm<|eom|>{START} to=us", [r("hm")]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), MUSE_CALLS)
+def test_muse_with_tools(text: str, parts: Joined) -> None:
+    # TAB-60, TAB-69
+    def make() -> Parser:
+        return Pipe(MUSE, TOOLS["muse"], inside=False)
+
+    assert same_however_cut(make, text) == parts
+    if ("reasoning", "hm") not in parts:  # also where nothing reads its reasoning
+        assert same_however_cut(TOOLS["muse"].parser, text) == parts
+
+
 FRAGMENTS = [
     "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>",
-    "<|eom|>", "<|eot|>", "assistant", "analysis", "final", "commentary", " to=functions.f",
+    "<|eom|>", "<|eot|>",
+    " to=user<|message|>", MUSE_CALL, MUSE_CALL[:50],
+    "assistant", "analysis", "final", "commentary", " to=functions.f",
     " to=self", "to=", " json", '{"a": ', '"b', '"', "}", "{", "\\", "`", "\n", " ", "x", "世",
     "<|", "|>", ANALYSIS, FINAL, CALL, START, "w" * 190,
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=2), max_size=14).map("".join)
 
 
-@pytest.mark.parametrize("name", ["pipe", "tools", "harmony", "muse", "inside"])
+MAKERS = ["pipe", "tools", "harmony", "muse", "muse calls", "inside"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())
 def test_any_cut_gives_the_same(name: str, data: st.DataObject) -> None:
@@ -248,6 +313,7 @@ def test_any_cut_gives_the_same(name: str, data: st.DataObject) -> None:
         "tools": CALLS.parser,
         "harmony": lambda: HARMONY.parser(inside=False),
         "muse": lambda: MUSE.parser(inside=False),
+        "muse calls": lambda: Pipe(MUSE, TOOLS["muse"], inside=False),
         "inside": lambda: pipe(inside=True),
     }[name]
     pieces = data.draw(cut(texts))
@@ -255,7 +321,7 @@ def test_any_cut_gives_the_same(name: str, data: st.DataObject) -> None:
     parts = run(make, pieces)
     assert parts == run(make, [text]) == run(make, text)
     said = "".join(str(part[-1]) for part in parts)
-    if name != "muse" and '"' not in text and "`" not in text:
+    if "muse" not in name and '"' not in text and "`" not in text:
         assert not re.search(r"<\|(start|end|return)\|>", content_of(parts))
     assert len(said) <= len(text) * 6  # control characters of arguments become escapes
 

@@ -6,7 +6,7 @@
 import pytest
 
 from parsers import REASONING
-from parsers.tag_pair import TagPair
+from parsers.reasoning.tag_pair import TagPair
 from tests.parsers.cutting import Joined, content_of, run, text_of
 
 # text, thought, answer

@@ -4,7 +4,7 @@ import pytest
 
 from enginebay import ReasoningFormat, ReasoningParser, Register, Span, ToolFormat
 from parsers import REASONING, TOOLS, register_parsers
-from parsers.tag_pair import TagPair
+from parsers.reasoning.tag_pair import TagPair
 from tests.parsers.cutting import MakeParser, joined, run, same_however_cut
 
 THINK = TagPair("<think>", "</think>")
@@ -110,6 +110,24 @@ def test_the_delimiters_are_those_of_the_start_tag() -> None:
     # TAB-8
     assert REASONING["mistral"].starts_inside("[/INST][THINK] <think>")
     assert not REASONING["mistral"].starts_inside("[THINK] [INST]")
+
+
+@pytest.mark.parametrize(
+    ("name", "behind", "inside"),
+    [
+        ("apriel", "", True),
+        ("apriel", "First, Hello\nand Hi\n", True),
+        ("apriel", "a <\n", True),
+        ("apriel", "hm\n<|begin_user|>", False),
+        ("granite-3.2", " How: this\nH:", True),
+        ("granite-3.2", "<|start_of_role|>", False),
+    ],
+)
+def test_letters_are_no_delimiters(name: str, behind: str, inside: bool) -> None:
+    # TAB-5, TAB-8
+    form = REASONING[name]
+    assert isinstance(form, TagPair)
+    assert form.starts_inside(f"<|begin_assistant|>\n{form.start}{behind}") is inside
 
 
 SPLITS: list[tuple[str, list[tuple[str, str]]]] = [

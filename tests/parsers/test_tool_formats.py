@@ -6,7 +6,7 @@ import pytest
 
 from enginebay import ContentDelta, ToolCallDelta
 from parsers import TOOLS
-from parsers.json_calls import JsonCalls
+from parsers.json.object_calls import JsonCalls
 from tests.parsers.cutting import joined, run, same_however_cut
 
 HERMES = TOOLS["hermes"]

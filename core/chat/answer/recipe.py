@@ -6,7 +6,14 @@ from typing import Any
 
 from core.chat.answer.answer_parser import AnswerForm, AnswerParser
 from core.chat.answer.collector import Collector
-from core.contract.formats import ReasoningFormat, ReasoningParser, Schemas, ToolFormat, new_call_id
+from core.contract.formats import (
+    Parser,
+    ReasoningFormat,
+    ReasoningParser,
+    Schemas,
+    ToolFormat,
+    new_call_id,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,12 +21,15 @@ class CollectorRecipe:
     """How the text of each choice of an answer is read.
 
     `reasoning` and `tools` are names of formats, None for none; `schemas` are those of the
-    functions that are offered. `tools_in_reasoning`: whether a call inside thought counts. `form`:
-    what stands around an answer that keeps to a grammar. The rest is as `Collector` has it.
+    functions that are offered. `answer` is the name of the tool format of a model that is offered
+    none: what it writes around an answer is no part of that. `tools_in_reasoning`: whether a call
+    inside thought counts. `form`: what stands around an answer that keeps to a grammar. The rest is
+    as `Collector` has it.
     """
 
     reasoning: str | None = None
     tools: str | None = None
+    answer: str | None = None
     schemas: Schemas = field(default_factory=dict)
     starts_in_reasoning: bool = False
     tools_in_reasoning: bool = True
@@ -39,7 +49,7 @@ class CollectorRecipe:
         format = tools[self.tools] if self.tools else None
         return Collector(
             self._reasoning_parser(reasoning, format),
-            format.parser(self.schemas) if format else None,
+            format.parser(self.schemas) if format else self._answer_parser(tools),
             starts_in_reasoning=self.starts_in_reasoning,
             trim=self.trim,
             merge=self.merge,
@@ -47,6 +57,9 @@ class CollectorRecipe:
             named_call=self.named_call,
             new_call_id=format.new_call_id if format else new_call_id,
         )
+
+    def _answer_parser(self, formats: Mapping[str, ToolFormat]) -> Parser | None:
+        return formats[self.answer].answer_parser() if self.answer else None
 
     def _reasoning_parser(
         self, formats: Mapping[str, ReasoningFormat], tools: ToolFormat | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from core.chat.answer.answer_parser import AnswerForm
 from core.chat.plan.content_grammar import content_grammar, require_constraints
+from core.chat.plan.reasoning import starts_in_reasoning
 from core.chat.plan.tool_choice import CallRules, call_grammar, call_rules
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
@@ -112,7 +113,7 @@ class _Turn:
         calls: CallGrammar | None,
     ) -> "_Turn":
         format = model.reasoning
-        inside = bool(format and format.starts_inside(prompt))
+        inside = starts_in_reasoning(body, format, prompt)
         marks = format.marks(tools=bool(body.offered_tools)) if format else None
         others = marks.others if marks else ()
         cases = calls.cases if calls else ()

@@ -25,7 +25,12 @@ from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_c
 from core.chat.plan.params import PlannedParams, overridden, planned_params, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt
 from core.chat.plan.prompt_tokens import PromptTokens, prompt_tokens
-from core.chat.plan.reasoning import ignored_budget, is_merged, planned_budget
+from core.chat.plan.reasoning import (
+    ignored_budget,
+    is_merged,
+    planned_budget,
+    starts_in_reasoning,
+)
 from core.chat.plan.request_plan import RequestPlan
 from core.chat.plan.strictness import accept_clamped, accept_ignored
 from core.chat.plan.tool_choice import argument_schemas, call_rules
@@ -57,7 +62,7 @@ class RenderedChat:
     @property
     def starts_in_reasoning(self) -> bool:
         """Whether the prompt ends inside reasoning, which the answer then goes on with."""
-        return bool(self.model.reasoning and self.model.reasoning.starts_inside(self.prompt.text))
+        return starts_in_reasoning(self.body, self.model.reasoning, self.prompt.text)
 
     async def tokenize(self) -> PromptTokens:
         """The prompt's tokens; `ContextLengthExceededError` if they leave no room."""
@@ -255,6 +260,7 @@ def _recipe(chat: RenderedChat) -> CollectorRecipe:
     return CollectorRecipe(
         reasoning=model.reasoning_name if model.reasoning else None,
         tools=model.tools_name if offered else None,
+        answer=None if offered or form else model.tools_name,
         schemas=argument_schemas(body),
         starts_in_reasoning=chat.starts_in_reasoning,
         tools_in_reasoning=model.config.tools_in_reasoning and form is None,

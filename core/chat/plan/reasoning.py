@@ -7,9 +7,12 @@ from core.chat.plan.params import PlannedParams
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
+from core.contract.formats import ReasoningFormat
 from core.contract.sampling_params import ReasoningBudget
+from core.contract.types import ReasoningDelta
 from core.models.overrides import Source
 from core.models.served import ServedModel
+from core.models.template.final_message import REASONING_FIELDS
 
 _OFF = "none"
 _HARDLY = "minimal"
@@ -92,10 +95,31 @@ async def planned_budget(
         start=marks.start,
         end=marks.end,
         close_token_ids=tuple(closing),
-        starts_inside=format.starts_inside(prompt),
+        starts_inside=starts_in_reasoning(body, format, prompt),
     )
     source: Source = "config" if body.budget_tokens is None else "request"
     return planned.set(source, reasoning_budget=budget)
+
+
+def starts_in_reasoning(
+    body: ChatCompletionRequest, format: ReasoningFormat | None, prompt: str
+) -> bool:
+    """Whether the answer goes on with reasoning: that of the prompt's end, or of the message.
+
+    A message that is continued may lack what begins reasoning, as its template left that out, or
+    have it so far in front that the prompt's end does not show it.
+    """
+    if format is None:
+        return False
+    if body.continue_final_message in REASONING_FIELDS or format.starts_inside(prompt):
+        return True
+    if body.continue_final_message:
+        said = body.messages[-1].content
+    else:
+        said = body.response_prefix if body.add_generation_prompt else None
+    parser = format.parser(inside=False)
+    parts = [*parser.feed(said), *parser.finish()] if isinstance(said, str) else []
+    return bool(parts) and isinstance(parts[-1], ReasoningDelta)
 
 
 def reasoning_fields(body: ChatCompletionRequest, config: ModelConfig) -> tuple[str, ...]:

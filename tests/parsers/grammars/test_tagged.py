@@ -6,12 +6,12 @@ import pytest
 
 from enginebay import SchemaError
 from parsers import TOOLS
-from parsers.named_calls import NamedCalls
-from parsers.tagged_calls import TaggedCalls
+from parsers.json.base import JsonFormat
+from parsers.json.named_calls import NamedCalls
 from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, calls, forced, free
 from tests.parsers.grammars.walk import Walker
 
-FORMATS = {name: tools for name, tools in TOOLS.items() if isinstance(tools, TaggedCalls)}
+FORMATS = {name: tools for name, tools in TOOLS.items() if isinstance(tools, JsonFormat)}
 BARE = {
     "llama3-json": ['{"name": "weather"', '{"type": "function", "function" :"now"'],
     "xlam": ['[{"name": "weather"', ' [ {"name":"now"'],
@@ -20,7 +20,7 @@ BARE = {
 }
 
 
-def tags_of(tools: TaggedCalls) -> list[str]:
+def tags_of(tools: JsonFormat) -> list[str]:
     marks = [mark for mark, _ in tools.marks] if isinstance(tools, NamedCalls) else []
     header = tools.layout.header
     texts = (*tools.starts, tools.end, tools.opening, tools.closing, header, *marks)

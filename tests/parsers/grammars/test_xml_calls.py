@@ -1,25 +1,39 @@
 """What the grammars of calls between tags allow, their parser reads as right calls."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from enginebay import ToolFormat
 from parsers import TOOLS
-from parsers.tag_patterns import literal_start
-from parsers.xml_calls import XmlCalls
+from parsers.channels.muse import MuseCalls
+from parsers.stream.tag_patterns import literal_start
+from parsers.xml.xml_calls import XmlCalls
 from tests.parsers.grammars.law import assert_forced, assert_free
 from tests.parsers.grammars.xml_tags import TAGS
 
-NAMES = sorted(name for name, tools in TOOLS.items() if isinstance(tools, XmlCalls))
+FORMATS = {
+    name: tools.calls if isinstance(tools, MuseCalls) else tools for name, tools in TOOLS.items()
+}
+NAMES = sorted(name for name, tools in FORMATS.items() if isinstance(tools, XmlCalls))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_forced(name: str) -> None:
-    assert_forced(TOOLS[name], TAGS[name])
+    assert_forced(TOOLS[name], tags_of(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_free(name: str) -> None:
-    assert_free(TOOLS[name], (*TAGS[name], *beginnings(TOOLS[name])))
+    assert_free(TOOLS[name], (*tags_of(name), *beginnings(FORMATS[name])))
+
+
+def tags_of(name: str) -> Sequence[str]:
+    """The tags that are tokens: those of known models, else those around calls and values."""
+    tools = FORMATS[name]
+    assert isinstance(tools, XmlCalls)
+    ends = (parameter.end for parameter in tools.parameters)
+    return TAGS.get(name) or tuple(filter(None, (tools.block, tools.block_end, *ends)))
 
 
 def beginnings(tools: ToolFormat) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from enginebay import Schemas, ToolCallDelta
 from parsers import TOOLS
-from parsers.element_calls import ElementCalls
+from parsers.xml.element_calls import ElementCalls
 from tests.parsers.cutting import Joined, calls_of, content_of, cut, run, same_however_cut
 from tests.parsers.tools.values import scalars
 

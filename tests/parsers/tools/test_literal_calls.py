@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from enginebay import Schemas, ToolCallDelta
 from parsers import TOOLS
-from parsers.literal_calls import LiteralCalls
-from parsers.literal_scanner import python_literal
+from parsers.arguments.typed_value import python_literal
+from parsers.python.literal_calls import LiteralCalls
 from tests.parsers.cutting import Joined, calls_of, content_of, cut, run, same_however_cut
 from tests.parsers.tools.values import names, values
 

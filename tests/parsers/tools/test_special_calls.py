@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from enginebay import ContentDelta, ToolCallDelta
-from parsers import TOOLS, calls_parser
-from parsers.splitter import Piece
+from enginebay import ContentDelta, Parser, ToolCallDelta
+from parsers import TOOLS
+from parsers.json import calls_reader
+from parsers.stream.splitter import Piece
 from tests.parsers.cutting import Joined, run, same_however_cut
 from tests.parsers.tools.written import ALL
 
@@ -199,6 +200,63 @@ def test_cases(name: str, text: str, parts: Joined) -> None:
     assert same_however_cut(TOOLS[name].parser, text) == parts
 
 
+TURN = ("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>")
+COMMAND_R = [
+    (f"{TURN[0]}{TURN[1]}So.{TURN[2]}", [c("So.")]),
+    (f"I will.\n{ALL['command-r'].text(('f', '{}'))}{TURN[2]}", [c("I will.\n"), call(0, "f")]),
+    (f"{ALL['command-r'].text(('f', '{}'))}\n{TURN[2]}{TURN[0]}{TURN[1]}x", [call(0, "f"), c("x")]),
+    # Where a call is not over, or is none.
+    (
+        f'Action:\n```json\n[{{"tool_name": "f", "parameters": {{"a": {TURN[2]}',
+        [call(0, "f", '{"a": ')],
+    ),
+    (f"Action:\n```json\n{TURN[2]}x", [c("Action:\n```json\nx")]),
+    (f"Action:\n```json\n[{{{TURN[2]}x", [c("Action:\n```json\n[{x")]),
+    # In a string it is text, and so it is between backticks.
+    (
+        ALL["command-r"].text(("f", json.dumps({"a": TURN[2]}))),
+        [call(0, "f", json.dumps({"a": TURN[2]}))],
+    ),
+    (f"Write `{TURN[2]}`.", [c(f"Write `{TURN[2]}`.")]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), COMMAND_R)
+def test_turn_tokens_are_no_content(text: str, parts: Joined) -> None:
+    # TAB-55, TAB-63
+    assert same_however_cut(TOOLS["command-r"].parser, text) == parts
+
+
+def answer(name: str) -> Parser:
+    parser = TOOLS[name].answer_parser()
+    assert parser
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("functionary-v3.2", "all\nHello", "Hello"),
+        ("functionary-v3.2", "all\nLet me see.>>>all\nSo.", "Let me see.So."),
+        ("functionary-v3.2", "all is well", "all is well"),
+        ("functionary-v3.2", 'f\n{"a": 1}', 'f\n{"a": 1}'),
+        ("functionary-v3.2", "", ""),
+        ("command-r", f"{TURN[1]}So.{TURN[2]}", "So."),
+        ("command-r", ALL["command-r"].text(("f", "{}")), ALL["command-r"].text(("f", "{}"))),
+    ],
+)
+def test_what_stands_around_an_answer_goes_without_tools_too(
+    name: str, text: str, said: str
+) -> None:
+    # TAB-53
+    assert same_however_cut(lambda: answer(name), text) == ([c(said)] if said else [])
+
+
+def test_most_formats_write_nothing_around_an_answer() -> None:
+    assert TOOLS["hermes"].answer_parser() is None
+    assert TOOLS["qwen3-coder"].answer_parser() is None
+
+
 @pytest.mark.parametrize("name", ["mistral", "mistral-list"])
 def test_mistral_ids(name: str) -> None:
     # VLLM-99
@@ -262,7 +320,7 @@ def test_the_work_grows_with_the_text_and_no_faster(
         made += 1
         return Piece(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(calls_parser, "Piece", piece)
+    monkeypatch.setattr(calls_reader, "Piece", piece)
     counts = []
     for n in (100, 200, 400):
         made = 0

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from enginebay import ToolCallDelta, ToolFormat
 from parsers import REASONING, TOOLS
-from parsers.tagged_calls import TaggedCalls
+from parsers.json.base import JsonFormat
 from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, every_cut, joined, run
 from tests.parsers.tools.written import ALL
 
-FORMATS = {name: form for name, form in TOOLS.items() if isinstance(form, TaggedCalls)}
+FORMATS = {name: form for name, form in TOOLS.items() if isinstance(form, JsonFormat)}
 TAGGED = [name for name in ALL if not ALL[name].first]
 
 ARGUMENTS = [

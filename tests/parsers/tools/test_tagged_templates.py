@@ -13,7 +13,7 @@ import pytest
 from core.models.template.features import CALL_TOOL, TemplateFeatures
 from core.models.template.template import ChatTemplate
 from parsers import TOOLS
-from parsers.tagged_calls import TaggedCalls
+from parsers.json.base import JsonFormat
 from tests.llama_templates import llama_templates
 from tests.parsers.cutting import calls_of, run
 
@@ -28,7 +28,7 @@ TEMPLATES = {
     template: name
     for template, source in llama_templates().items()
     for name in [next((name for name in TOOLS if TOOLS[name].matches(source)), "")]
-    if isinstance(TOOLS.get(name), TaggedCalls) and "granite-3.3" not in template
+    if isinstance(TOOLS.get(name), JsonFormat) and "granite-3.3" not in template
 }
 
 

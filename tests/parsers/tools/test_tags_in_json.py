@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers import TOOLS
-from parsers.xml_calls import XmlCalls
+from parsers.xml.xml_calls import XmlCalls
 from tests.parsers.cutting import cut, run
 
 PARSER = TOOLS["qwen3-coder"]

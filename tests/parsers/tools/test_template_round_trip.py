@@ -11,9 +11,9 @@ import pytest
 from core.models.template.template import ChatTemplate
 from enginebay import Schemas
 from parsers import TOOLS
-from parsers.element_calls import ElementCalls
-from parsers.literal_calls import LiteralCalls
-from parsers.xml_calls import XmlCalls
+from parsers.python.literal_calls import LiteralCalls
+from parsers.xml.element_calls import ElementCalls
+from parsers.xml.xml_calls import XmlCalls
 from tests.llama_templates import llama_templates
 from tests.parsers.cutting import calls_of, run
 

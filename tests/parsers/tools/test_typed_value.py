@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsers.argument_schema import ArgumentSchema
-from parsers.typed_value import TypedValue
+from parsers.arguments.argument_schema import ArgumentSchema
+from parsers.arguments.typed_value import TypedValue
 from tests.parsers.cutting import cut
 from tests.parsers.tools.values import as_text, schema_of, values
 

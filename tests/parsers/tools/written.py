@@ -1,31 +1,32 @@
-"""Calls as the models of each format write them."""
+"""Any calls, written as in the raw example of each format whose arguments are JSON.
 
+An example has two calls of `get_weather`, for Oslo and for Rome.
+"""
+
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from parsers import TOOLS
+from parsers.json.base import JsonFormat
 from tests.parsers.cutting import Joined
 
-CALL = '{"name": "NAME", "arguments": ARGUMENTS}'
-LLAMA = '{"name": "NAME", "parameters": ARGUMENTS}'
-COHERE = '{"tool_call_id": "CODE", "tool_name": "NAME", "parameters": ARGUMENTS}'
-V3 = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\nARGUMENTS\n```<｜tool▁call▁end｜>"
-V31 = "<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>ARGUMENTS<｜tool▁call▁end｜>"
-KIMI = (
-    "<|tool_call_begin|>functions.NAME:NUMBER<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|>"
-)
-SOLAR = "<|tool_call:begin|>CODE<|tool_call:name|>NAME<|tool_call:args|>ARGUMENTS<|tool_call:end|>"
+_PARTS = re.compile(r'get_weather|\{"city": "(?:Oslo|Rome)"\}')
+# Ids end in the number of their call, which is marked while calls are put together.
+_ID = re.compile(r"(abcdefgh|functions\.get_weather:)([01])")
+_THIS, _NEXT = "\ue000", "\ue001"
 
 
 @dataclass(frozen=True)
 class Written:
-    """`before`, `call` any number of times with `between` between them, `after`.
+    """`before`, name, `middle`, arguments, `between` and more calls, `after`.
 
-    `id`: what the id of a call is that the format writes in a place where it counts.
-    `first`: nothing may stand in front.
+    `id`: what the id of a call is that the format writes in a place where it counts, which is in
+    front of the arguments. `first`: nothing may stand in front.
     """
 
     before: str
-    call: str
+    middle: str
     between: str
     after: str
     id: str | None = None
@@ -33,14 +34,17 @@ class Written:
 
     def text(self, *calls: tuple[str, str]) -> str:
         """The text of calls, each a name and arguments."""
-        filled = [self._fill(self.call, number, call) for number, call in enumerate(calls)]
-        return self.before + self.between.join(filled) + self.after
+        text = _numbered(self.before, 0)
+        for number, (name, arguments) in enumerate(calls):
+            text += _numbered(self.between, number - 1) if number else ""
+            text += f"{name}{_numbered(self.middle, number)}{arguments}"
+        return text + _numbered(self.after, len(calls) - 1)
 
     def parts(self, *calls: tuple[str, str]) -> Joined:
         """What the text must come out as."""
         ids = [
-            () if self.id is None else (self._fill(self.id, number, call),)
-            for number, call in enumerate(calls)
+            () if self.id is None else (f"{self.id.replace('NAME', name)}{number}",)
+            for number, (name, _) in enumerate(calls)
         ]
         return [
             ("call", i, *call, *id) for i, (call, id) in enumerate(zip(calls, ids, strict=True))
@@ -48,58 +52,22 @@ class Written:
 
     def pieces(self) -> Sequence[str]:
         """Everything a text of this format is made of."""
-        marks = (self._fill(self.call, 0, ("\0", "\0"))).split("\0")
-        return [text for text in (self.before, *marks, self.between, self.after) if text]
-
-    @staticmethod
-    def _fill(text: str, number: int, call: tuple[str, str]) -> str:
-        name, arguments = call
-        text = text.replace("CODE", f"abcdefgh{number}").replace("NUMBER", str(number))
-        return text.replace("NAME", name).replace("ARGUMENTS", arguments)
+        texts = (self.before, self.middle, self.between, self.after)
+        return [_numbered(text, 0) for text in texts if text]
 
 
-OBJECTS = {
-    "hermes": Written("", f"<tool_call>\n{CALL}\n</tool_call>", "", ""),
-    "longcat": Written("", f"<longcat_tool_call>\n{CALL}\n</longcat_tool_call>", "", ""),
-    "apriel": Written("<tool_calls>[", CALL[:-1] + ', "id": "CODE"}', ", ", "]</tool_calls>"),
-    "jamba": Written("<tool_calls>[\n    ", CALL, ",\n    ", "\n]</tool_calls>"),
-    "minimax-m1": Written("<tool_calls>\n", CALL, "\n", "\n</tool_calls>"),
-    "nemotron": Written("<TOOLCALL>[", CALL, ", ", "]</TOOLCALL>"),
-    "apertus": Written("<|tools_prefix|>[", '{"NAME": ARGUMENTS}', ", ", "]<|tools_suffix|>"),
-    "cohere": Written("<|START_ACTION|>[\n    ", COHERE, ",\n    ", "\n]<|END_ACTION|>", id="CODE"),
-    "command-r": Written(
-        "Action:\n```json\n[\n",
-        '    {\n        "tool_name": "NAME",\n        "parameters": ARGUMENTS\n    }',
-        ",\n",
-        "\n]```",
-    ),
-    "phi-4-mini": Written("<|tool_call|>[", CALL, ", ", "]<|/tool_call|>"),
-    "granite": Written("<|tool_call|>[", CALL, ", ", "]"),
-    "granite-20b": Written("", f"<function_call> {CALL}", " ", ""),
-    "gigachat3": Written("<|message_sep|>\n\nfunction call<|role_sep|>\n", CALL, "\n", ""),
-    "firefunction": Written("functools[", CALL, ", ", "]"),
-    "internlm": Written("", f"<|action_start|><|plugin|>\n{LLAMA}<|action_end|>", "", ""),
-    "pangu": Written("[unused11][", CALL, ", ", "][unused12]"),
-    "mistral-list": Written("[TOOL_CALLS][", CALL[:-1] + ', "id": "CODE"}', ", ", "]"),
-    "llama3-json": Written("", LLAMA, "; ", "", first=True),
-    "xlam": Written("[", CALL, ", ", "]", first=True),
-}
+def written(form: JsonFormat) -> Written:
+    """How the example of a format writes calls."""
+    marked = _ID.sub(lambda id: id[1] + (_NEXT if id[2] == "1" else _THIS), form.example)
+    before, middle, between, _, after = _PARTS.split(marked)
+    id = "functions.NAME:" if before.endswith("functions.") else "abcdefgh"
+    in_front = _THIS in before + middle or _NEXT in between
+    after = after.replace(_NEXT, _THIS)
+    return Written(before, middle, between, after, id if in_front else None, form.bare)
 
-NAMED = {
-    "mistral": Written("", "[TOOL_CALLS]NAME[CALL_ID]CODE[ARGS]ARGUMENTS", "", "", id="CODE"),
-    "kimi-k2": Written(
-        "<|tool_calls_section_begin|>",
-        KIMI,
-        "",
-        "<|tool_calls_section_end|>",
-        id="functions.NAME:NUMBER",
-    ),
-    "deepseek-v3": Written("<｜tool▁calls▁begin｜>", V3, "\n", "<｜tool▁calls▁end｜>"),
-    "deepseek-v3.1": Written("<｜tool▁calls▁begin｜>", V31, "", "<｜tool▁calls▁end｜>"),
-    "solar": Written("<|tool_calls|>", SOLAR, "", "<|calls|>", id="CODE"),
-    "functionary-v3.1": Written("", "<function=NAME>ARGUMENTS</function>", "", ""),
-    "functionary-v3.2": Written("", "NAME\nARGUMENTS", ">>>", "", first=True),
-    "glm-4": Written("", "NAME\nARGUMENTS", "<|assistant|>", "", first=True),
-}
 
-ALL = OBJECTS | NAMED
+def _numbered(text: str, number: int) -> str:
+    return text.replace(_THIS, str(number)).replace(_NEXT, str(number + 1))
+
+
+ALL = {name: written(form) for name, form in TOOLS.items() if isinstance(form, JsonFormat)}

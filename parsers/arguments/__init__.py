@@ -1,0 +1,1 @@
+"""What a function's JSON Schema says of its arguments, for readers and for grammars."""

@@ -1,0 +1,1 @@
+"""Messages with headers that name a channel or a recipient: reasoning, calls and answers."""

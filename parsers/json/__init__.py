@@ -1,0 +1,1 @@
+"""Tool calls whose arguments are JSON, between tags or behind a name."""

@@ -1,0 +1,1 @@
+"""Tool calls in the manner of Python."""

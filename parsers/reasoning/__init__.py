@@ -1,0 +1,1 @@
+"""Reasoning between tags."""

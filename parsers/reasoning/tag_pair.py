@@ -1,0 +1,249 @@
+"""Reasoning between a start tag and an end tag."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from enginebay import (
+    AnswerMarks,
+    Part,
+    ReasoningFormat,
+    ReasoningParser,
+    Span,
+    ThoughtMarks,
+)
+from parsers.stream.delta_builder import DeltaBuilder, ReasoningRanges
+from parsers.stream.json_scanner import JsonScanner, skip
+from parsers.stream.splitter import Piece, TagSplitter
+
+_NO_BRACKET = re.compile(r"[^{\[]*")
+# Further from the end of the prompt than this, a start tag is something the prompt speaks about.
+_REACH = 256
+# What ends the tag that a name stands in may follow it.
+_NAME_AND_TAG = re.compile(
+    r"""\s{0,99}(?P<name>[^\s<>"'`{}()\[\],;=]{0,255})(?:">?|>)?\s{0,99}(?P<tag><?)"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TagPair(ReasoningFormat):
+    """`start`, reasoning, `end`, any number of times.
+
+    `header`: a line that may stand right behind `start` and is no part of the reasoning.
+    `answer`: tags that open and close the answer, and are no part of it. `opens`, `closes`: the
+    ways in which models write them.
+    `evidence`: what tells in a chat template that its model writes this, if not the tags.
+    """
+
+    start: str
+    end: str
+    header: str = ""
+    answer: tuple[str, ...] = ()
+    opens: tuple[str, ...] = ()
+    closes: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    example: str = ""
+
+    def matches(self, template: str) -> bool:
+        """Whether one of the tags, or the evidence, occurs in the chat template.
+
+        Some templates have only the end tag, where they cut reasoning out of the history.
+        """
+        return any(text in template for text in self.evidence or (self.start, self.end))
+
+    def starts_inside(self, prompt: str) -> bool:
+        """Whether the prompt ends in reasoning that it has opened itself.
+
+        That is a start tag with no end tag, no other tag and little text behind it.
+        """
+        at = prompt.rfind(self.start)
+        if at <= prompt.rfind(self.end):
+            return False
+        behind = prompt[at + len(self.start) :]
+        is_words = self.start[0].isalpha()  # such as Apriel's, behind which tags still are tags
+        opening, closing = (
+            ("<", ">") if is_words else map(re.escape, (self.start[0], self.start[-1]))
+        )
+        return len(behind) <= _REACH and not re.search(rf"{opening}\S{{0,30}}{closing}", behind)
+
+    def parser(
+        self, *, inside: bool, spans: Sequence[Span] = (), spans_in_thought: bool = True
+    ) -> ReasoningParser:
+        """A parser for one choice.
+
+        A start tag opens reasoning or is repeated in it; both are dropped. An end tag closes it;
+        one that closes nothing is dropped too: models asked not to think write it, and so do those
+        whose start tag stood in a prompt that did not look like it. A tag of the answer is dropped
+        and closes reasoning, too. Where text speaks about a tag, it has it between backticks, and
+        there it is text.
+
+        Spans that open with a bracket hold JSON: their end tag in a JSON string does not end them.
+        """
+        return _TagPairParser(self, inside, spans, spans_in_thought)
+
+    def marks(self, *, tools: bool) -> ThoughtMarks:
+        """The tags; the end tag is enough to close reasoning."""
+        return ThoughtMarks(self.start, self.end, self.end, self.answer)
+
+    def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
+        """The tags of the answer, which may be left out: some are in prompts, or nowhere."""
+        return AnswerMarks(self.opens, self.closes, calls=self.answer)
+
+
+class _TagPairParser(ReasoningParser):
+    def __init__(
+        self, tags: TagPair, inside: bool, spans: Sequence[Span], spans_in_thought: bool
+    ) -> None:
+        self._tags = tags
+        self._spans = {span.start: span for span in spans}
+        self._spans_in_reasoning = spans_in_thought
+        self._splitter = TagSplitter(
+            [tags.start, tags.end, *tags.answer, *self._spans, *(span.end for span in spans)]
+        )
+        self._deltas = DeltaBuilder()
+        self._ranges = ReasoningRanges()
+        self._inside = inside
+        self._header: str | None = "" if inside and tags.header else None
+        self._span: _OpenSpan | None = None
+        self._opening: Span | None = None
+        self._held: list[str] = []
+
+    def feed(self, text: str) -> list[Part]:
+        for piece in self._splitter.feed(text):
+            self._read(piece)
+        return self._deltas.take()
+
+    def finish(self) -> list[Part]:
+        for piece in self._splitter.finish():
+            self._read(piece)
+        self._end_opening()
+        self._end_header()
+        return self._deltas.take()
+
+    def settled(self) -> list[tuple[int, bool]]:
+        return self._ranges.take()
+
+    def _read(self, piece: Piece) -> None:
+        if self._opening is not None:
+            self._read_behind_start_of_span(self._opening, piece)
+        elif self._span is not None:
+            self._pass_on(piece.text)
+            if self._span.ends_with(piece):
+                self._span = None
+        elif piece.is_tag:
+            self._read_tag(piece)
+        else:
+            self._read_text(piece.text)
+
+    def _read_tag(self, piece: Piece) -> None:
+        if piece.text in (self._tags.start, self._tags.end):
+            self._end_header()
+            self._ranges.add(len(piece.text), reasoning=True)
+            self._inside = piece.text == self._tags.start
+            self._header = "" if self._inside and self._tags.header else None
+        elif piece.text in self._tags.answer:
+            self._end_header()
+            self._ranges.add(len(piece.text), reasoning=False)
+            self._inside = False
+        elif piece.text in self._spans and (self._spans_in_reasoning or not self._inside):
+            self._end_header()
+            self._held.append(piece.text)
+            self._opening = self._spans[piece.text]
+            if not self._opening.opens_with and not self._opening.named:
+                self._open_span(self._opening)
+        else:
+            self._read_text(piece.text)
+
+    def _read_behind_start_of_span(self, span: Span, piece: Piece) -> None:
+        opens = False if self._is_mark(piece) else self._opens(span, piece.text)
+        if opens is None:
+            self._held.append(piece.text)
+            return
+        if opens:
+            self._open_span(span)
+        else:
+            self._end_opening()
+        self._read(piece)
+
+    def _is_mark(self, piece: Piece) -> bool:
+        marks = (self._tags.start, self._tags.end, *self._tags.answer)
+        return piece.is_tag and piece.text in marks
+
+    def _opens(self, span: Span, text: str) -> bool | None:
+        """Whether what follows its start makes it a span; None while that is unknown."""
+        if span.named:
+            text = "".join(self._held[1:]) + text
+            match = _NAME_AND_TAG.match(text)
+            if match and match["name"] and match["tag"]:
+                return True
+            return None if match and match.end() == len(text) else False
+        first = text.lstrip(" \t\r\n")[:1]
+        return first in span.opens_with if first else None
+
+    def _open_span(self, span: Span) -> None:
+        self._pass_on("".join(self._held))
+        self._held.clear()
+        self._span, self._opening = _OpenSpan(span), None
+
+    def _pass_on(self, text: str) -> None:
+        self._deltas.content(text)
+        self._ranges.add(len(text), reasoning=False)
+
+    def _end_opening(self) -> None:
+        text = "".join(self._held)
+        self._held.clear()
+        self._opening = None
+        if text:
+            self._read_text(text)
+
+    def _read_text(self, text: str) -> None:
+        self._ranges.add(len(text), reasoning=self._inside)
+        if self._header is not None:
+            text = self._read_header(text)
+        (self._deltas.reasoning if self._inside else self._deltas.content)(text)
+
+    def _read_header(self, text: str) -> str:
+        """What of `text`, and of the header so far, turns out to be no header."""
+        line = f"{self._tags.header}\n"
+        text = (self._header or "") + text
+        if line.startswith(text) and text != line:
+            self._header = text
+            return ""
+        self._header = None
+        return text.removeprefix(line)
+
+    def _end_header(self) -> None:
+        if self._header and self._header != self._tags.header:
+            self._deltas.reasoning(self._header)
+        self._header = None
+
+
+class _OpenSpan:
+    """Finds the tag that ends a span.
+
+    In a span of JSON, which is one that opens with a bracket, tags in strings are text.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._end = span.end
+        self._holds_json = bool(span.opens_with) and set(span.opens_with) <= set("{[")
+        self._json: JsonScanner | None = None
+
+    def ends_with(self, piece: Piece) -> bool:
+        """Takes the next piece of the span and tells whether it is its end."""
+        if piece.is_tag and piece.text == self._end and not (self._json and self._json.in_string):
+            return True
+        if self._holds_json:
+            self._follow(piece.text)
+        return False
+
+    def _follow(self, text: str) -> None:
+        at = 0
+        while at < len(text):
+            if self._json is None:
+                at = skip(_NO_BRACKET, text, at)
+                self._json = JsonScanner() if at < len(text) else None
+            if self._json is not None:
+                at = self._json.feed(text, at, [])
+                if self._json.complete:
+                    self._json = None

@@ -1,0 +1,74 @@
+"""Tags in text that arrives in pieces."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """A whole tag, or text that holds none."""
+
+    text: str
+    is_tag: bool = False
+
+
+class TagSplitter:
+    """Splits text into tags and what stands between them.
+
+    Only text that could still become a tag is held back. A tag between backticks is text: someone
+    writes about it, in an answer or in reasoning. No tag may contain another one.
+    """
+
+    def __init__(self, tags: Iterable[str]) -> None:
+        known = sorted({tag for tag in tags if tag})
+        firsts = "".join(map(re.escape, sorted({tag[0] for tag in known})))
+        self._first = re.compile(f"[{firsts}]" if known else r"(?!)")
+        self._pattern = re.compile("|".join(map(re.escape, known)) or r"(?!)")
+        self._beginnings = frozenset(tag[:n] for tag in known for n in range(1, len(tag)))
+        self._longest = max(map(len, self._beginnings), default=0)
+        self._held = ""
+        self._before = ""
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that are certain now; neighbouring texts may come as several pieces."""
+        if text and not self._held and not self._first.search(text):
+            self._before = text[-1]
+            return [Piece(text)]
+        return self._split(text, final=False)
+
+    def finish(self) -> list[Piece]:
+        """What was held back, when the text has ended."""
+        return self._split("", final=True)
+
+    def _split(self, text: str, *, final: bool) -> list[Piece]:
+        text = self._held + text
+        pieces: list[Piece] = []
+        at = 0
+        hold = len(text)
+        for match in self._pattern.finditer(text):
+            begin, end = match.span()
+            if (text[begin - 1] if begin else self._before) == "`":
+                if end == len(text) and not final:
+                    hold = begin
+                    break
+                if text.startswith("`", end):
+                    continue
+            if begin > at:
+                pieces.append(Piece(text[at:begin]))
+            pieces.append(Piece(match.group(), is_tag=True))
+            at = end
+        else:
+            if not final:
+                hold -= self._beginning_at_end_of(text, at)
+        if hold > at:
+            pieces.append(Piece(text[at:hold]))
+        if hold:
+            self._before = text[hold - 1]
+        self._held = text[hold:]
+        return pieces
+
+    def _beginning_at_end_of(self, text: str, at: int) -> int:
+        for length in range(min(self._longest, len(text) - at), 0, -1):
+            if text[-length:] in self._beginnings:
+                return length
+        return 0
