@@ -27,7 +27,7 @@ ENTRY_POINT_GROUP = "enginebay"
 _IN_THE_CONFIG = ("auto", "none")
 _HOOKS = ("register_backends", "register_parsers", "generate")
 _LOADERS = tuple(
-    str(Path(str(module.__file__)).parent) for module in (hookspecs, pluggy, importlib)
+    str(Path(str(file)).parent) for file in (__file__, pluggy.__file__, importlib.__file__)
 )
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from core.contract import hookspecs
 from core.models.check_config import check_config
 from core.plugins import Plugins
 from core.testing import check_backend
-from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, serve
+from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
 PLUGINS_MD = (REPOSITORY / "docs" / "guides" / "plugins.md").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -124,6 +124,15 @@ async def test_the_tests_in_the_documentation_pass() -> None:
 @pytest.mark.parametrize("name", ["ParrotEngine", "MonkeyEngine", "Parrot", "Mirror"])
 async def test_the_backends_in_the_documentation_keep_the_contract(name: str) -> None:
     await check_backend(run(block(f"class {name}("))[name])
+
+
+async def test_the_engine_on_the_batching_kit_in_the_documentation() -> None:
+    """With all sampling params, constraints and budgets, over the demo model."""
+    pytest.importorskip("torch").set_num_threads(1)  # two would wait for each other
+    names = run(block("class CachesRunner("))
+    prompt = "<|im_start|>user\nTell me a story about a train.<|im_end|>\n<|im_start|>assistant\n"
+    await check_backend(lambda: names["load"](DEMO_MODEL), prompt=prompt)
+    assert len(block("class CachesRunner(").splitlines()) < 120
 
 
 @pytest.mark.parametrize("name", ["ParrotEngine", "Parrot"])

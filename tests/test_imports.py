@@ -17,7 +17,7 @@ from core.plugins import Plugins
 
 ROOT = Path(__file__).parents[1]
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
-SHARED = {"batching", "checkpoint", "sampling", "starting"}
+SHARED = {"checkpoint"}
 BACKENDS = set(Plugins().backends)
 OURS = {"core", "backends", "parsers", "enginebay"}
 FLOORS = (

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from backends.batching.choice import Choice
-from backends.batching.runner import Mask, Sampled
 from backends.exllamav2.healing import Healing
 from backends.exllamav2.masks import MaskFilter
-from backends.sampling.logprobs import Logprobs
-from backends.sampling.row import Row
-from backends.sampling.sampler import RowSampler
-from enginebay import Delta, InvalidRequestError, TokenLogprob
+from enginebay import (
+    ChoiceState,
+    Delta,
+    InvalidRequestError,
+    Mask,
+    Row,
+    RowLogprobs,
+    RowSampler,
+    Sampled,
+    TokenLogprob,
+)
 
 _MOST_TRIES = 1000
 """Tokens taken back at one place before a request with banned strings is given up."""
 
 
 @dataclass(slots=True, eq=False)
-class LibraryChoice(Choice[RowSampler]):
+class LibraryChoice(ChoiceState[RowSampler]):
     """It outlives its jobs: one that gives way, or was lost, is followed by another.
 
     `held` are tokens that may turn out to begin a banned string; they are no tokens of the
@@ -89,4 +94,4 @@ class LibraryChoice(Choice[RowSampler]):
 
     def _logprob(self, row: Row, token_id: int) -> TokenLogprob | None:
         top = self.request.sampling.logprobs
-        return None if top is None else Logprobs(row, top).of(token_id, self.token_text)
+        return None if top is None else RowLogprobs(row, top).of(token_id, self.token_text)

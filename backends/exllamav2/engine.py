@@ -8,19 +8,17 @@ from threading import Lock
 
 import torch
 
-from backends.batching.scheduler import BatchLimits
-from backends.batching.text_engine import TextEngine
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.healing import Healing, TokenPrefixes
+from backends.exllamav2.info import UNSUPPORTED, UNSUPPORTED_WITH_DRAFTS
 from backends.exllamav2.job import Job
 from backends.exllamav2.library import generator as library
 from backends.exllamav2.masks import MaskFilter
 from backends.exllamav2.pages import Pages
-from backends.exllamav2.sampling import UNSUPPORTED, UNSUPPORTED_WITH_DRAFTS
 from backends.exllamav2.scheduler import Model, Scheduler
-from backends.sampling.sampler import RowSampler
 from enginebay import (
+    BatchLimits,
     Delta,
     Detokenizer,
     EngineStats,
@@ -28,7 +26,9 @@ from enginebay import (
     GrammarCompiler,
     InvalidRequestError,
     ModelInfo,
+    RowSampler,
     ServingError,
+    TextEngine,
 )
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ Output = tuple[str, Delta | ServingError]
 class ExLlamaV2Engine(TextEngine):
     """Batches requests to one model of ExLlamaV2.
 
-    As with `backends.batching.engine`, a failure of the model is nobody's fault until it is proved:
+    As with `BatchingEngine`, a failure of the model is nobody's fault until it is proved:
     a new generator is made over the same model and cache, and the choices that ran are computed
     again, each alone at first. The one that fails alone gets the error. When not even a single
     token can be run any more, the engine is dead.

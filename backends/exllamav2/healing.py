@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backends.batching.runner import Mask
 from backends.checkpoint.tokenizer import Tokenizer
-from enginebay import Detokenizer
+from enginebay import Detokenizer, Mask
 
 _CONTEXT = 8  # tokens before the healed one, by which its text is told
 

@@ -5,6 +5,12 @@ from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import ModelInfo
 
+UNSUPPORTED = frozenset({"prompt_logprobs"})
+"""The generator keeps no logits of a prompt."""
+
+UNSUPPORTED_WITH_DRAFTS = frozenset({"banned_strings"})
+"""The library goes on along a draft whose tokens it has just taken back."""
+
 
 def model_info(
     checkpoint: Checkpoint,

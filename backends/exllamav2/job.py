@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from backends.batching.runner import Sampled
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.library import generator as library
 from backends.exllamav2.pages import PAGE, Pages
-from enginebay import Delta, ServingError
+from enginebay import Delta, Sampled, ServingError
 
 logger = logging.getLogger(__name__)
 

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.defaults import eos_token_ids
 from backends.checkpoint.tokenizer import load_tokenizer
 from backends.checkpoint.vocabulary import grammar_compiler
 from backends.exllamav2.build import build_folder, building
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.info import model_info
+from backends.exllamav2.info import UNSUPPORTED, model_info
 from backends.exllamav2.options import ExLlamaV2Options
 from backends.exllamav2.requirements import check_library
-from enginebay import BackendSettings, BackendUnavailableError
+from enginebay import BackendSettings, BackendUnavailableError, BatchLimits
 
 if TYPE_CHECKING:
     from backends.exllamav2.engine import ExLlamaV2Engine
@@ -44,7 +43,6 @@ def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
             f"torch, remove {build_folder()}, set build_extension: true and start again"
         ) from error
     from backends.exllamav2.model import load_model
-    from backends.exllamav2.sampling import UNSUPPORTED
 
     if settings.isolation != "thread":
         torch.set_num_threads(1)  # the GPU computes; small tensors on many threads are slow

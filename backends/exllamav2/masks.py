@@ -5,9 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
-from backends.batching.runner import Mask
 from backends.exllamav2.library import generator
-from enginebay import Constraint, GrammarCompiler, fill_masks
+from enginebay import Constraint, GrammarCompiler, Mask, fill_masks
 
 
 class MaskFilter(generator.filters.ExLlamaV2Filter):  # type: ignore[misc]

@@ -8,12 +8,11 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from typing import Any, Protocol
 
-from backends.batching.scheduler import BatchLimits
 from backends.exllamav2.adapters import Adapters
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.job import Job
 from backends.exllamav2.pages import Pages
-from enginebay import EngineStats
+from enginebay import BatchLimits, EngineStats
 
 logger = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from functools import partial
 from pathlib import Path
 
+from backends import missing, spin
 from backends.checkpoint.quantization import quant_method
 from backends.hf.options import HFOptions
-from backends.starting import missing, spin
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
 
 

@@ -5,14 +5,11 @@ import gc
 import torch
 from torch import Tensor
 
-from backends.batching.drafts import Drafter
-from backends.batching.engine import BatchingEngine
-from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.lora import Adapters
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling_runner import SamplingRunner
-from enginebay import Detokenizer, GrammarCompiler, ModelInfo
+from enginebay import BatchingEngine, BatchLimits, Drafter, GrammarCompiler, ModelInfo
 
 
 class HFEngine(BatchingEngine[Tensor, SamplerState]):
@@ -36,7 +33,6 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
             info,
             limits,
             eos_token_ids=eos_token_ids,
-            new_detokenizer=lambda: Detokenizer(tokenizer.decode),
             drafter=drafter,
             compiler=compiler,
             adapters=adapters,

@@ -6,38 +6,10 @@ from backends.checkpoint.defaults import sampling_defaults
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.options import HFOptions
-from enginebay import ModelInfo
+from enginebay import ModelInfo, NumpyRunner
 
 _CONTEXT_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length", "n_positions")
 _CONTEXT_OF_UNLIMITED = 4096
-UNSUPPORTED = frozenset(
-    {
-        "temperature_last",
-        "typical_p",
-        "top_n_sigma",
-        "xtc_probability",
-        "xtc_threshold",
-        "dry_multiplier",
-        "dry_base",
-        "dry_allowed_length",
-        "dry_penalty_last_n",
-        "dry_sequence_breakers",
-        "mirostat",
-        "mirostat_tau",
-        "mirostat_eta",
-        "dynatemp_range",
-        "dynatemp_exponent",
-        "adaptive_target",
-        "adaptive_decay",
-        "penalty_last_n",
-        "smoothing_factor",
-        "top_a",
-        "tfs",
-        "skew",
-        "banned_strings",
-        "token_healing",
-    }
-)
 
 
 def model_info(
@@ -53,7 +25,7 @@ def model_info(
         special_tokens=tokenizer.special_tokens,
         defaults=sampling_defaults(checkpoint.generation_config),
         adapters=tuple(options.adapters),
-        unsupported=UNSUPPORTED,
+        unsupported=NumpyRunner.unsupported,
     )
 
 

@@ -15,9 +15,6 @@ from transformers import (
     PreTrainedModel,
 )
 
-from backends.batching.drafts import PromptLookup
-from backends.batching.runner import Memory
-from backends.batching.scheduler import BatchLimits
 from backends.checkpoint.defaults import eos_token_ids
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.quantization import quant_method
@@ -33,7 +30,7 @@ from backends.hf.packed.prepack import prepack
 from backends.hf.placement import check_memory, choose_device, choose_dtype
 from backends.hf.progress import weights_progress
 from backends.hf.sampling_runner import Vocabulary
-from enginebay import BackendSettings, Lora, ReportProgress
+from enginebay import BackendSettings, BatchLimits, Lora, PromptLookup, ReportProgress, RunnerMemory
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +69,7 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         model,
         checkpoint,
         options,
-        Vocabulary(tokenizer.token_text, ends),
+        Vocabulary(tokenizer.token_text, info.vocab_size, ends),
         token_ids,
         context_length=info.context_length,
         adapters=adapters,
@@ -174,7 +171,7 @@ def _check_quantization(checkpoint: Checkpoint) -> None:
         )
 
 
-def _drafter(options: HFOptions, memory: Memory) -> PromptLookup | None:
+def _drafter(options: HFOptions, memory: RunnerMemory) -> PromptLookup | None:
     if options.prompt_lookup and not memory.cuts:
         logger.warning("nothing is guessed, as this model cannot take tokens back")
     return PromptLookup(options.prompt_lookup) if options.prompt_lookup and memory.cuts else None

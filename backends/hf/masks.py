@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from backends.batching.runner import Mask
+from enginebay import Mask
 
 
 def keep_to_masks(logits: Tensor, masks: Sequence[Mask | None]) -> Tensor:

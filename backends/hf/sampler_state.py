@@ -1,40 +1,43 @@
 """What sampling knows of a row."""
 
-import random
 from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 
 import torch
 from torch import Tensor
 
-from enginebay import SamplingParams
+from enginebay import RowSampler, SamplingParams, is_plain, seeded_random
 
 
 @dataclass(slots=True, eq=False)
 class SamplerState:
     """The sampling params of one row, its tokens so far and its own random numbers.
 
-    `end_token_ids` are the tokens that end the completion. The random numbers follow from the
-    seed and the choice's index alone, so that company in the batch changes nothing.
+    `end_token_ids` are the tokens that end the completion. `row_sampler` chooses the tokens of a
+    row that is not sampled together with others (`is_sampled_together`). Either way the random
+    numbers follow from the seed and the choice's index alone, so that company changes nothing.
     """
 
     params: SamplingParams
     prompt_token_ids: tuple[int, ...] = ()
     index: int = 0
     end_token_ids: frozenset[int] = frozenset()
+    row_sampler: RowSampler | None = None
     tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
-    _random: random.Random = field(init=False)
+    _random: Random = field(init=False)
     _prompt_tokens: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        seed = self.params.seed
-        self._random = random.Random(None if seed is None else f"{seed}/{self.index}")
+        self._random = seeded_random(self.params, self.index)
 
     def append(self, token_id: int) -> None:
         """Note a sampled token."""
         self.tokens += 1
         self.counts[token_id] += 1
+        if self.row_sampler:
+            self.row_sampler.accept(token_id)
 
     def uniform(self) -> float:
         """The row's next random number, from 0 to below 1."""
@@ -68,3 +71,13 @@ class SamplerState:
         if self._prompt_tokens is None:
             self._prompt_tokens = torch.tensor(sorted(set(self.prompt_token_ids)), dtype=torch.long)
         return torch.cat((self._prompt_tokens, torch.tensor(list(self.counts), dtype=torch.long)))
+
+
+def is_sampled_together(params: SamplingParams) -> bool:
+    """Whether the device can sample such a row, in the same operations as others."""
+    penalties = (
+        params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
+    )
+    if params.dry_multiplier or (penalties and params.penalty_last_n >= 0):
+        return False
+    return params.temperature <= 0 or is_plain(params)

@@ -1,8 +1,10 @@
 """From logits to tokens.
 
-Order: penalties, bias and forbidden ends, masks, then temperature, top_k, top_p, min_p, then one
-draw by the inverse of the distribution function, with one random number of the row's own. A row's
-token does not depend on what other rows there are.
+Rows that ask for no more than penalties, bias, temperature, top_k, top_p and min_p are sampled
+together, on the device. Order: penalties, bias and forbidden ends, masks, then temperature, top_k,
+top_p, min_p, then one draw by the inverse of the distribution function, with one random number of
+the row's own. All other rows have a `RowSampler`, which has the same order. A row's token does not
+depend on what other rows there are.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +12,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from backends.batching.runner import Mask
 from backends.hf.masks import keep_to_masks
 from backends.hf.penalties import change_logits
 from backends.hf.sampler_state import SamplerState
 from backends.hf.truncation import lowest_drawn
-from enginebay import TokenLogprob, TopLogprob
+from enginebay import Mask, TokenLogprob, TopLogprob
 
 _LOWEST_TEMPERATURE = 1e-6
 
@@ -26,6 +27,28 @@ def sample(logits: Tensor, rows: Sequence[SamplerState], masks: Sequence[Mask | 
     Temperature 0 takes the likeliest token, the lowest id of several. `masks[i]` has the tokens
     that row i may take, whatever else forbids them; None allows all.
     """
+    apart = {i: row.row_sampler for i, row in enumerate(rows) if row.row_sampler}
+    if not apart:
+        return _sample_together(logits, rows, masks)
+    tokens = torch.empty(len(rows), dtype=torch.long, device=logits.device)
+    indices = torch.tensor(list(apart), device=logits.device)
+    values = logits[indices].cpu().numpy()
+    chosen = [
+        sampler.sample(row[: sampler.vocab_size], masks[i])
+        for row, (i, sampler) in zip(values, apart.items(), strict=True)
+    ]
+    tokens[indices] = torch.tensor(chosen, device=logits.device)
+    if together := [i for i in range(len(rows)) if i not in apart]:
+        indices = torch.tensor(together, device=logits.device)
+        tokens[indices] = _sample_together(
+            logits[indices], [rows[i] for i in together], [masks[i] for i in together]
+        )
+    return tokens
+
+
+def _sample_together(
+    logits: Tensor, rows: Sequence[SamplerState], masks: Sequence[Mask | None]
+) -> Tensor:
     logits = keep_to_masks(change_logits(logits, rows), masks)
     drawn = [index for index, row in enumerate(rows) if not row.is_greedy]
     if not drawn:

@@ -6,17 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from backends.batching.runner import Mask, Runner, Sampled
-from backends.hf.sampler_state import SamplerState
+from backends.hf.sampler_state import SamplerState, is_sampled_together
 from backends.hf.sampling import logprobs, sample, token_logprobs
-from enginebay import GenerationRequest, TokenLogprob
+from enginebay import GenerationRequest, Mask, RowSampler, Runner, Sampled, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What sampling asks of a tokenizer: the text of a token, and which tokens end a completion."""
+    """What sampling asks of a tokenizer.
+
+    The text of a token, how many tokens there are, and which of them end a completion.
+    """
 
     token_text: Callable[[int], str]
+    size: int
     eos_token_ids: frozenset[int] = frozenset()
 
 
@@ -27,14 +30,20 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
         self._vocabulary = vocabulary
 
     def sampler(self, request: GenerationRequest, index: int) -> SamplerState:
-        params = request.sampling
+        params, prompt = request.sampling, request.prompt_token_ids
         ends = frozenset() if params.ignore_eos else self._vocabulary.eos_token_ids
-        return SamplerState(
+        ends = ends.union(params.stop_token_ids)
+        if is_sampled_together(params):
+            return SamplerState(params, prompt, index, ends)
+        row_sampler = RowSampler(
             params,
-            request.prompt_token_ids,
+            prompt,
             index,
-            end_token_ids=ends.union(params.stop_token_ids),
+            end_token_ids=ends,
+            vocab_size=self._vocabulary.size,
+            token_text=self._vocabulary.token_text,
         )
+        return SamplerState(params, prompt, index, ends, row_sampler)
 
     @torch.inference_mode()
     def sample(

@@ -3,8 +3,8 @@
 from functools import partial
 from pathlib import Path
 
+from backends import missing, spin
 from backends.llamacpp.options import LlamaCppOptions
-from backends.starting import missing, spin
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
 
 

@@ -5,15 +5,13 @@ from operator import ne
 from pathlib import Path
 from typing import Any
 
-from backends.batching.choice import Choice
-from backends.batching.drafts import Drafter
-from backends.batching.slots import common_prefix
 from backends.llamacpp.context import Context, Rows
 from backends.llamacpp.files import find_gguf, unavailable
 from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.tokenizer import Tokenizer
+from enginebay import ChoiceState, Drafter, common_prefix
 
 MAX_CHOICES = 4
 """With more choices together, the large model's time goes into computing, not into loading."""
@@ -76,9 +74,9 @@ class ModelDrafter(Drafter):
         self._held: list[list[int]] = [[] for _ in range(MAX_CHOICES)]
 
     def draft(
-        self, choices: Sequence[Choice[Any]], room: int
-    ) -> Mapping[Choice[Any], Sequence[int]]:
-        drafts: dict[Choice[Any], list[int]] = {}
+        self, choices: Sequence[ChoiceState[Any]], room: int
+    ) -> Mapping[ChoiceState[Any], Sequence[int]]:
+        drafts: dict[ChoiceState[Any], list[int]] = {}
         if len(choices) > MAX_CHOICES:
             return drafts
         wanted = {}
@@ -103,9 +101,9 @@ class ModelDrafter(Drafter):
             missing = {c: drafts[c][-1:] for c in missing if len(drafts[c]) < wanted[c]}
         return drafts
 
-    def _slots(self, choices: Mapping[Choice[Any], int]) -> dict[Choice[Any], int]:
+    def _slots(self, choices: Mapping[ChoiceState[Any], int]) -> dict[ChoiceState[Any], int]:
         """For each choice the slot that holds most of its text, and no more than that."""
-        slots: dict[Choice[Any], int] = {}
+        slots: dict[ChoiceState[Any], int] = {}
         free = set(range(MAX_CHOICES))
         for choice in choices:
             kept, slot = max((common_prefix(self._held[i], choice.token_ids), -i) for i in free)
@@ -117,7 +115,9 @@ class ModelDrafter(Drafter):
         return slots
 
     def _run(
-        self, slots: Mapping[Choice[Any], int], tokens: Mapping[Choice[Any], Sequence[int]]
+        self,
+        slots: Mapping[ChoiceState[Any], int],
+        tokens: Mapping[ChoiceState[Any], Sequence[int]],
     ) -> Rows:
         """Logits after the tokens of each choice."""
         token_ids: list[int] = []

@@ -1,15 +1,20 @@
 """The engine: the shared scheduler over a GGUF model, with llama.cpp's own tokenizer."""
 
-from backends.batching.drafts import Drafter
-from backends.batching.engine import BatchingEngine
-from backends.batching.scheduler import BatchLimits
 from backends.llamacpp.adapters import Adapters
-from backends.llamacpp.runner import LlamaLogits, LlamaRunner, LlamaSampler
+from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import GrammarCompiler, ModelInfo
+from enginebay import (
+    BatchingEngine,
+    BatchLimits,
+    Drafter,
+    GrammarCompiler,
+    ModelInfo,
+    Rows,
+    RowSampler,
+)
 
 
-class LlamaCppEngine(BatchingEngine[LlamaLogits, LlamaSampler]):
+class LlamaCppEngine(BatchingEngine[Rows, RowSampler]):
     """Batches requests to one GGUF model."""
 
     def __init__(

@@ -5,11 +5,7 @@ from typing import Any
 from backends.llamacpp.library import llama
 from backends.llamacpp.model import Model
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import ModelInfo
-
-UNSUPPORTED = frozenset(
-    {"smoothing_factor", "top_a", "tfs", "skew", "banned_strings", "token_healing"}
-)
+from enginebay import ModelInfo, NumpyRunner
 
 _DEFAULTS = {
     "temperature": (llama.LLAMA_MODEL_META_KEY_SAMPLING_TEMP, float),
@@ -40,7 +36,7 @@ def model_info(
         special_tokens=tokenizer.special_tokens,
         defaults=_sampling_defaults(model),
         adapters=adapters,
-        unsupported=UNSUPPORTED,
+        unsupported=NumpyRunner.unsupported,
     )
 
 

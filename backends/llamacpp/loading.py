@@ -4,8 +4,6 @@ import logging
 from pathlib import Path
 from time import perf_counter
 
-from backends.batching.drafts import Drafter, PromptLookup
-from backends.batching.scheduler import BatchLimits
 from backends.llamacpp.adapters import configured_adapters
 from backends.llamacpp.context import Context
 from backends.llamacpp.draft import load_drafter
@@ -23,7 +21,7 @@ from backends.llamacpp.pooling_engine import PoolingEngine
 from backends.llamacpp.rerank_engine import RerankEngine
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import BackendSettings, GrammarCompiler
+from enginebay import BackendSettings, BatchLimits, Drafter, GrammarCompiler, PromptLookup
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backends.batching.limits import Limits
-from backends.batching.tokenizing import TokenizingEngine
 from backends.llamacpp.embedding import EmbeddingContext, Vector
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import (
@@ -12,6 +10,8 @@ from enginebay import (
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
+    RequestLimits,
+    TokenizingEngine,
 )
 
 
@@ -20,7 +20,7 @@ class PoolingEngine(TokenizingEngine):
 
     def __init__(self, context: EmbeddingContext, tokenizer: Tokenizer, info: ModelInfo) -> None:
         super().__init__(
-            tokenizer, Limits(context_length=info.context_length, vocab_size=info.vocab_size)
+            tokenizer, RequestLimits(context_length=info.context_length, vocab_size=info.vocab_size)
         )
         self.info = replace(
             info,

@@ -165,8 +165,8 @@ async def _include_stop(probe: Probe) -> None:
 
 
 async def _temperature_last(probe: Probe) -> None:
-    # Before such a temperature min_p keeps the likeliest token only, behind it nearly all.
-    params = SamplingParams(temperature=1e4, min_p=0.99, temperature_last=True)
+    # Before such a temperature min_p keeps the likeliest token only, after it nearly all.
+    params = SamplingParams(temperature=1e5, min_p=0.9999, temperature_last=True)
     greedy, sampled = await probe.generate(), await probe.generate(params)
     expect(greedy.token_ids == sampled.token_ids, 7, "temperature_last=True came before min_p")
 
@@ -267,8 +267,8 @@ _OF_TEXT: _Checks = (
         ("dynatemp_range", "dynatemp_exponent", "temperature"),
         _narrowed(SamplingParams(dynatemp_range=3.0, dynatemp_exponent=1e4)),
     ),
-    (("smoothing_factor", "temperature"), _narrowed(SamplingParams(smoothing_factor=1e6))),
-    (("top_a", "temperature"), _narrowed(SamplingParams(top_a=100.0))),
+    (("smoothing_factor", "temperature"), _narrowed(SamplingParams(smoothing_factor=1e9))),
+    (("top_a", "temperature"), _narrowed(SamplingParams(top_a=1e6))),
     (("tfs", "temperature"), _narrowed(SamplingParams(tfs=1e-6, top_k=3))),
     (("include_stop_str_in_output", "stop"), _include_stop),
 )
@@ -296,3 +296,6 @@ _CHECKS: _Checks = (
     (("logit_bias",), _banned_tokens),
     (("prompt_logprobs", "logprobs"), _prompt_logprobs),
 )
+
+TRIED = frozenset(name for names, _ in _CHECKS for name in names)
+"""The fields of `SamplingParams` that a check is about."""

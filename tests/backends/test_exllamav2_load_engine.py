@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backends.exllamav2 import loading
-from backends.exllamav2.sampling import UNSUPPORTED
+from backends.exllamav2.info import UNSUPPORTED
 from core.config.schema import Config
 from core.plugins import Plugins
 from enginebay import BackendSettings, BackendUnavailableError

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from backends.batching.runner import Chunk
 from backends.hf.engine import HFEngine
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.runner import PackedRunner
+from core.engine.batching.runner import Chunk
 from core.testing import check_backend
 from tests.backends.conftest import assert_empty
 from tests.backends.tiny import (

@@ -12,12 +12,12 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from backends.batching.runner import Chunk
 from backends.hf.lora import Adapters
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.probe import TOKENS, probe
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import Vocabulary
+from core.engine.batching.runner import Chunk
 from enginebay import BackendUnavailableError, InvalidRequestError, Lora
 from tests.backends.tiny import Run, greedy_reference, load, make_model, request
 
@@ -102,7 +102,7 @@ def runner_of(model: PreTrainedModel, adapters: Adapters | None = None) -> Packe
     verdict = probe(model, random.Random(4).choices(range(4, 320), k=TOKENS))
     assert verdict.layers
     return PackedRunner(
-        model, verdict.layers, Vocabulary(str), slots=4, capacity=64, adapters=adapters
+        model, verdict.layers, Vocabulary(str, size=0), slots=4, capacity=64, adapters=adapters
     )
 
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.batching.runner import Mask
 from backends.hf.masks import keep_to_masks
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling import sample
+from core.engine.batching.runner import Mask
 from enginebay import SamplingParams, allowed_tokens
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from backends.batching.runner import Chunk
 from backends.hf.packed.attention import NAME, layer_shapes
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.probe import TOKENS, Verdict, probe
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import Vocabulary
+from core.engine.batching.runner import Chunk
 from tests.backends.tiny import greedy_reference, make_model, request
 
 GQA = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -132,7 +132,9 @@ def runner_of(model: PreTrainedModel, capacity: int = 128) -> PackedRunner:
     if model.config._attn_implementation != NAME:
         verdict = probed(model)
         assert verdict.exact, verdict.reason
-    return PackedRunner(model, layer_shapes(model), Vocabulary(str), slots=5, capacity=capacity)
+    return PackedRunner(
+        model, layer_shapes(model), Vocabulary(str, size=0), slots=5, capacity=capacity
+    )
 
 
 class Stream:

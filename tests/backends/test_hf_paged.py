@@ -9,7 +9,6 @@ import torch
 from torch.nn.attention import varlen
 from transformers import PreTrainedModel
 
-from backends.batching.runner import Chunk, MemoryFullError
 from backends.hf.lora import Adapters
 from backends.hf.packed.attention import NAME, layer_shapes
 from backends.hf.packed.graphs import CudaCapture
@@ -19,6 +18,7 @@ from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.probe import TOKENS, Verdict
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import Vocabulary
+from core.engine.batching.runner import Chunk, MemoryFullError
 from enginebay import Lora
 from tests.backends.paged import Captured, nothing, varlen_attn
 from tests.backends.test_hf_lora import save_adapter
@@ -77,7 +77,7 @@ def runner_of(
     runner = PagedRunner(
         model,
         layer_shapes(model),
-        Vocabulary(str),
+        Vocabulary(str, size=0),
         varlen_attn,
         slots=slots,
         capacity=128,
@@ -264,7 +264,9 @@ def test_adapters_are_applied_though_decoding_is_captured(tmp_path: Path) -> Non
     adapters.load("one", [Lora(str(folder))])
     captured = Captured()
     runner = runner_of(adapted, captured=captured, adapters=adapters)
-    reference = PackedRunner(plain, layer_shapes_of(plain), Vocabulary(str), slots=5, capacity=64)
+    reference = PackedRunner(
+        plain, layer_shapes_of(plain), Vocabulary(str, size=0), slots=5, capacity=64
+    )
     captured.replays = 0
     chunks = [Chunk(0, 0, [5, 6, 7], 1, "one"), Chunk(1, 0, [5, 6, 7], 1)]
     before = runner.run(chunks)

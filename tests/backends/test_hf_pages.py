@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.batching.runner import Chunk, Memory, Runner
-from backends.batching.slots import Slots
 from backends.checkpoint.folder import Checkpoint
 from backends.hf.options import HFOptions
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.pages import PagedMemory, usable_tokens
 from backends.hf.sizing import paged_sizes
+from core.engine.batching.runner import Chunk, Runner, RunnerMemory
+from core.engine.batching.slots import Slots
 
 CAPACITY = 40
 LAYERS = {
@@ -33,7 +33,7 @@ class Recorder(Runner[Any, Any]):
             LAYERS, slots=slots, capacity=CAPACITY, pages=pages, page_size=page_size
         )
         tokens = usable_tokens(slots, pages, page_size)
-        self.memory = Memory(slots=slots, tokens=tokens, shares=True)
+        self.memory = RunnerMemory(slots=slots, tokens=tokens, shares=True)
 
     def run(self, chunks: Sequence[Chunk]) -> Any:
         spans = [(c.slot, c.start, c.start + len(c.token_ids)) for c in chunks]

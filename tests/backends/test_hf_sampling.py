@@ -20,9 +20,9 @@ from transformers.generation.logits_process import (
 
 from backends.hf import sampling, truncation
 from backends.hf.penalties import change_logits
-from backends.hf.sampler_state import SamplerState
+from backends.hf.sampler_state import SamplerState, is_sampled_together
 from backends.hf.sampling import logprobs
-from enginebay import SamplingParams
+from enginebay import RowSampler, SamplingParams
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 
@@ -191,6 +191,61 @@ def test_seed_and_index_make_the_numbers() -> None:
     assert numbers(seed=1) == numbers(seed=1)
     assert len({numbers(seed=s, index=i) for s in (-1, 0, 1, 2) for i in range(4)}) == 16
     assert numbers() != numbers()
+
+
+# Rows with a sampler of their own.
+
+
+def apart(**params: Any) -> SamplerState:
+    sampling = SamplingParams(**params)
+    sampler = RowSampler(
+        sampling, (1, 2), 0, end_token_ids=(), vocab_size=500, token_text=lambda i: f"{i} "
+    )
+    return SamplerState(sampling, (1, 2), row_sampler=sampler)
+
+
+APART: list[dict[str, Any]] = [
+    {"temperature_last": True, "temperature": 2.0, "min_p": 0.1},
+    {"dry_multiplier": 2.0, "temperature": 0.0},
+    {"mirostat": 2, "mirostat_tau": 2.0},
+    {"adaptive_target": 0.2},
+    {"xtc_probability": 1.0},
+    {"repetition_penalty": 1.5, "penalty_last_n": 1},
+]
+
+
+@pytest.mark.parametrize("params", APART, ids=str)
+def test_what_the_device_does_not_do_is_drawn_as_by_itself(params: dict[str, Any]) -> None:
+    assert not is_sampled_together(SamplingParams(**params))
+    row = apart(**params, seed=3)
+    alone = RowSampler(
+        SamplingParams(**params, seed=3), (1, 2), 0,
+        end_token_ids=(), vocab_size=500, token_text=lambda i: f"{i} ",
+    )  # fmt: skip
+    beside, beside_alone = state(seed=8, top_p=0.9), state(seed=8, top_p=0.9)
+    for step in range(6):
+        logits = logits_of(512, rows=2, seed=step)  # wider than the vocabulary
+        ours, other = sample(logits, [row, beside]).tolist()
+        assert other == sample(logits[1:], [beside_alone]).item()
+        expected = alone.sample(logits[0, :500].numpy())
+        assert ours == expected
+        row.append(ours)
+        alone.accept(expected)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"temperature": 0.0, "mirostat": 2, "xtc_probability": 1.0},
+        {"temperature_last": True},
+        {"penalty_last_n": 3},
+        {"repetition_penalty": 1.2, "top_k": 4, "logit_bias": {1: 2.0}},
+    ],
+    ids=str,
+)
+def test_what_changes_nothing_stays_on_the_device(params: dict[str, Any]) -> None:
+    assert is_sampled_together(SamplingParams(**params))
 
 
 # Corners.

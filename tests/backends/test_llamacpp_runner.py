@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backends.batching.runner import Chunk, MemoryFullError
 from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.runner import LlamaLogits, LlamaRunner
+from backends.llamacpp.runner import LlamaRunner
+from core.engine.batching.numpy_runner import Rows
+from core.engine.batching.runner import Chunk, MemoryFullError
 from tests.backends.gguf_models import (
     VOCAB_SIZE,
     write_adapter,
@@ -51,9 +52,9 @@ def runner(folder: Path, request: pytest.FixtureRequest) -> Iterator[LlamaRunner
     engine.close()
 
 
-def wanted(logits: LlamaLogits) -> NDArray[np.float32]:
+def wanted(logits: Rows) -> NDArray[np.float32]:
     """Copies of the rows, chunk by chunk."""
-    return logits.rows[list(logits.order)].copy()
+    return np.array(list(logits), np.float32).reshape(-1, VOCAB_SIZE)
 
 
 def run(runner: LlamaRunner, *chunks: Chunk) -> NDArray[np.float32]:

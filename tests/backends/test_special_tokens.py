@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.batching.engine import BatchingEngine
+from core.engine.batching.engine import BatchingEngine
 from demo.to_gguf import convert
 from enginebay import InvalidRequestError
 from tests.backends import llamacpp, tiny

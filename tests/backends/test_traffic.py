@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.batching.engine import BatchingEngine
+from core.engine.batching.engine import BatchingEngine
 from demo.to_gguf import convert
 from enginebay import GenerationRequest
 from tests.backends import llamacpp, tiny

@@ -11,9 +11,9 @@ from string import ascii_letters
 
 import numpy as np
 
-from backends.batching.engine import BatchingEngine
-from backends.batching.runner import Chunk, Mask, Memory, Runner, Sampled
-from backends.batching.scheduler import BatchLimits
+from core.engine.batching.engine import BatchingEngine
+from core.engine.batching.runner import Chunk, Mask, Runner, RunnerMemory, Sampled
+from core.engine.batching.scheduler import BatchLimits
 from enginebay import (
     Detokenizer,
     GenerationRequest,
@@ -89,7 +89,7 @@ class PoisonedError(Exception):
 
 @dataclass
 class HashRunner(Runner[list[list[int]], Dice]):
-    memory: Memory
+    memory: RunnerMemory
     poison_tokens: frozenset[int] = frozenset()
     largest_batch: int = 10**9
     runs: list[list[Chunk]] = field(default_factory=list)
@@ -239,7 +239,7 @@ def make_compiler() -> GrammarCompiler:
 
 
 def make_engine(
-    memory: Memory | None = None,
+    memory: RunnerMemory | None = None,
     *,
     poison_tokens: frozenset[int] = frozenset(),
     largest_batch: int = 10**9,
@@ -247,7 +247,7 @@ def make_engine(
     compiler: GrammarCompiler | None = None,
     **limits: int,
 ) -> HashEngine:
-    memory = memory or Memory(slots=8, tokens=8 * CONTEXT)
+    memory = memory or RunnerMemory(slots=8, tokens=8 * CONTEXT)
     runner = HashRunner(memory, poison_tokens, largest_batch)
     info = ModelInfo(context_length=CONTEXT, vocab_size=VOCAB_SIZE, adapters=("tuned", "other"))
     sizes = {"max_batch_size": 4, "batch_tokens": 16, "prefill_tokens": 8, **limits}

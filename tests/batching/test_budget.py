@@ -2,13 +2,13 @@
 
 import pytest
 
-from backends.batching.drafts import PromptLookup
-from backends.batching.runner import Memory
+from core.engine.batching.drafts import PromptLookup
+from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest
 from tests.batching.model import CONTEXT, Numbers, budget, expected, make_engine, request
 from tests.run import Run
 
-BIG = Memory(slots=8, tokens=8 * CONTEXT)
+BIG = RunnerMemory(slots=8, tokens=8 * CONTEXT)
 
 
 def budgeted(tokens: int, prompt: list[int], id: str = "r", **fields: object) -> GenerationRequest:
@@ -27,7 +27,7 @@ def test_thought_is_ended_in_every_choice(tokens: int, n: int) -> None:
 
 
 def test_forced_tokens_survive_preemption_and_company() -> None:
-    run = Run(make_engine(Memory(slots=4, tokens=CONTEXT), max_batch_size=4))
+    run = Run(make_engine(RunnerMemory(slots=4, tokens=CONTEXT), max_batch_size=4))
     items = [
         budgeted(3 + number, [2 + number] * 8, id=str(number), max_tokens=20) for number in range(4)
     ]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.batching.drafts import PromptLookup
-from backends.batching.runner import Memory
 from core.contract.grammar import Lark
+from core.engine.batching.drafts import PromptLookup
+from core.engine.batching.runner import RunnerMemory
 from enginebay import (
     Free,
     GenerationRequest,
@@ -35,14 +35,14 @@ from tests.batching.model import (
 from tests.batching.model import request as any_request
 from tests.run import Run
 
-BIG = Memory(slots=8, tokens=8 * CONTEXT)
-WHOLE = Memory(slots=8, tokens=8 * CONTEXT, cuts=False, chunks=False)
+BIG = RunnerMemory(slots=8, tokens=8 * CONTEXT)
+WHOLE = RunnerMemory(slots=8, tokens=8 * CONTEXT, cuts=False, chunks=False)
 MEMORIES = {
     "roomy": BIG,
-    "tight": Memory(slots=4, tokens=CONTEXT),
-    "shared": Memory(slots=6, tokens=CONTEXT + 10, shares=True),
-    "recurrent": Memory(slots=4, tokens=2 * CONTEXT, cuts=False),
-    "whole": Memory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False),
+    "tight": RunnerMemory(slots=4, tokens=CONTEXT),
+    "shared": RunnerMemory(slots=6, tokens=CONTEXT + 10, shares=True),
+    "recurrent": RunnerMemory(slots=4, tokens=2 * CONTEXT, cuts=False),
+    "whole": RunnerMemory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False),
 }
 ROWS = choice("abcdefg", "hi", "hjklmnop", Pattern("[qrs]"))
 TABLE = sequence("Begin", Repeat(ROWS, 2, 4), "Q")

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.batching.runner import Memory
+from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest
 from tests.batching.model import CONTEXT, expected, make_engine, request, surprise
 from tests.run import Run
 
 MEMORIES = {
-    "roomy": Memory(slots=8, tokens=8 * CONTEXT),
-    "tight": Memory(slots=4, tokens=CONTEXT),
-    "shared": Memory(slots=6, tokens=CONTEXT + 10, shares=True),
-    "recurrent": Memory(slots=4, tokens=2 * CONTEXT, cuts=False),
+    "roomy": RunnerMemory(slots=8, tokens=8 * CONTEXT),
+    "tight": RunnerMemory(slots=4, tokens=CONTEXT),
+    "shared": RunnerMemory(slots=6, tokens=CONTEXT + 10, shares=True),
+    "recurrent": RunnerMemory(slots=4, tokens=2 * CONTEXT, cuts=False),
 }
 PREFIX = list(range(2, 30))
 
@@ -76,7 +76,7 @@ def test_every_entry_is_of_its_own_place(
 
 
 def test_rows_are_computed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.batching.scheduler._PROMPT_ROWS", 4)
+    monkeypatch.setattr("core.engine.batching.scheduler._PROMPT_ROWS", 4)
     engine = make_engine()
     items = [request(PREFIX, id=str(number), prompt_logprobs=0) for number in range(3)]
     run = Run(engine, *items).finish()
@@ -88,7 +88,7 @@ def test_rows_are_computed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_engine_that_takes_prompts_whole_says_so() -> None:
-    memory = Memory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False)
+    memory = RunnerMemory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False)
     engine = make_engine(memory)
     assert "prompt_logprobs" in engine.info.unsupported
     run = Run(engine, request(PREFIX, prompt_logprobs=0)).finish()

@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.batching.drafts import PromptLookup
-from backends.batching.runner import Memory
+from core.engine.batching.drafts import PromptLookup
+from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest, InvalidRequestError
 from tests.batching.model import CONTEXT, EOS, HashEngine, budget, expected, make_engine, request
 from tests.run import Run
 
-BIG = Memory(slots=8, tokens=8 * CONTEXT)
+BIG = RunnerMemory(slots=8, tokens=8 * CONTEXT)
 MEMORIES = {
     "roomy": BIG,
-    "tight": Memory(slots=4, tokens=CONTEXT),
-    "shared": Memory(slots=6, tokens=CONTEXT + 10, shares=True),
-    "recurrent": Memory(slots=4, tokens=2 * CONTEXT, cuts=False),
-    "whole": Memory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False),
-    "whole and tight": Memory(slots=4, tokens=CONTEXT, cuts=False, chunks=False),
-    "one slot": Memory(slots=1, tokens=CONTEXT),
-    "neighbours": Memory(slots=4, tokens=4 * CONTEXT, neighbours=True),
-    "one adapter": Memory(slots=4, tokens=CONTEXT, one_adapter=True),
+    "tight": RunnerMemory(slots=4, tokens=CONTEXT),
+    "shared": RunnerMemory(slots=6, tokens=CONTEXT + 10, shares=True),
+    "recurrent": RunnerMemory(slots=4, tokens=2 * CONTEXT, cuts=False),
+    "whole": RunnerMemory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False),
+    "whole and tight": RunnerMemory(slots=4, tokens=CONTEXT, cuts=False, chunks=False),
+    "one slot": RunnerMemory(slots=1, tokens=CONTEXT),
+    "neighbours": RunnerMemory(slots=4, tokens=4 * CONTEXT, neighbours=True),
+    "one adapter": RunnerMemory(slots=4, tokens=CONTEXT, one_adapter=True),
 }
 
 PREFIXES = [[], list(range(2, 40)), list(range(2, 20)), [7] * 30]
@@ -198,7 +198,7 @@ def test_adapters_and_salts_do_not_share_a_cache(field: str) -> None:
 
 
 def test_a_conversation_goes_on_where_it_ended() -> None:
-    for memory in (BIG, Memory(slots=4, tokens=4 * CONTEXT, cuts=False)):
+    for memory in (BIG, RunnerMemory(slots=4, tokens=4 * CONTEXT, cuts=False)):
         engine = make_engine(memory)
         prompt = list(range(2, 22))
         answer = Run(engine, request(prompt)).finish().token_ids()
@@ -265,7 +265,7 @@ def test_a_prompt_alone_takes_whole_steps() -> None:
 
 
 def test_the_youngest_gives_way_when_the_memory_is_full() -> None:
-    engine = make_engine(Memory(slots=4, tokens=CONTEXT))
+    engine = make_engine(RunnerMemory(slots=4, tokens=CONTEXT))
     old = request(range(2, 22), id="old", max_tokens=40)
     young = request([7, 8, 9], id="young", max_tokens=40)
     run = Run(engine, old).steps(3)
@@ -294,7 +294,7 @@ def test_lower_priority_numbers_start_first_and_are_preempted_last() -> None:
 
 
 def test_every_adapter_gets_its_turn() -> None:
-    engine = make_engine(Memory(slots=4, tokens=4 * CONTEXT, one_adapter=True))
+    engine = make_engine(RunnerMemory(slots=4, tokens=4 * CONTEXT, one_adapter=True))
     items = [
         request([5, 6], id=str(adapter), adapter=adapter, max_tokens=10)
         for adapter in (None, "tuned", "other")
@@ -330,7 +330,7 @@ def test_an_engine_whose_drafts_fail_goes_on_without() -> None:
 
 
 def test_slots_are_taken_without_gaps_where_that_is_faster() -> None:
-    engine = make_engine(Memory(slots=4, tokens=4 * CONTEXT, neighbours=True))
+    engine = make_engine(RunnerMemory(slots=4, tokens=4 * CONTEXT, neighbours=True))
     run = Run(engine, *(request([number], id=str(number), max_tokens=30) for number in (5, 6, 7)))
     run.steps(2)
     run.abort("5")

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from backends.batching.choice import Choice
-from backends.batching.drafts import Drafter
-from backends.batching.runner import Memory
+from core.engine.batching.choice import ChoiceState
+from core.engine.batching.drafts import Drafter
+from core.engine.batching.runner import RunnerMemory
 from tests.batching.model import CONTEXT, make_engine, request
 from tests.run import Run
 
@@ -31,7 +31,7 @@ def test_of_running_and_waiting() -> None:
 
 @pytest.mark.parametrize("shares", [True, False])
 def test_shared_tokens_count_once(shares: bool) -> None:
-    engine = make_engine(Memory(slots=8, tokens=8 * CONTEXT, shares=shares), batch_tokens=64)
+    engine = make_engine(RunnerMemory(slots=8, tokens=8 * CONTEXT, shares=shares), batch_tokens=64)
     run = Run(engine, request(PROMPT, n=2, max_tokens=4))
     run.steps(1)
     run.steps(1)
@@ -48,7 +48,7 @@ def test_of_the_prefix_cache() -> None:
 
 
 def test_of_preemption() -> None:
-    engine = make_engine(Memory(slots=4, tokens=CONTEXT))
+    engine = make_engine(RunnerMemory(slots=4, tokens=CONTEXT))
     long: dict[str, Any] = {"max_tokens": CONTEXT // 2 - 2, "ignore_eos": True}
     Run(engine, *(request([2 + index], id=str(index), **long) for index in range(3))).finish()
     assert engine.stats().preempted
@@ -60,8 +60,8 @@ def test_of_guessed_tokens() -> None:
 
     class Guesses(Drafter):
         def draft(
-            self, choices: Sequence[Choice[Any]], room: int
-        ) -> Mapping[Choice[Any], Sequence[int]]:
+            self, choices: Sequence[ChoiceState[Any]], room: int
+        ) -> Mapping[ChoiceState[Any], Sequence[int]]:
             [choice] = choices
             if len(choice.token_ids) != 3:
                 return {}

@@ -78,7 +78,7 @@ def test_config_check_sees_what_needs_plugins(run: Run) -> None:
 def test_config_check_without_a_file(run: Run) -> None:
     result = run("config", "check", "--config", "mine.yml")
     assert result.exit_code == 2
-    assert result.stderr.startswith("mine.yml: there is no such file")
+    assert result.stderr.startswith("mine.yml: no such file in ")
 
 
 def test_the_config_can_be_named_by_a_variable(run: Run) -> None:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from backends.batching.runner import Chunk
 from backends.hf import choose
 from backends.hf.engine import HFEngine
 from backends.hf.packed.paged_attention import NotPagedError
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.probe import tolerance
 from backends.hf.packed.runner import PackedRunner
+from core.engine.batching.runner import Chunk
 from tests.backends.tiny import Run, load, make_model, make_tokenizer, request
 
 pytestmark = [

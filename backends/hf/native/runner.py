@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from backends.batching.runner import Chunk, Memory
 from backends.hf.lora import Adapters
 from backends.hf.native.forward import Batch, Forward
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from enginebay import Chunk, RunnerMemory
 
 
 class NativeRunner(SamplingRunner):
@@ -29,7 +29,7 @@ class NativeRunner(SamplingRunner):
         adapters: Adapters | None = None,
     ) -> None:
         super().__init__(vocabulary)
-        self.memory = Memory(slots=slots, tokens=tokens, cuts=False, chunks=False)
+        self.memory = RunnerMemory(slots=slots, tokens=tokens, cuts=False, chunks=False)
         self._forward = forward
         self._adapters = adapters
         self._batch = Batch()

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backends.batching.runner import Chunk
 from backends.hf.packed.model import PackedModel
 from backends.hf.packed.paged_attention import Kernel, Layout, PagedAttention, sums
 from backends.hf.packed.pages import PagedMemory
+from enginebay import Chunk
 
 Replay = Callable[[], Tensor]
 """Computes the logits anew from what the input tensors hold now."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backends.batching.runner import Chunk
 from backends.hf.lora import Adapters
 from backends.hf.packed.attention import NAME, Attention, forward
+from enginebay import Chunk
 
 
 def padded(tokens: int) -> int:

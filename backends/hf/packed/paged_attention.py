@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.batching.runner import Chunk
 from backends.hf.packed.attention import Kind
 from backends.hf.packed.pages import PagedMemory
+from enginebay import Chunk
 
 Kernel = Callable[..., Any]
 """A function with the signature and the meaning of `torch.nn.attention.varlen.varlen_attn`."""

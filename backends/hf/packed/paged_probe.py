@@ -8,7 +8,6 @@ from itertools import cycle, islice
 import torch
 from transformers import PreTrainedModel
 
-from backends.batching.runner import Chunk
 from backends.hf.packed import probe
 from backends.hf.packed.graphs import Capture
 from backends.hf.packed.memory import LayerShape
@@ -16,6 +15,7 @@ from backends.hf.packed.paged_attention import Kernel
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.pages import PAGE_SIZE
 from backends.hf.sampling_runner import Vocabulary
+from enginebay import Chunk
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def probe_paged(
         return PagedRunner(
             model,
             layers,
-            Vocabulary(str),
+            Vocabulary(str, size=0),
             kernel,
             slots=_SLOTS,
             capacity=before + _CAPACITY,

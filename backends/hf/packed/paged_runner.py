@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backends.batching.runner import Chunk, Memory
 from backends.hf.lora import Adapters
 from backends.hf.packed.graphs import Capture, DecodeGraphs
 from backends.hf.packed.memory import LayerShape
@@ -14,6 +13,7 @@ from backends.hf.packed.model import PackedModel
 from backends.hf.packed.paged_attention import Kernel, PagedAttention, layout
 from backends.hf.packed.pages import PAGE_SIZE, PagedMemory, usable_tokens
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from enginebay import Chunk, RunnerMemory
 
 
 class PagedRunner(SamplingRunner):
@@ -36,7 +36,7 @@ class PagedRunner(SamplingRunner):
         adapters: Adapters | None = None,
     ) -> None:
         super().__init__(vocabulary)
-        self.memory = Memory(
+        self.memory = RunnerMemory(
             slots=slots, tokens=usable_tokens(slots, pages, page_size), shares=True
         )
         self._model = PackedModel(model, adapters)

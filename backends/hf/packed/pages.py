@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from backends.batching.runner import MemoryFullError
 from backends.hf.packed.memory import LayerShape
+from enginebay import MemoryFullError
 
 PAGE_SIZE = 256
 """Tokens of a page: the smallest that the kernels of flash-attention 2 read."""

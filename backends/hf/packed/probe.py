@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backends.batching.runner import Chunk
 from backends.hf.packed.attention import NAME, layer_shapes
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from enginebay import Chunk
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def tolerance(dtype: torch.dtype) -> float:
 
 def rows(model: PreTrainedModel, layers: Mapping[int, LayerShape]) -> SamplingRunner:
     """A runner with a region of memory for each slot."""
-    return PackedRunner(model, layers, Vocabulary(str), slots=4, capacity=64)
+    return PackedRunner(model, layers, Vocabulary(str, size=0), slots=4, capacity=64)
 
 
 @torch.inference_mode()

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backends.batching.runner import Chunk, Memory
 from backends.hf.lora import Adapters
 from backends.hf.packed.attention import SHORT, Group, PackedAttention
 from backends.hf.packed.memory import KeyValueMemory, LayerShape
 from backends.hf.packed.model import PackedModel
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from enginebay import Chunk, RunnerMemory
 
 # Slots of different lengths that are run together all read as far as the longest. On a CPU a group
 # of its own is cheaper than this many tokens read in vain.
@@ -38,7 +38,7 @@ class PackedRunner(SamplingRunner):
         adapters: Adapters | None = None,
     ) -> None:
         super().__init__(vocabulary)
-        self.memory = Memory(slots=slots, tokens=tokens or slots * capacity)
+        self.memory = RunnerMemory(slots=slots, tokens=tokens or slots * capacity)
         self._model = PackedModel(model, adapters)
         on_cpu = self._model.device.type == "cpu"
         self._in_vain = _TOKENS_IN_VAIN if on_cpu else slots * capacity

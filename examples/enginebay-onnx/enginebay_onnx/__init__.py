@@ -24,9 +24,7 @@ class Options(BaseModel):
     context_length: int | None = Field(
         None, gt=1, description="Tokens of prompt and answer together; none: up to 8192."
     )
-    max_batch_size: int = Field(
-        8, gt=0, description="Choices decoded together; a request takes one a choice."
-    )
+    max_batch_size: int = Field(8, gt=0, description="Choices decoded together; others wait.")
     threads: int | None = Field(
         None, gt=0, description="CPU threads; none: one for each physical core."
     )

@@ -38,8 +38,11 @@ class Folder:
             raise
         except Exception as error:  # tokenizers raises nothing more specific
             raise self.unavailable(f"it cannot be read: {error!r}") from error
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
+        self._plain = Tokenizer.from_str(self.tokenizer.to_str())
+        self._plain.encode_special_tokens = True
+        for tokenizer in (self.tokenizer, self._plain):
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
         self.tokenizer_config = self.read("tokenizer_config.json")
         self.generation_config = self.read("generation_config.json")
         self.token_text = cache(lambda token_id: self.decode([token_id]))
@@ -61,11 +64,11 @@ class Folder:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids; special tokens written in the text are recognised."""
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
-        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return _encode(self.tokenizer, text, add_special_tokens)
+
+    def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """The same, but what looks like a special token is plain text."""
+        return _encode(self._plain, text, add_special_tokens)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text, special tokens written out."""
@@ -111,3 +114,12 @@ class Folder:
         if self.generation_config.get("do_sample") is False:
             defaults["temperature"] = 0.0
         return defaults
+
+
+def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+    return ids

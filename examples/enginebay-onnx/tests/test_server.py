@@ -61,8 +61,7 @@ def test_n_and_seed(client: OpenAI) -> None:
     assert len(set(texts)) == 3
     assert first.usage.prompt_tokens == second.usage.prompt_tokens
     assert second.usage.prompt_tokens_details.cached_tokens == first.usage.prompt_tokens - 1
-    with pytest.raises(Exception, match="decodes 8 choices together"):
-        ask(client, n=9)
+    assert len(ask(client, n=9, max_tokens=2).choices) == 9  # more than are decoded together
 
 
 @pytest.mark.parametrize("tool_choice", ["auto", "required"])

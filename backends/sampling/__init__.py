@@ -1,1 +1,0 @@
-"""What engines share that choose tokens in numpy, one row of logits at a time."""

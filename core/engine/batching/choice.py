@@ -1,0 +1,85 @@
+"""One choice of a request on its way through the batch."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Generic
+
+from core.contract.types import Delta, GenerationRequest, TokenLogprob
+from core.engine.batching.runner import Sampled, Sampler
+from core.engine.completion import Completion
+
+
+@dataclass(slots=True, eq=False)
+class ChoiceState(Generic[Sampler]):
+    """The tokens of one choice, and how many of them the model has run.
+
+    Prefill and decode are the same thing here: tokens that the memory lacks are run, in chunks, and
+    when the last one has been run the next token is sampled. `siblings` are the other choices of
+    the request, for as long as they wait for this one to run the prompt for all of them. `cached`
+    are the tokens that the memory had when the choice was first admitted; None before that.
+    `prompt_logprobs` are those of the prompt's second token and so on, as far as they are known.
+    """
+
+    request: GenerationRequest
+    index: int
+    arrival: int
+    sampler: Sampler
+    completion: Completion
+    siblings: list["ChoiceState[Sampler]"] = field(default_factory=list)
+    token_ids: list[int] = field(init=False)
+    slot: int | None = None
+    computed: int = 0
+    cached: int | None = None
+    finished: bool = False
+    suspect: bool = False
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    _wants_prompt: bool = False
+
+    def __post_init__(self) -> None:
+        self.token_ids = list(self.request.prompt_token_ids)
+
+    def ask_for_prompt_logprobs(self) -> None:
+        """Let the prompt be run token by token, if the request wants its logprobs."""
+        self._wants_prompt = self.request.sampling.prompt_logprobs is not None
+
+    @property
+    def known_logprobs(self) -> int:
+        """How many tokens of the prompt need not be run for the logprobs of the next one."""
+        return len(self.prompt_logprobs)
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether logprobs of the prompt are still to be found."""
+        return self._wants_prompt and self.known_logprobs < len(self.request.prompt_token_ids) - 1
+
+    @property
+    def pending(self) -> int:
+        """Tokens that have to be run before the next one can be sampled."""
+        return len(self.token_ids) - self.computed
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Who comes first: the lower priority number, then the earlier arrival."""
+        return self.request.priority, self.arrival
+
+    @property
+    def cache_key(self) -> Hashable:
+        """Only choices with the same key may use each other's keys and values."""
+        return self.request.adapter, self.request.cache_salt
+
+    def append(self, sampled: Sampled) -> Delta:
+        """Take a sampled token; what the choice gained by it."""
+        prompt = len(self.request.prompt_token_ids)
+        is_first = self.index == 0 and len(self.token_ids) == prompt
+        self.token_ids.append(sampled.token_id)
+        delta = self.completion.append(sampled.token_id, sampled.logprob)
+        self.finished = delta.finish_reason is not None
+        if is_first:
+            cached = self.cached or 0
+            delta = replace(
+                delta,
+                prefill_tokens=prompt - cached,
+                cached_tokens=cached,
+                prompt_logprobs=(None, *self.prompt_logprobs) if self._wants_prompt else None,
+            )
+        return delta

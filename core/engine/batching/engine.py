@@ -1,0 +1,258 @@
+"""Continuous batching: one step runs a token of every decoding choice and chunks of prompts."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Generic
+
+from core.contract.errors import ServingError
+from core.contract.types import Delta, EngineStats, GenerationRequest, ModelInfo
+from core.engine.batching.choice import ChoiceState
+from core.engine.batching.drafts import Drafter
+from core.engine.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
+from core.engine.batching.scheduler import BatchLimits, Scheduler, Work
+from core.engine.batching.slots import Slots
+from core.engine.batching.text_engine import AdapterStore, TextEngine
+from core.engine.batching.tokenizing import Tokenizer
+from core.engine.completion import TokensToText
+from core.engine.detokenizer import Detokenizer
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.constraint import fill_masks
+
+logger = logging.getLogger(__name__)
+
+Output = tuple[str, Delta | ServingError]
+
+
+class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
+    """An engine over any `Runner`.
+
+    A failure of the model or of sampling is nobody's fault until it is proved: the memory is
+    cleared, and the choices that were in the batch are computed again, each alone at first. The
+    one that fails alone gets the error, the others never notice. When not even a single token can
+    be run any more, the engine is dead.
+
+    Tokens that a constraint or a reasoning budget forces are not sampled. As far as they can be run
+    together with the next one, they are.
+    """
+
+    def __init__(
+        self,
+        runner: Runner[Logits, Sampler],
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        limits: BatchLimits,
+        *,
+        eos_token_ids: frozenset[int],
+        new_detokenizer: Callable[[], TokensToText] | None = None,
+        drafter: Drafter | None = None,
+        compiler: GrammarCompiler | None = None,
+        adapters: AdapterStore | None = None,
+    ) -> None:
+        """`new_detokenizer`: makes one for a choice, by default of the tokenizer's `decode`.
+
+        `compiler`: None for a vocabulary that nothing can be constrained in.
+        `adapters`: those of the runner, None where no more can be loaded.
+        """
+        if not runner.memory.chunks:  # then a prompt has logits at its end only
+            info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
+        super().__init__(
+            tokenizer,
+            replace(info, max_batch_size=limits.max_batch_size),
+            eos_token_ids=eos_token_ids,
+            compiler=compiler,
+            max_choices=None if runner.memory.cuts else limits.max_batch_size,
+            adapters=adapters,
+        )
+        self._runner = runner
+        self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
+        self._scheduler: Scheduler[Sampler] = Scheduler(
+            runner.memory, Slots(runner), limits, drafter
+        )
+        self._requests: dict[str, list[ChoiceState[Sampler]]] = {}
+        self._drafts = drafter is not None
+        self._drafted = 0
+        self._accepted = 0
+
+    def add_request(self, request: GenerationRequest) -> None:
+        self._limits.check(request)
+        choices = self._requests[request.request_id] = []
+        try:
+            for index in range(request.n):
+                choices.append(self._new_choice(request, index))
+        except ServingError:
+            self.abort_request(request.request_id)
+            raise
+        choices[0].siblings = choices[1:]
+        self._scheduler.add(choices[0])
+
+    def step(self) -> list[Output]:
+        batch = self._scheduler.schedule()
+        outputs: list[Output] = []
+        if not batch:
+            return outputs
+        try:
+            logits = self._runner.run([work.chunk for work in batch])
+            self._scheduler.ran(batch)
+            self._read_prompts(logits, batch)
+            for output in self._sample(logits, batch):
+                outputs.append(output)  # one by one: what was sampled before a failure counts
+        except MemoryFullError as error:
+            if not self._scheduler.memory_is_full():
+                outputs += self._recover(batch, error)
+        except Exception as error:
+            outputs += self._recover(batch, error)
+        return outputs
+
+    def abort_request(self, request_id: str) -> None:
+        self._remove(self._requests.pop(request_id, ()))
+
+    def stats(self) -> EngineStats:
+        stats = self._scheduler.stats
+        if self._drafts:
+            stats = replace(stats, drafted=self._drafted, accepted=self._accepted)
+        return stats
+
+    def close(self) -> None:
+        for request_id in list(self._requests):
+            self.abort_request(request_id)
+        self._runner.close()
+
+    def _new_choice(self, request: GenerationRequest, index: int) -> ChoiceState[Sampler]:
+        completion = self._new_completion(request, index, self._new_detokenizer())
+        sampler = self._runner.sampler(request, index)
+        choice = ChoiceState(request, index, self._scheduler.next_arrival(), sampler, completion)
+        if not index and "prompt_logprobs" not in self.info.unsupported:
+            choice.ask_for_prompt_logprobs()
+        return choice
+
+    def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
+        """Logprobs of the prompt tokens behind those that have been run, for whom they are."""
+        row = 0
+        for work in batch:
+            if work.reads_prompt:
+                chunk, choice = work.chunk, work.choice
+                known, last = choice.known_logprobs, len(choice.request.prompt_token_ids) - 1
+                places = range(known, min(chunk.start + chunk.logits, last))
+                choice.prompt_logprobs += self._runner.logprobs(
+                    logits,
+                    [row + place - chunk.start for place in places],
+                    [choice.token_ids[place + 1] for place in places],
+                    choice.request.sampling.prompt_logprobs or 0,
+                )
+            row += work.chunk.logits
+
+    def _sample(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> Iterable[Output]:
+        """A token for everyone whose logits are there, and more where a draft was right."""
+        rows = _rows(batch)
+        for work in [work for work in rows if work.choice.siblings]:
+            rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
+        guessed = {work: work.draft for work in rows}
+        self._drafted += sum(map(len, guessed.values()))
+        while rows:
+            for work, token in self._next_tokens(logits, rows):
+                if work not in rows:  # another choice of its request has failed
+                    continue
+                choice = work.choice
+                request_id = choice.request.request_id
+                try:
+                    yield request_id, choice.append(token)
+                    draft = guessed[work]
+                    if draft and draft[0] == token.token_id and not choice.finished:
+                        rows[work] += 1
+                        self._accepted += 1
+                        guessed[work] = draft[1:]
+                        continue
+                    self._scheduler.reject_draft(choice)
+                    for delta in self._append_forced(choice):
+                        yield request_id, delta
+                except ServingError as error:
+                    self.abort_request(request_id)
+                    for other in [w for w in rows if w.choice.request is choice.request]:
+                        del rows[other]
+                    yield request_id, error
+                else:
+                    del rows[work]
+                    self._settle(work)
+
+    def _next_tokens(
+        self, logits: Logits, rows: Mapping[Work[Sampler], int]
+    ) -> Iterable[tuple[Work[Sampler], Sampled]]:
+        """One token for each: what must come, or else what is sampled."""
+        forced = {work: work.choice.completion.forced for work in rows}
+        free = [work for work, token_id in forced.items() if token_id is None]
+        if free:
+            constraints = [work.choice.completion.constraint for work in free]
+            if self._compiler:
+                fill_masks(self._compiler, filter(None, constraints))
+            sampled = self._runner.sample(
+                logits,
+                [rows[work] for work in free],
+                [work.choice.sampler for work in free],
+                [constraint.mask if constraint else None for constraint in constraints],
+            )
+            yield from zip(free, sampled, strict=True)
+        for work, token_id in forced.items():
+            if token_id is not None and work in rows:
+                sampler = work.choice.sampler
+                yield work, self._runner.force(logits, rows[work], sampler, token_id)
+
+    def _append_forced(self, choice: ChoiceState[Sampler]) -> Iterator[Delta]:
+        """What must come next, which the model then runs with the last token in one chunk."""
+        params = choice.request.sampling
+        if not self._runner.memory.chunks or params.logprobs is not None:
+            return
+        while not choice.finished and (token_id := choice.completion.forced) is not None:
+            delta = choice.append(Sampled(token_id))
+            self._runner.accept(choice.sampler, token_id)
+            yield delta
+
+    def _settle(self, work: Work[Sampler]) -> None:
+        """A choice has what it can have of this step."""
+        choice = work.choice
+        if choice.suspect:
+            self._scheduler.acquit(choice)
+        if choice.finished:
+            self._remove([choice])
+            left = self._requests[choice.request.request_id]
+            left.remove(choice)
+            if not left:
+                del self._requests[choice.request.request_id]
+
+    def _remove(self, choices: Iterable[ChoiceState[Sampler]]) -> None:
+        for choice in choices:
+            self._scheduler.remove(choice)
+            self._runner.release(choice.sampler)
+
+    def _recover(self, batch: Sequence[Work[Sampler]], error: Exception) -> list[Output]:
+        choices = [work.choice for work in batch]
+        self._scheduler.start_over([c for c in choices if not c.finished])
+        if len(choices) > 1:
+            logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
+            return []
+        request_id = choices[0].request.request_id
+        logger.error(
+            "request %s failed", request_id, exc_info=error, extra={"request_id": request_id}
+        )
+        self._scheduler.convict()
+        self.abort_request(request_id)
+        self._require_alive()
+        message = f"the model failed on this request: {type(error).__name__}: {error}"
+        return [(request_id, ServingError(message))]
+
+    def _require_alive(self) -> None:
+        """Raise whatever a single token raises, which ends the engine."""
+        self._runner.run([Chunk(slot=0, start=0, token_ids=(0,), logits=1)])
+        self._runner.clear()
+
+
+def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:
+    """Of each choice that can be sampled, the first of its rows of logits."""
+    rows = {}
+    row = 0
+    for work in batch:
+        if work.ends:
+            rows[work] = row + work.chunk.logits - 1 - len(work.draft)
+        row += work.chunk.logits
+    return rows

@@ -1,0 +1,109 @@
+"""The half of a runner that has nothing to do with how the model runs, for logits in numpy."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import GenerationRequest, TokenLogprob
+from core.engine.batching.runner import Runner, Sampled
+from core.engine.completion import Completion
+from core.engine.sampler.logits import Mask, Row
+from core.engine.sampler.logprobs import RowLogprobs
+from core.engine.sampler.row_sampler import RowSampler
+
+Rows: TypeAlias = NDArray[np.float32] | Sequence[Row]
+"""Logits of several positions: `[rows, vocabulary]`, or a list of rows. Nobody writes to them."""
+
+
+class NumpyRunner(Runner[Rows, RowSampler]):
+    """A runner whose logits are float32 in numpy: what is left to write is the model.
+
+    That is `memory`, `run`, `copy`, `cut` and `clear`. Tokens are chosen by `RowSampler`, row by
+    row on the engine thread. `unsupported` are the sampling params that a `BatchingEngine` over
+    such a runner cannot honour, for its `ModelInfo`.
+    """
+
+    unsupported: ClassVar[frozenset[str]] = (
+        frozenset(SamplingParams.__dataclass_fields__)
+        - Completion.keeps
+        - RowSampler.honours
+        - {"logprobs", "prompt_logprobs"}
+    )
+
+    def __init__(
+        self, vocab_size: int, eos_token_ids: Collection[int], token_text: Callable[[int], str]
+    ) -> None:
+        """`vocab_size` is the length of a row; `token_text` what a token adds to a text."""
+        self._vocab_size = vocab_size
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._token_text = token_text
+
+    def sampler(self, request: GenerationRequest, index: int) -> RowSampler:
+        params = request.sampling
+        ends = frozenset() if params.ignore_eos else self._eos_token_ids
+        return RowSampler(
+            params,
+            request.prompt_token_ids,
+            index,
+            end_token_ids=ends.union(params.stop_token_ids),
+            vocab_size=self._vocab_size,
+            token_text=self._token_text,
+        )
+
+    def sample(
+        self,
+        logits: Rows,
+        rows: Sequence[int],
+        samplers: Sequence[RowSampler],
+        masks: Sequence[Mask | None],
+    ) -> list[Sampled]:
+        tokens = _greedy(logits, rows, samplers, masks)
+        sampled = []
+        for i, (row, sampler, mask) in enumerate(zip(rows, samplers, masks, strict=True)):
+            token_id = tokens[i] if i in tokens else sampler.sample(logits[row], mask)
+            sampled.append(self.force(logits, row, sampler, token_id))
+        return sampled
+
+    def force(self, logits: Rows, row: int, sampler: RowSampler, token_id: int) -> Sampled:
+        sampler.accept(token_id)
+        top = sampler.params.logprobs
+        if top is None:
+            return Sampled(token_id)
+        return Sampled(token_id, RowLogprobs(logits[row], top).of(token_id, self._token_text))
+
+    def accept(self, sampler: RowSampler, token_id: int) -> None:
+        sampler.accept(token_id)
+
+    def logprobs(
+        self, logits: Rows, rows: Sequence[int], token_ids: Sequence[int], top: int
+    ) -> list[TokenLogprob]:
+        return [
+            RowLogprobs(logits[row], top).of(token_id, self._token_text)
+            for row, token_id in zip(rows, token_ids, strict=True)
+        ]
+
+
+def _greedy(
+    logits: Rows,
+    rows: Sequence[int],
+    samplers: Sequence[RowSampler],
+    masks: Sequence[Mask | None],
+) -> dict[int, int]:
+    """The likeliest token of all who want nothing else, by their index in `samplers`."""
+    greedy = [
+        i
+        for i, (sampler, mask) in enumerate(zip(samplers, masks, strict=True))
+        if mask is None and sampler.is_plain_greedy
+    ]
+    wanted = [rows[i] for i in greedy]
+    if isinstance(logits, np.ndarray) and len(set(wanted)) == len(logits):
+        best = logits.argmax(axis=1)[wanted].tolist()
+    else:
+        best = [int(logits[row].argmax()) for row in wanted]
+    # The highest of a row with NaN in it is NaN.
+    if any(np.isnan(logits[row][token]) for row, token in zip(wanted, best, strict=True)):
+        raise FloatingPointError("the logits are not numbers")
+    return dict(zip(greedy, best, strict=True))

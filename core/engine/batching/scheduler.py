@@ -1,0 +1,326 @@
+"""Which tokens the next step runs, and which requests have to wait for it."""
+
+import bisect
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic
+
+from core.contract.types import EngineStats
+from core.engine.batching.choice import ChoiceState
+from core.engine.batching.drafts import Drafter
+from core.engine.batching.runner import Chunk, RunnerMemory, Sampler
+from core.engine.batching.slots import Slots, common_prefix
+
+logger = logging.getLogger(__name__)
+
+# A choice waits for another that is still to prefill tokens of so long a common beginning.
+_WORTH_WAITING = 32
+
+# Room left for each running choice when one more is admitted, so that it need not leave at once.
+_HEADROOM = 16
+
+# Rows of logits, each as long as the vocabulary, that a step computes for logprobs of prompts.
+_PROMPT_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Sizes of a batch, in choices and tokens.
+
+    `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
+    `prefill_tokens`: of each prompt, on average, while others decode.
+    """
+
+    max_batch_size: int
+    batch_tokens: int = 2048
+    prefill_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work(Generic[Sampler]):
+    """What a step runs of one choice; `draft` are guessed tokens at the end of the chunk.
+
+    `reads_prompt`: the logits of all of its tokens are wanted, for logprobs of the prompt.
+    """
+
+    choice: ChoiceState[Sampler]
+    chunk: Chunk
+    draft: tuple[int, ...] = ()
+    reads_prompt: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the choice's next token can be sampled when the chunk has been run."""
+        end = self.chunk.start + len(self.chunk.token_ids) - len(self.draft)
+        return end == len(self.choice.token_ids)
+
+
+class Scheduler(Generic[Sampler]):
+    """Decoding choices come first, prompts fill the rest of a step in chunks.
+
+    Choices are admitted by the room that they need now. When the memory is full, remembered
+    prefixes are forgotten, then the choice that came last gives way: it keeps its tokens, waits,
+    and is computed again.
+    """
+
+    def __init__(
+        self,
+        memory: RunnerMemory,
+        slots: Slots,
+        limits: BatchLimits,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self.waiting: list[ChoiceState[Sampler]] = []
+        self.running: list[ChoiceState[Sampler]] = []
+        self._memory = memory
+        self._slots = slots
+        self._limits = limits
+        self._drafter = drafter
+        self._max_running = min(limits.max_batch_size, memory.slots)
+        self._arrivals = count()
+        self._adapter: str | None = None
+        self._failed_together = 0
+        self._preempted = 0
+        self._cache_queries = 0
+        self._cache_hits = 0
+
+    @property
+    def stats(self) -> EngineStats:
+        """What there is to tell of the scheduling."""
+        return EngineStats(
+            running=len(self.running),
+            waiting=sum(1 + len(choice.siblings) for choice in self.waiting),
+            kv_used=self._slots.used_tokens,
+            kv_total=self._memory.tokens,
+            cache_queries=self._cache_queries,
+            cache_hits=self._cache_hits,
+            preempted=self._preempted,
+        )
+
+    def next_arrival(self) -> int:
+        """A number for the next choice."""
+        return next(self._arrivals)
+
+    def add(self, choice: ChoiceState[Sampler]) -> None:
+        """Queue a choice, its siblings with it."""
+        bisect.insort(self.waiting, choice, key=lambda s: s.rank)
+
+    def schedule(self) -> list[Work[Sampler]]:
+        """What to run now; empty only when there is nothing to do."""
+        suspect = min(filter(lambda s: s.suspect, self._all()), key=lambda s: s.rank, default=None)
+        if suspect:
+            return self._schedule_alone(suspect)
+        self._admit(self.waiting)
+        self._make_room()
+        return self._divide(self._same_adapter(self.running))
+
+    def fork(self, leader: ChoiceState[Sampler]) -> list[ChoiceState[Sampler]]:
+        """The siblings that start beside their leader, which has run the prompt for all of them.
+
+        Those for whom there is no room wait.
+        """
+        started = []
+        for sibling in leader.siblings:
+            assert leader.slot is not None
+            if len(self.running) < self._max_running:
+                sibling.slot = self._slots.fork(leader.slot)
+            if sibling.slot is None:
+                self.add(sibling)
+                continue
+            sibling.computed = leader.computed
+            self.running.append(sibling)
+            started.append(sibling)
+        leader.siblings = []
+        return started
+
+    def ran(self, batch: Iterable[Work[Sampler]]) -> None:
+        """Note that a batch has been run."""
+        for work in batch:
+            self._slots.extend(work.chunk.slot, work.chunk.token_ids)
+            work.choice.computed += len(work.chunk.token_ids)
+
+    def reject_draft(self, choice: ChoiceState[Sampler]) -> None:
+        """Forget what has been run of a draft and was not sampled."""
+        known = len(choice.token_ids) - 1  # the token sampled last has not been run
+        if choice.slot is not None and choice.computed > known:
+            self._slots.cut(choice.slot, known)
+            choice.computed = known
+
+    def remove(self, choice: ChoiceState[Sampler]) -> None:
+        """Take a choice out, finished or not; its slot remembers what has been run."""
+        if choice.slot is not None:
+            self._slots.release(choice.slot)
+            choice.slot = None
+            self.running.remove(choice)
+        elif choice in self.waiting:
+            self.waiting.remove(choice)
+
+    def memory_is_full(self) -> bool:
+        """Make room after the model found none where there should be some; False if it cannot."""
+        if self._slots.evict():
+            return True
+        if len(self.running) < 2:
+            return False
+        self._preempt()
+        return self._slots.evict()
+
+    def start_over(self, suspects: Iterable[ChoiceState[Sampler]]) -> None:
+        """After a failure: everything waits again, and the suspects will run alone first."""
+        suspects = list(suspects)
+        for choice in suspects:
+            choice.suspect = True
+        self._failed_together = len(suspects)
+        while self.running:
+            self._preempt()
+        self._slots.clear()
+
+    def acquit(self, choice: ChoiceState[Sampler]) -> None:
+        """A suspect has run alone without a failure."""
+        choice.suspect = False
+        if self._failed_together and not any(s.suspect for s in self._all()):
+            # Each can run alone, but not all together: it is the size of the batch.
+            self._max_running = max(1, self._failed_together // 2)
+            logger.warning("decoding at most %d choices together from now on", self._max_running)
+            self._failed_together = 0
+
+    def convict(self) -> None:
+        """A suspect has failed alone, so the size of the batch was not the cause."""
+        self._failed_together = 0
+
+    def _all(self) -> list[ChoiceState[Sampler]]:
+        return self.waiting + self.running
+
+    def _schedule_alone(self, suspect: ChoiceState[Sampler]) -> list[Work[Sampler]]:
+        while suspect.slot is None:
+            self._admit([suspect])
+            if suspect.slot is None:  # others that have been acquitted are in the way
+                self._preempt()
+        self._make_room(keep=suspect)
+        return self._divide([suspect])
+
+    def _make_room(self, keep: ChoiceState[Sampler] | None = None) -> None:
+        """Room for one more token of every running choice, and if it can be for a whole step."""
+        wanted = sum(min(s.pending, self._limits.batch_tokens) for s in self.running)
+        while self._slots.free_tokens < wanted and self._slots.evict():
+            pass
+        while self._slots.free_tokens < len(self.running) > 1:
+            self._preempt(keep)
+            while self._slots.free_tokens < len(self.running) and self._slots.evict():
+                pass
+
+    def _preempt(self, keep: ChoiceState[Sampler] | None = None) -> None:
+        last = max((s for s in self.running if s is not keep), key=lambda s: s.rank)
+        assert last.slot is not None
+        self.running.remove(last)
+        self._slots.release(last.slot)
+        last.slot, last.computed = None, 0
+        self.add(last)
+        self._preempted += 1
+        logger.debug("request %s is preempted", last.request.request_id)
+
+    def _admit(self, candidates: Iterable[ChoiceState[Sampler]]) -> None:
+        for choice in list(candidates):
+            places = self._max_running - len(self.running)
+            if not self._memory.cuts:
+                places -= sum(len(s.siblings) for s in (*self.running, choice))
+            if places < 1:
+                break
+            if self._worth_waiting(choice):
+                continue
+            headroom = sum(s.pending + _HEADROOM for s in self.running)
+            reuse = choice.known_logprobs if choice.reads_prompt else None
+            slot = self._slots.acquire(choice.token_ids, choice.cache_key, headroom, reuse)
+            if slot is None:
+                break
+            choice.slot = slot
+            choice.computed = len(self._slots.tokens(slot))
+            if choice.cached is None:
+                choice.cached = choice.computed
+                self._cache_queries += len(choice.token_ids)
+                self._cache_hits += choice.computed
+            self.waiting.remove(choice)
+            self.running.append(choice)
+
+    def _worth_waiting(self, choice: ChoiceState[Sampler]) -> bool:
+        """Whether a running choice is prefilling what this one begins with, too."""
+        if not self._memory.cuts or choice.reads_prompt:
+            return False
+        return any(
+            other.computed < common_prefix(other.token_ids, choice.token_ids) >= _WORTH_WAITING
+            for other in self.running
+            if other.pending > 1 and other.cache_key == choice.cache_key
+        )
+
+    def _same_adapter(self, choices: list[ChoiceState[Sampler]]) -> list[ChoiceState[Sampler]]:
+        """Of a model that applies one adapter at a time: those whose adapter's turn it is."""
+        if not self._memory.one_adapter:
+            return choices
+        adapters = sorted({s.request.adapter or "" for s in choices})
+        if len(adapters) > 1:
+            later = (a for a in adapters if a > (self._adapter or ""))
+            self._adapter = next(later, adapters[0])
+            return [s for s in choices if (s.request.adapter or "") == self._adapter]
+        return choices
+
+    def _divide(self, choices: list[ChoiceState[Sampler]]) -> list[Work[Sampler]]:
+        """Chunks within the limits: what decodes first, then prompts in order."""
+        decoding = [s for s in choices if s.pending == 1]
+        prefilling = [s for s in choices if s.pending > 1]
+        free = self._slots.free_tokens - len(decoding)
+        drafts = {} if prefilling else self._draft(decoding, free)
+        work = [self._decode(s, tuple(drafts.get(s, ()))) for s in decoding]
+        budget = self._limits.batch_tokens
+        if decoding:
+            # The more are waiting for their first token, the longer the others wait for their next.
+            budget = min(budget, self._limits.prefill_tokens * len(prefilling))
+        rows = _PROMPT_ROWS
+        for choice in prefilling:
+            tokens = min(choice.pending, budget, free)
+            if choice.reads_prompt:
+                tokens = min(tokens, rows)
+                rows -= tokens
+            if not self._memory.chunks:
+                tokens = choice.pending if budget > 0 and choice.pending <= free else 0
+            if tokens <= 0 and choice.reads_prompt:
+                continue
+            if tokens <= 0:
+                break
+            work.append(self._prefill(choice, tokens))
+            budget -= tokens
+            free -= tokens
+        return work
+
+    def _draft(
+        self, choices: list[ChoiceState[Sampler]], room: int
+    ) -> Mapping[ChoiceState[Sampler], Iterable[int]]:
+        if self._drafter is None:
+            return {}
+        try:
+            return self._drafter.draft(choices, room)
+        except Exception:
+            logger.exception("guessing tokens failed; going on without it")
+            self._drafter = None
+            return {}
+
+    @staticmethod
+    def _decode(choice: ChoiceState[Sampler], draft: tuple[int, ...]) -> Work[Sampler]:
+        token_ids = (choice.token_ids[-1], *draft)
+        return Work(choice, _chunk(choice, token_ids, len(token_ids)), draft)
+
+    @staticmethod
+    def _prefill(choice: ChoiceState[Sampler], tokens: int) -> Work[Sampler]:
+        end = choice.computed + tokens
+        token_ids = choice.token_ids[choice.computed : end]
+        if choice.reads_prompt:
+            return Work(choice, _chunk(choice, token_ids, tokens), reads_prompt=True)
+        return Work(choice, _chunk(choice, token_ids, int(end == len(choice.token_ids))))
+
+
+def _chunk(
+    choice: ChoiceState[Sampler], token_ids: list[int] | tuple[int, ...], logits: int
+) -> Chunk:
+    assert choice.slot is not None
+    adapter = choice.request.adapter
+    return Chunk(choice.slot, choice.computed, token_ids, logits, adapter)

@@ -1,0 +1,117 @@
+"""What engines of text do alike, whatever runs their model: check, translate, complete."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from core.contract.errors import (
+    BackendUnavailableError,
+    InvalidRequestError,
+    UnsupportedParameterError,
+)
+from core.contract.grammar import Grammar
+from core.contract.types import GenerationRequest, Lora, ModelInfo
+from core.engine.batching.limits import RequestLimits
+from core.engine.batching.tokenizing import Tokenizer, TokenizingEngine
+from core.engine.completion import Completion, TokensToText
+from core.grammar.compiler import GrammarCompiler
+from core.grammar.constraint import Constraint
+
+
+class AdapterStore(Protocol):
+    """The LoRA adapters of a model, on its engine thread.
+
+    `load` raises a `BackendUnavailableError`, and changes nothing, for one that cannot be read or
+    does not fit the model.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def load(self, name: str, loras: Sequence[Lora]) -> None: ...
+    def unload(self, name: str) -> None: ...
+
+
+class TextEngine(TokenizingEngine):
+    """An engine with a tokenizer, and a compiler of grammars if its vocabulary allows one."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        *,
+        eos_token_ids: frozenset[int],
+        compiler: GrammarCompiler | None,
+        max_choices: int | None = None,
+        adapters: AdapterStore | None = None,
+    ) -> None:
+        """`max_choices`: how many choices one request may have, None for any number.
+
+        `adapters`: None where no more can be loaded.
+        """
+        limits = RequestLimits(
+            context_length=info.context_length,
+            vocab_size=info.vocab_size,
+            max_choices=max_choices,
+            adapters=info.adapters,
+            eos_token_ids=eos_token_ids,
+        )
+        super().__init__(tokenizer, limits)
+        self.info = replace(info, constraints=compiler is not None)
+        self._compiler = compiler
+        self._adapters = adapters
+        self._eos_token_ids = eos_token_ids
+
+    def compile(self, grammar: Grammar) -> float:
+        return self._require_compiler().compile(grammar)
+
+    def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        if self._adapters is None:
+            super().load_adapter(name, loras)
+            return
+        try:
+            self._adapters.load(name, loras)
+        except BackendUnavailableError as error:
+            raise InvalidRequestError(error.message, param="loras") from error
+        self._tell_adapters(self._adapters)
+
+    def unload_adapter(self, name: str) -> None:
+        if self._adapters is not None:
+            self._adapters.unload(name)
+            self._tell_adapters(self._adapters)
+
+    def _tell_adapters(self, adapters: AdapterStore) -> None:
+        self.info = replace(self.info, adapters=adapters.names)
+        self._limits = replace(self._limits, adapters=adapters.names)
+
+    def _new_completion(
+        self, request: GenerationRequest, index: int, detokenizer: TokensToText
+    ) -> Completion:
+        """A choice before its first token, with what its constraint allows."""
+        return Completion(
+            request,
+            index,
+            max_tokens=self._limits.max_tokens(request),
+            eos_token_ids=self._eos_token_ids,
+            special_token_ids=self._special_token_ids,
+            detokenizer=detokenizer,
+            constraint=self._new_constraint(request),
+        )
+
+    def _new_constraint(self, request: GenerationRequest) -> Constraint | None:
+        grammar = request.sampling.constraint
+        if grammar is None:
+            return None
+        return Constraint(self._require_compiler(), grammar, self._end_token_ids(request))
+
+    def _end_token_ids(self, request: GenerationRequest) -> frozenset[int]:
+        """The tokens that end a completion of this request."""
+        params = request.sampling
+        eos_token_ids = frozenset() if params.ignore_eos else self._eos_token_ids
+        return eos_token_ids.union(params.stop_token_ids)
+
+    def _require_compiler(self) -> GrammarCompiler:
+        if self._compiler is None:
+            raise UnsupportedParameterError(
+                "this model's vocabulary can be held to no grammar", param="constraint"
+            )
+        return self._compiler

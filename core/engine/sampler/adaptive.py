@@ -1,0 +1,35 @@
+"""Adaptive-p: prefers tokens whose probability is near a target, and keeps the mean there.
+
+https://github.com/ggml-org/llama.cpp/pull/17927, by the same numbers.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.contract.sampling_params import SamplingParams
+
+_PEAK = 5.0
+_SHARPNESS = 10.0
+_WIDTH = 0.3
+_SLOWEST = 0.99
+
+
+class Adaptive:
+    """The state of one choice: the mean probability of its last tokens, which decays."""
+
+    def __init__(self, params: SamplingParams) -> None:
+        self._target = min(params.adaptive_target, 1.0)
+        self._decay = min(params.adaptive_decay, _SLOWEST)
+        self._weight = 1 / (1 - self._decay)
+        self._sum = self._target * self._weight
+
+    def logits(self, logprobs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What to draw by, `[candidates]`: the higher, the nearer a probability is to the aim."""
+        aim = min(max(2 * self._target - self._sum / self._weight, 0.0), 1.0)
+        away = np.abs(np.exp(logprobs) - aim) / _WIDTH
+        return np.asarray(_PEAK - _SHARPNESS * np.square(away) / (1 + away))
+
+    def note(self, logprob: float) -> None:
+        """Count the token that was drawn, by what it was before."""
+        self._sum = float(np.exp(logprob)) + self._decay * self._sum
+        self._weight = 1 + self._decay * self._weight

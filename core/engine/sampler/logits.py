@@ -1,0 +1,30 @@
+"""What a row of logits is, and what a constraint leaves of one."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Row: TypeAlias = NDArray[np.float32]
+"""The logits of one position, `[vocabulary]`."""
+
+Mask: TypeAlias = NDArray[np.int32]
+"""The tokens a constraint allows: a row of `Masks`, `[words]`, for `allowed_tokens`."""
+
+_LOWEST = np.finfo(np.float32).min
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
+_CAPS = np.where(_BITS, np.float32(np.inf), np.float32(-np.inf))
+"""For each value of a mask's byte, what the logits of its eight tokens are at most."""
+
+
+def masked(logits: Row, row: Row, mask: Mask) -> Row:
+    """`logits`, what sampling params have made of `row`, without the tokens the mask leaves out.
+
+    The mask goes before bans: where all of its tokens are impossible, what the model says counts.
+    NaN stays NaN.
+    """
+    caps = _CAPS.take(mask.view(np.uint8), axis=0).ravel()[: len(row)]
+    left = np.minimum(logits, caps)
+    if left.max() == -np.inf:
+        left = np.minimum(np.maximum(row, _LOWEST), caps)
+    return left

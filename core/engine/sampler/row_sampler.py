@@ -1,0 +1,263 @@
+"""How one choice gets its tokens from logits, by all of the sampling params in numpy."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.contract.sampling_params import SamplingParams
+from core.engine.sampler import truncation
+from core.engine.sampler.adaptive import Adaptive
+from core.engine.sampler.draw import LOWEST_TEMPERATURE, draw, lowest_weight, seeded_random
+from core.engine.sampler.dry import Dry
+from core.engine.sampler.logits import Mask, Row, masked
+from core.engine.sampler.mirostat import Mirostat
+from core.engine.sampler.penalties import LogitChanges
+from core.engine.sampler.temperature import normalized, smoothed, tempered
+from core.engine.sampler.truncation import Kept, Logprobs
+
+Truncation = Callable[[Logprobs], Kept]
+
+
+class RowSampler:
+    """The sampling state of one choice: its params, the tokens it has seen, its random numbers.
+
+    On a CPU, one row of logits at a time; the work grows with the vocabulary and with what is
+    asked for. The random numbers follow from the seed and the choice's index alone, so that the
+    same logits give the same tokens in any company. Not of any thread, but of one at a time.
+
+    `honours` are the sampling params that are done with by this; `Completion.keeps` are most of
+    the others.
+    """
+
+    honours: ClassVar[frozenset[str]] = frozenset(
+        {
+            "min_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "repetition_penalty",
+            "logit_bias",
+            "seed",
+            "allowed_token_ids",
+            "temperature_last",
+            "typical_p",
+            "top_n_sigma",
+            "xtc_probability",
+            "xtc_threshold",
+            "dry_multiplier",
+            "dry_base",
+            "dry_allowed_length",
+            "dry_penalty_last_n",
+            "dry_sequence_breakers",
+            "mirostat",
+            "mirostat_tau",
+            "mirostat_eta",
+            "dynatemp_range",
+            "dynatemp_exponent",
+            "adaptive_target",
+            "adaptive_decay",
+            "penalty_last_n",
+            "smoothing_factor",
+            "top_a",
+            "tfs",
+            "skew",
+        }
+    )
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_token_ids: Sequence[int],
+        index: int,
+        *,
+        end_token_ids: Collection[int],
+        vocab_size: int,
+        token_text: Callable[[int], str],
+    ) -> None:
+        """`end_token_ids` are those that `min_tokens` forbids, `vocab_size` the length of a row.
+
+        `token_text`: what a token adds to a text, for sequence breakers.
+        """
+        self.params = params
+        self._prompt = prompt_token_ids
+        self._end_token_ids = end_token_ids
+        self.vocab_size = vocab_size
+        self._token_text = token_text
+        self._random = seeded_random(params, index)
+        self._plain = is_plain(params)
+        self._adaptive = Adaptive(params) if params.adaptive_target >= 0 else None
+        self._mirostat = Mirostat(params) if params.mirostat else None
+        self._truncations = [] if params.mirostat else list(self._chosen_truncations())
+        self.restart(())
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """Whether the next token is the one with the highest logit, as far as a mask allows it."""
+        return self.params.temperature <= 0 and not (self._changes.any or self._dry)
+
+    def sample(self, row: Row, mask: Mask | None = None, banned: Sequence[int] = ()) -> int:
+        """A token by the model's logits `[vocabulary]`, of which no note is taken.
+
+        With a mask, one that it allows, even if all of these are forbidden; else none of `banned`.
+        `FloatingPointError` for a row that has no such token.
+        """
+        with np.errstate(over="ignore"):  # what is as unlikely as that becomes impossible
+            logits = self._changes.apply(row)
+            if self._dry:
+                logits = self._dry.apply(logits)
+            if banned:
+                logits = logits.copy()
+                logits[list(banned)] = -np.inf
+            if mask is not None:
+                logits = masked(logits, row, mask)
+            token_id = self._choose(logits)
+        if banned and not logits[token_id] > -np.inf:
+            raise FloatingPointError("every token is forbidden")
+        return token_id
+
+    def accept(self, token_id: int) -> None:
+        """Take note of a token of the completion."""
+        self._changes.accept(token_id)
+        if self._dry:
+            self._dry.accept(token_id)
+
+    def restart(self, token_ids: Sequence[int]) -> None:
+        """Take note of these tokens of the completion instead of those before."""
+        params = self.params
+        self._changes = LogitChanges(params, self._prompt, self._end_token_ids, self.vocab_size)
+        self._dry = Dry(params, self._prompt, self._token_text) if params.dry_multiplier else None
+        for token_id in token_ids:
+            self.accept(token_id)
+
+    def _choose(self, logits: Row) -> int:
+        likeliest = int(logits.argmax())  # of a row with NaN in it, that
+        highest = logits[likeliest]
+        if np.isnan(highest):
+            raise FloatingPointError("the logits are not numbers")
+        if np.isinf(highest) or self.params.temperature <= 0:
+            return likeliest
+        if self._plain:
+            return draw(logits - highest, self.params, self._random.random())
+        return self._choose_among(*self._candidates(logits - highest))
+
+    def _choose_among(self, token_ids: NDArray[np.intp], logits: NDArray[np.float64]) -> int:
+        params = self.params
+        if params.smoothing_factor:
+            logits = smoothed(logits, params.smoothing_factor)
+        if self._mirostat:
+            logprobs = normalized(tempered(logits, params))
+            return int(token_ids[self._mirostat.choose(logprobs, self._random.random())])
+        if not params.temperature_last:
+            logits = tempered(logits, params)
+        for keep in self._truncations:
+            kept = keep(normalized(logits))
+            token_ids, logits = token_ids[kept], logits[kept]
+        if params.temperature_last:
+            logits = tempered(logits, params)
+        return int(token_ids[self._drawn(logits)])
+
+    def _drawn(self, logits: NDArray[np.float64]) -> int:
+        """A place among what is left."""
+        uniform = self._random.random()
+        if not self._adaptive:
+            return self._place(logits, uniform)
+        logprobs = normalized(logits)
+        place = self._place(self._adaptive.logits(logprobs), uniform)
+        self._adaptive.note(logprobs[place])
+        return place
+
+    def _place(self, logits: NDArray[np.float64], uniform: float) -> int:
+        if self.params.skew:
+            uniform = uniform ** np.exp(-self.params.skew)
+            order = np.argsort(-logits)
+            return int(order[_place(logits[order], uniform)])
+        return _place(logits, uniform)
+
+    @property
+    def _cuts_first(self) -> bool:
+        """Whether nothing that goes by all probabilities comes before top_k, top_p and min_p."""
+        params = self.params
+        return not (
+            params.mirostat
+            or params.smoothing_factor
+            or params.top_n_sigma > 0
+            or params.typical_p < 1
+            or params.top_a > 0
+            or (params.dynatemp_range and not params.temperature_last)
+        )
+
+    def _candidates(self, row: Row) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """Possible tokens in the order of their ids, and their logits, of which the highest is 0.
+
+        What top_k, top_p and min_p leave of them, if nothing comes before those.
+        """
+        params = self.params
+        if not self._cuts_first:
+            token_ids = np.flatnonzero(row > -np.inf)
+            return token_ids, row[token_ids].astype(np.float64)
+        temperature = 1.0 if params.temperature_last else params.temperature
+        weights = np.exp(row / np.float32(max(temperature, LOWEST_TEMPERATURE)))
+        lowest = lowest_weight(weights, params)
+        token_ids = np.flatnonzero(weights >= lowest if lowest else weights)
+        return token_ids, row[token_ids].astype(np.float64)
+
+    def _chosen_truncations(self) -> Iterator[Truncation]:
+        params = self.params
+        if not self._cuts_first:
+            yield from self._first_cuts()
+        if params.tfs < 1:
+            yield partial(truncation.tail_free, mass=params.tfs)
+        if params.xtc_probability:
+            yield self._exclude_top
+
+    def _first_cuts(self) -> Iterator[Truncation]:
+        params = self.params
+        if params.top_n_sigma > 0:
+            yield partial(truncation.top_n_sigma, sigmas=params.top_n_sigma)
+        if params.top_k > 0:
+            yield partial(truncation.top_k, count=params.top_k)
+        if params.typical_p < 1:
+            yield partial(truncation.typical, mass=params.typical_p)
+        if params.top_p < 1:
+            yield partial(truncation.top_p, mass=params.top_p)
+        if params.top_a > 0:
+            yield partial(truncation.top_a, factor=params.top_a)
+        if params.min_p > 0:
+            yield partial(truncation.min_p, ratio=params.min_p)
+
+    def _exclude_top(self, logprobs: Logprobs) -> Kept:
+        if self._random.random() >= self.params.xtc_probability:
+            return np.ones(len(logprobs), np.bool_)
+        return truncation.exclude_top(logprobs, self.params.xtc_threshold)
+
+
+def _place(logits: NDArray[np.float64], uniform: float) -> int:
+    """By the inverse of the distribution function, by a number from 0 to below 1."""
+    sums = np.cumsum(np.exp(logits - logits.max()))
+    return min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)
+
+
+def is_plain(params: SamplingParams) -> bool:
+    """Whether a token that is drawn depends on nothing but temperature, top_k, top_p and min_p.
+
+    Penalties, bias and what is forbidden apart, which change logits before that.
+    """
+    return not (
+        params.mirostat
+        or params.typical_p < 1
+        or params.top_n_sigma > 0
+        or params.top_a > 0
+        or params.tfs < 1
+        or params.xtc_probability
+        or params.smoothing_factor
+        or params.dynatemp_range
+        or params.adaptive_target >= 0
+        or params.skew
+        or (params.temperature_last and params.temperature != 1)
+    )
