@@ -5,6 +5,7 @@ python3 start.py                     serve the models of config.yml
 python3 start.py serve --port 9000   the same, with arguments of `enginebay serve`
 python3 start.py chat                any other command of `enginebay`
 python3 start.py test [ARGUMENTS]    run the tests, with arguments of pytest
+python3 start.py test --thorough     run those, too, that are left out as slow
 python3 start.py check               ruff and mypy
 python3 start.py run FILE [...]      run a Python file in the same environment
 python3 start.py install llamacpp    add what another backend needs
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> int:
         return 0 if rest else sys.exit("Say what to install: python3 start.py install llamacpp")
     install("test" if command in ("test", "check") else "hf")
     if command == "test":
-        return run([PYTHON, "-m", "pytest", *rest])
+        return run([PYTHON, "-m", "pytest", *in_parallel(rest), *rest])
     if command == "check":
         checks = (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"])
         return max([run([PYTHON, "-m", *check]) for check in checks])
@@ -162,6 +163,13 @@ def pip_install(what: str) -> None:
     if pip.returncode:
         print("\n".join(last))
         sys.exit("pip could not install Enginebay: the reason is above. Then run this again.")
+
+
+def in_parallel(arguments: list[str]) -> list[str]:
+    """Options for as many processes as there are cores, unless tests are named or chosen."""
+    if not all(argument.startswith("--") for argument in arguments):
+        return []
+    return ["-n", "logical", "--maxprocesses", "4", "--dist", "worksteal"]
 
 
 def run(command: list[str], cwd: Path | None = ROOT) -> int:

@@ -1,6 +1,7 @@
 import logging
 import os
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
@@ -10,15 +11,43 @@ from hypothesis import settings
 
 from core.config.schema import Config
 from core.plugins import Plugins
-from tests import exllamav2_cpu
+from tests import effort, exllamav2_cpu, llama_templates, schema_suite
 from tests.outsider import Outsider
 from tests.support import DEMO_MODEL, Server, plugins_with, scripted, scripted_config, serve
 
-# A slow machine is no failure; and a change that lands must not depend on luck.
-settings.register_profile("enginebay", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("enginebay")
-
 ServeScripted = Callable[..., Server]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help = "run tests marked thorough, too, and laws with all of their examples"
+    parser.addoption("--thorough", action="store_true", help=help)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("thorough", default=False) else "quick")
+    # Which jobs in the background of a shell ignore, and tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "CI" in os.environ and not hasattr(config, "workerinput"):  # once, for all of xdist's
+        llama_templates.fetch()
+        schema_suite.fetch()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    effort.leave_out(config, items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports go from process to process as UTF-8, and some tests log halves of characters."""
+    report = yield
+    report.sections = [(name, encodable(text)) for name, text in report.sections]
+    if report.failed and encodable(report.longreprtext) != report.longreprtext:
+        report.longrepr = encodable(report.longreprtext)
+    return report
+
+
+def encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 @pytest.fixture

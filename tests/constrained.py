@@ -153,7 +153,7 @@ async def answers(server: Server, model: str, seeds: int, **body: Any) -> list[A
                 patient.chat.completions.create(
                     model=model,
                     messages=[{"role": "user", "content": "Book a room in Paris for Ann."}],
-                    n=8,
+                    n=min(8, seeds - seed),
                     seed=seed,
                     **WILD,
                     **body,

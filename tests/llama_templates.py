@@ -1,14 +1,14 @@
 """The chat templates in the source package of the installed llama-cpp-python.
 
 They are read from what the benchmarks unpacked, else from a download of that package, which is kept
-in an ignored folder. It takes a minute or two, so it happens in CI, and where somebody asks for it:
+in an ignored folder. It takes a minute or two, so it happens in CI, before tests are collected, and
+where somebody asks for it:
 
 python -m tests.llama_templates    # fetches them
 
 Nothing of them is in this repository.
 """
 
-import os
 import subprocess
 import sys
 import tarfile
@@ -30,11 +30,7 @@ def llama_templates() -> dict[str, str]:
     for folder in (REPOSITORY / "benchmarks" / ".peers").glob(f"*/source/{WHERE}"):
         return _read(folder)
     folder = _cache()
-    if folder is None:
-        return {}
-    if not folder.is_dir() and "CI" in os.environ:
-        _download(folder)
-    return _read(folder)
+    return {} if folder is None else _read(folder)
 
 
 def _cache() -> Path | None:
@@ -48,11 +44,14 @@ def _read(folder: Path) -> dict[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.jinja")}
 
 
-def _download(folder: Path) -> None:
-    """Fetch the package's source, once; the folder stays empty when there is no way to get it."""
+def fetch() -> None:
+    """Download the package's source, once; the folder stays empty when that does not work."""
+    folder = _cache()
+    if folder is None or folder.is_dir():
+        return
     folder.mkdir(parents=True)
     requirement = f"{PACKAGE}=={version(PACKAGE)}"
-    options = ["--no-deps", "--no-binary", ":all:", "--retries", "0", "--timeout", "10"]
+    options = ["--no-deps", "--no-binary", PACKAGE, "--retries", "0", "--timeout", "10"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(CACHE), requirement]
     subprocess.run(command, check=False, capture_output=True)
     for package in CACHE.glob("llama_cpp_python-*.tar.gz"):
@@ -70,6 +69,5 @@ if __name__ == "__main__":
     wanted = _cache()
     if wanted is None:
         sys.exit(f"{PACKAGE} is not installed")
-    if not wanted.is_dir():
-        _download(wanted)
+    fetch()
     print(f"{len(_read(wanted))} templates in {wanted}")

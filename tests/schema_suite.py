@@ -1,7 +1,7 @@
 """The official JSON-Schema-Test-Suite, draft 2020-12, from the source package of `jsonschema`.
 
 It is read from a download of that package, which is kept in an ignored folder. The download happens
-in CI, and where somebody asks for it:
+in CI, before tests are collected, and where somebody asks for it:
 
 python -m tests.schema_suite    # fetches it
 
@@ -9,7 +9,6 @@ Nothing of it is in this repository. The suite: https://github.com/json-schema-o
 """
 
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -53,8 +52,6 @@ def schema_suite(*, formats: bool = False) -> tuple[Group, ...]:
 
     The formats' tests hold where `format` is asserted, which the draft leaves to the validator.
     """
-    if "CI" in os.environ:
-        fetch()
     folder = CACHE / "optional" / "format" if formats else CACHE
     prefix = "format/" if formats else ""
     return tuple(

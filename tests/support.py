@@ -1,6 +1,7 @@
 """A real server on a real port, and plugins that exist for one test."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from core.config.schema import Config
 from core.contract.types import BackendSettings
@@ -22,18 +23,42 @@ from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, 
 
 REPOSITORY = Path(__file__).parents[1]
 DEMO_MODEL = REPOSITORY / "demo" / "model"
+# Reading the certificates of all authorities, for each client, takes longer than many a test.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class _Server(uvicorn.Server):
+    """One that ends at once when it is told to, where uvicorn's looks at the clock."""
+
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = threading.Event()
         self.loop: asyncio.AbstractEventLoop | None = None
+        self._told = asyncio.Event()
 
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         self.loop = asyncio.get_running_loop()
         self.up.set()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._told.wait()
+
+    def end(self) -> None:
+        """From any thread."""
+        self.should_exit = True
+        if self.loop:
+            self.loop.call_soon_threadsafe(self._told.set)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        for _ in range(20):  # clients have hung up as a rule, which is heard of within a few steps
+            if not (self.server_state.connections or self.server_state.tasks):
+                for server in self.servers:
+                    server.close()
+                return await self.lifespan.shutdown()
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
 
 
 @dataclass
@@ -48,7 +73,10 @@ class Server:
 
     def async_openai(self) -> AsyncOpenAI:
         """To be closed by whoever asks for it."""
-        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+        http = DefaultAsyncHttpxClient(verify=NO_TLS)
+        return AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key="none", max_retries=0, http_client=http
+        )
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine on the server's event loop."""
@@ -90,15 +118,18 @@ def serve(
         assert server.loop
         url = f"http://127.0.0.1:{port}"
         with (
-            OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
-            httpx2.Client(base_url=url, timeout=60) as http,
+            DefaultHttpxClient(verify=NO_TLS) as transport,
+            OpenAI(
+                base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=transport
+            ) as client,
+            httpx2.Client(base_url=url, timeout=60, verify=NO_TLS) as http,
         ):
             running = Server(url, app, server.loop, client, http)
             if wait:
                 running.run(app.state.services.models.wait_until_loaded())
             yield running
     finally:
-        server.should_exit = True
+        server.end()
         thread.join()
 
 

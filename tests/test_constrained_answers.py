@@ -30,6 +30,7 @@ from tests.constrained import (
     serving_all_formats,
     tools,
 )
+from tests.effort import some
 from tests.support import DEMO_MODEL, Server
 
 SEEDS = int(os.environ.get("ENGINEBAY_SEEDS", "5"))
@@ -49,7 +50,7 @@ ENGINES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["demo", "untrained"])
+@pytest.fixture(scope="module", params=some(["demo", "untrained"], ["demo"]))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "demo":
         return DEMO_MODEL

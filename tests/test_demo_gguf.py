@@ -74,6 +74,7 @@ def test_tokenizer_and_template_come_along(converted: Path) -> None:
     assert fields["llama.context_length"].contents() == CONFIG["max_position_embeddings"]
 
 
+@pytest.mark.thorough
 def test_llama_cpp_agrees_with_transformers(converted: Path) -> None:
     command = [sys.executable, "-m", "demo.verify_gguf", str(DEMO_MODEL), str(converted)]
     subprocess.run(command, check=True, cwd=REPOSITORY)

@@ -76,6 +76,7 @@ def test_it_imports_nothing_but_the_public_face(outsider: Outsider, package: Pat
     assert all(module.startswith("core.testing") for module in tests), tests
 
 
+@pytest.mark.thorough
 @example
 def test_its_own_tests_pass(outsider: Outsider, package: Path) -> None:
     """Where they are, with the installed package: -P keeps the folder's own out of the path."""

@@ -213,6 +213,7 @@ def test_trouble_is_said_in_words(code: int | None, trouble: str | None) -> None
     assert checks._trouble(code, 9) == trouble
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(engines.missing("llamacpp", "cpu") is not None, reason="needs llama.cpp")
 def test_one_check_is_rehearsed() -> None:
     checked = checks.run("llamacpp", "cpu", 300, "logprobs and llamacpp-q8-cache")

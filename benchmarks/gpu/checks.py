@@ -54,7 +54,7 @@ def run(engine: str, device: Device, limit: float, chosen: str | None = None) ->
         file = Path(folder) / "lines"
         command = [sys.executable, "-m", "pytest", "-p", "pytest_asyncio.plugin"]
         command += ["-p", "_hypothesis_pytestplugin", "-p", "benchmarks.gpu.recording"]
-        command += ["--record", str(file), "-m", f"gpu and {engine}", "-rs"]
+        command += ["--record", str(file), "-m", f"gpu and {engine}", "-rs", "--thorough"]
         command += ["--continue-on-collection-errors", *paths]
         command += ["-k", chosen] if chosen else []
         environment = os.environ | ({REHEARSAL: "1"} if device == "cpu" else {})

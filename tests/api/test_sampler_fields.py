@@ -54,7 +54,7 @@ def test_other_names(name: str, value: Any, field: str) -> None:
 OF_ONE_API = {"logprobs", "reasoning_budget", "constraint"}
 
 
-@pytest.mark.parametrize("field", SamplingParams.__dataclass_fields__.keys() - OF_ONE_API)
+@pytest.mark.parametrize("field", sorted(SamplingParams.__dataclass_fields__.keys() - OF_ONE_API))
 def test_every_param_has_its_own_name_on_the_wire(field: str) -> None:
     assert GenerationBody.model_validate({field: None}).model_extra == {}
     assert field in GenerationBody.model_fields

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -17,6 +17,7 @@ from backends.checkpoint.longest_token import UNBOUNDED, longest_token
 from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import InvalidRequestError
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, make_tokenizer, request
+from tests.effort import examples
 
 # The longest token.
 
@@ -25,7 +26,7 @@ def pipeline_of(tokenizer: RustTokenizer) -> dict[str, Any]:
     return json.loads(tokenizer.to_str())
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text() | st.text(st.characters(categories=["Mn", "Lo", "Zs"])))
 def test_longest_token_bounds_any_text(text: str) -> None:
     for normalizer, pre_tokenizer in (

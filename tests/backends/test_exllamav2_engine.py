@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -13,6 +13,7 @@ from core.testing import check_backend
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.tiny import greedy_reference
+from tests.effort import examples
 from tests.run import Run, request
 from tests.support import DEMO_MODEL
 
@@ -64,6 +65,7 @@ def long_prompt(prompts: list[list[int]]) -> list[int]:
     return (prompts[0] * 60)[:700] + prompts[2]
 
 
+@pytest.mark.thorough
 async def test_check_backend(load_exllamav2: LoadExLlamaV2) -> None:
     await check_backend(lambda: load_exllamav2(DEMO_MODEL), prompt=TEXTS[2])
 
@@ -106,9 +108,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arrivals=ARRIVALS)
 def test_company_never_changes_an_answer(
     engine: Any, prompts: list[list[int]], arrivals: list[tuple[int, int, int, int]]

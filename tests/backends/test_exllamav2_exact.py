@@ -21,6 +21,7 @@ from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.exllamav2_models import make_model
 from tests.backends.test_exllamav2_engine import assert_empty
+from tests.effort import some
 from tests.run import Run, request
 
 CONTEXT = 250
@@ -127,7 +128,7 @@ def assert_as_alone(alone: Any, run: Run, item: GenerationRequest, unsupported: 
         assert run.last(item.request_id, index).finish_reason == expected.finish_reason
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("kind", some(ENGINES, ("little memory", "guessing by a model")))
 def test_traffic_never_changes_an_answer(load: Any, alone: Any, kind: str) -> None:
     engine = load(**ENGINES[kind])
     random = Random(kind)

@@ -122,6 +122,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return paths
 
 
+@pytest.mark.thorough
 def test_adapters_take_turns_and_share_nothing(
     load_exllamav2: LoadExLlamaV2, adapters: dict[str, str], prompts: list[list[int]]
 ) -> None:

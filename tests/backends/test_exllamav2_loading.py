@@ -17,6 +17,7 @@ from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendUnavailableError
 from tests.backends.exllamav2_models import change_config, generate, load, make_model, reference
+from tests.effort import some
 from tests.support import DEMO_MODEL
 
 PROMPT = [(i * 37 + 11) % 300 + 5 for i in range(60)]
@@ -110,7 +111,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", some(FAMILIES, ("tied", "qwen3_moe", "gemma2", "glm4")))
 def test_a_model_says_what_transformers_says(family: str, tmp_path: Path) -> None:
     model_type, changes = FAMILIES[family]
     model = make_model(tmp_path, model_type, **changes)
@@ -343,6 +344,7 @@ def test_a_model_of_one_gpu_is_split_over_no_two(llama: tuple[Path, PreTrainedMo
         load(llama[0], gpu_split=[20, 24])
 
 
+@pytest.mark.thorough
 def test_several_gpus_are_filled_one_after_the_other(
     llama: tuple[Path, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:

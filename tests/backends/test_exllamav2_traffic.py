@@ -31,6 +31,7 @@ def random_request(random: Random, prompts: list[list[int]], number: int) -> Gen
     return replace(item, n=random.choice((1, 1, 2)), cache_salt=salt, priority=priority)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{"max_batch_size": 8}, {"prompt_lookup": 3}], ids=str)
 def test_traffic(load_exllamav2: LoadExLlamaV2, options: dict[str, Any]) -> None:
     engine = load_exllamav2(

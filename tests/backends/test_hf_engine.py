@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -25,6 +25,7 @@ from tests.backends.tiny import (
     make_model,
     request,
 )
+from tests.effort import examples
 
 DEMO = Path(__file__).parents[2] / "demo" / "model"
 
@@ -78,9 +79,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arrivals=ARRIVALS)
 def test_company_never_changes_an_answer(
     engine: HFEngine, model: PreTrainedModel, arrivals: list[tuple[list[int], int, int]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.checkpoint.folder import Checkpoint
@@ -16,6 +16,7 @@ from backends.hf.packed.pages import PagedMemory, usable_tokens
 from backends.hf.sizing import paged_sizes
 from core.engine.batching.runner import Chunk, Runner, RunnerMemory
 from core.engine.batching.slots import Slots
+from tests.effort import examples
 
 CAPACITY = 40
 LAYERS = {
@@ -82,7 +83,7 @@ class Recorder(Runner[Any, Any]):
         raise AssertionError("nothing is asked of logits here")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 10**9),
     slots=st.integers(1, 7),

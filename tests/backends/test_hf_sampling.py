@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.generation.logits_process import (
     LogitsProcessor,
@@ -23,6 +23,7 @@ from backends.hf.penalties import change_logits
 from backends.hf.sampler_state import SamplerState, is_sampled_together
 from backends.hf.sampling import logprobs
 from enginebay import RowSampler, SamplingParams
+from tests.effort import examples
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 
@@ -102,7 +103,7 @@ def test_one_row_draws_from_its_distribution_over_time() -> None:
     assert deviation(counts, logits.softmax(-1)[0] * 3000) < 3.5
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     vocabulary=st.sampled_from([2, 5, 64, 300, 5000]),
     seed=st.integers(0, 50),
@@ -164,7 +165,7 @@ PARAMS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(settings_of_rows=st.lists(PARAMS, min_size=2, max_size=5))
 def test_a_row_draws_the_same_alone_and_in_company(
     settings_of_rows: list[dict[str, Any]],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -18,6 +18,7 @@ from demo.to_gguf import convert
 from enginebay import InvalidRequestError
 from tests.backends.gguf_models import write_llama
 from tests.backends.llamacpp import load
+from tests.effort import examples
 from tests.support import DEMO_MODEL
 
 TEXTS = (
@@ -135,7 +136,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
     ]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text(" \n\x02the▁<|>") | st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_part_of_a_text_is_spelled_out(tokenizers: list[Tokenizer], text: str) -> None:
     for tokenizer in tokenizers:
@@ -188,7 +189,7 @@ def test_text_comes_out_whole_and_at_once(text: str) -> None:
     assert detokenizer.finish() == ""
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary())
 def test_bytes_that_are_no_text_never_hold_it_up(data: bytes) -> None:
     detokenizer = Detokenizer(PIECES)

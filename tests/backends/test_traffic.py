@@ -5,13 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from core.engine.batching.engine import BatchingEngine
 from demo.to_gguf import convert
 from enginebay import GenerationRequest
 from tests.backends import llamacpp, tiny
+from tests.effort import examples, some
 from tests.run import Run
 
 CONTEXT = 256
@@ -26,6 +27,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "llamacpp with parts": {"kv_unified": False, "max_batch_size": 4},
     "llamacpp guessing": {"prompt_lookup": 3},
 }
+QUICK = ("hf with little memory", "hf guessing", "hf padded", "llamacpp with little memory")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., BatchingEngi
     return load
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(scope="module", params=some(ENGINES, QUICK))
 def engines(
     request: pytest.FixtureRequest, make: Callable[..., BatchingEngine[Any, Any]]
 ) -> Iterator[tuple[BatchingEngine[Any, Any], BatchingEngine[Any, Any]]]:
@@ -78,9 +80,7 @@ def traffic(draw: st.DrawFn) -> list[tuple[int, GenerationRequest, int | None]]:
     return arrivals
 
 
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arrivals=traffic())
 def test_traffic_never_changes_an_answer(
     engines: tuple[BatchingEngine[Any, Any], BatchingEngine[Any, Any]],

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.grammar import Lark
@@ -33,6 +33,7 @@ from tests.batching.model import (
     make_engine,
 )
 from tests.batching.model import request as any_request
+from tests.effort import examples
 from tests.run import Run
 
 BIG = RunnerMemory(slots=8, tokens=8 * CONTEXT)
@@ -92,7 +93,7 @@ def requests(draw: st.DrawFn) -> list[tuple[int, GenerationRequest]]:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(arrivals=requests(), draft=st.booleans(), aborted=st.sets(st.integers(0, 4), max_size=1))
 def test_traffic_never_changes_an_answer(
     memory: str,

@@ -1,12 +1,13 @@
 """Logprobs of prompts: each from the tokens before it, however the prompt is computed."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest
 from tests.batching.model import CONTEXT, expected, make_engine, request, surprise
+from tests.effort import examples
 from tests.run import Run
 
 MEMORIES = {
@@ -58,7 +59,7 @@ def requests(draw: st.DrawFn) -> list[tuple[int, GenerationRequest]]:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(arrivals=requests())
 def test_every_entry_is_of_its_own_place(
     memory: str, arrivals: list[tuple[int, GenerationRequest]]

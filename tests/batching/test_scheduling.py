@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.batching.drafts import PromptLookup
 from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest, InvalidRequestError
 from tests.batching.model import CONTEXT, EOS, HashEngine, budget, expected, make_engine, request
+from tests.effort import examples
 from tests.run import Run
 
 BIG = RunnerMemory(slots=8, tokens=8 * CONTEXT)
@@ -64,7 +65,7 @@ def check(run: Run, item: GenerationRequest) -> None:
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     arrivals=requests(),
     aborted=st.sets(st.integers(0, 6)),
@@ -111,7 +112,7 @@ def test_traffic_never_changes_an_answer(
 
 
 @pytest.mark.parametrize("memory", ["roomy", "tight", "shared", "recurrent", "whole"])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(arrivals=requests(), poisoned=st.sets(st.integers(0, 6), max_size=2))
 def test_a_poisonous_request_fails_alone(
     memory: str, arrivals: list[tuple[int, GenerationRequest]], poisoned: set[int]

@@ -129,6 +129,9 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert said(result)[0] == ["-k", "x"]
     assert "Installing Enginebay [hf, llamacpp, test]" in result.stdout
 
+    assert said(start(project, "test", "--thorough"))[0][-1] == "--thorough"
+    assert said(start(project, "test"))[0][0] == "-n"  # the whole suite, in several processes
+
     assert "Installing" not in start(project).stdout  # what tests need has all
 
     script = project / "hello.py"

@@ -10,6 +10,7 @@ import ast
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def written() -> str:
     return "\n".join(parts) + "\n"
 
 
+@cache
 def cited() -> dict[str, list[str]]:
     """The tests that name each row, as `file::test`."""
     found: dict[str, list[str]] = defaultdict(list)

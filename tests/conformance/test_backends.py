@@ -15,6 +15,7 @@ from core.plugins import Plugins
 from core.testing.conformance import CHECKS, Check, Endpoint, connect
 from demo.to_gguf import convert
 from tests.conformance.test_checks import NO_KEY, made
+from tests.effort import some
 from tests.outsider import Outsider
 from tests.support import DEMO_MODEL, REPOSITORY, Server, serve
 
@@ -99,7 +100,7 @@ def onnx(outsider: Outsider, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield url
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=some(BACKENDS, ("hf", "remote")))
 def backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, Endpoint]]:
     with connect(request.getfixturevalue(request.param)) as endpoint:
         yield request.param, endpoint

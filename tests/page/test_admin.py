@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.access.test_access import Start
 from tests.access.test_access import start as start
 from tests.api.test_loras import Adapted
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 
+@pytest.mark.thorough
 def test_loras_are_applied(page: "Page", tmp_path: Path) -> None:
     for name in ("pirate", "poet", "bad"):
         (tmp_path / f"{name}.gguf").write_text(name)
@@ -48,6 +51,7 @@ def test_loras_are_applied(page: "Page", tmp_path: Path) -> None:
         assert answered(page, 1).locator(".said").inner_text() == "plain"
 
 
+@pytest.mark.thorough
 def test_a_model_is_downloaded(page: "Page", tmp_path: Path, start_hub: StartHub) -> None:
     start_hub()
     folders = {"model_dir": str(tmp_path / "models"), "lora_dir": str(tmp_path / "loras")}

@@ -3,6 +3,8 @@
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.conftest import ServeScripted
 from tests.page.support import Gated, answered, open_page, say
 
@@ -24,6 +26,7 @@ def fits(page: "Page") -> bool:
     )
 
 
+@pytest.mark.thorough
 def test_a_phone_needs_no_sideways_scrolling(page: "Page", serve_scripted: ServeScripted) -> None:
     page.set_viewport_size({"width": 320, "height": 640})
     page.goto(serve_scripted([WIDE], name="a-model-with-" + "a-long-name" * 8).url)
@@ -55,6 +58,7 @@ def test_every_control_has_a_name(page: "Page", serve_scripted: ServeScripted) -
         assert page.get_by_role(role, include_hidden=True).count()  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_the_conversation_is_told_when_an_answer_has_ended(
     page: "Page", serve_scripted: ServeScripted
 ) -> None:
@@ -67,6 +71,7 @@ def test_the_conversation_is_told_when_an_answer_has_ended(
     assert page.get_by_role("log").locator("[aria-busy=true]").count() == 0
 
 
+@pytest.mark.thorough
 def test_the_whole_chat_by_keyboard(page: "Page", serve_scripted: ServeScripted) -> None:
     open_page(page, serve_scripted(["ok"]))
     page.keyboard.press("Tab")

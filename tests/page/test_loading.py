@@ -4,6 +4,8 @@ from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING
 
+import pytest
+
 from core.config.schema import Config
 from core.testing import ScriptedEngine
 from tests.page.support import answered, open_page, say
@@ -43,6 +45,7 @@ def test_models_are_loaded_unloaded_and_switched(page: "Page") -> None:
         assert states == ["unloaded", "ready"]
 
 
+@pytest.mark.thorough
 def test_a_load_that_fails_says_why(page: "Page") -> None:
     models = [{"name": "gone", "backend": "broken", "path": ".", "load": "command"}]
     plugins = plugins_with(broken=lambda settings: Broken(ScriptedEngine([])))
@@ -53,6 +56,7 @@ def test_a_load_that_fails_says_why(page: "Page") -> None:
         page.locator(".card").get_by_text("failed", exact=True).wait_for()
 
 
+@pytest.mark.thorough
 def test_a_load_that_is_refused_says_why(page: "Page") -> None:
     models = [
         {"name": "first", "backend": "scripted", "path": ".", "pinned": True},
@@ -66,6 +70,7 @@ def test_a_load_that_is_refused_says_why(page: "Page") -> None:
         second.locator(".error").get_by_text("first").wait_for()
 
 
+@pytest.mark.thorough
 def test_a_model_that_is_loaded_on_command_only(page: "Page") -> None:
     models = [{"name": "only", "backend": "scripted", "path": ".", "load": "command"}]
     config = Config.model_validate({"models": models})
@@ -77,6 +82,7 @@ def test_a_model_that_is_loaded_on_command_only(page: "Page") -> None:
         assert "Try again in" not in error, "that would change nothing"
 
 
+@pytest.mark.thorough
 def test_the_default_model_is_marked(page: "Page") -> None:
     models = [
         {"name": name, "backend": "scripted", "path": ".", "load": load, "aliases": [f"my-{name}"]}
@@ -93,6 +99,7 @@ def test_the_default_model_is_marked(page: "Page") -> None:
         assert chips.all_inner_texts() == ["my-first", "default\nmy-second"]
 
 
+@pytest.mark.thorough
 def test_the_folder_of_models_is_offered(page: "Page", tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     copytree(DEMO_MODEL, tmp_path / "tiny", dirs_exist_ok=True)

@@ -11,6 +11,7 @@ from core.contract.types import BackendSettings, ModelInfo
 from core.testing import ScriptedEngine
 from enginebay import Backend
 from tests.conftest import ServeScripted
+from tests.effort import some
 from tests.page.support import answered, open_page, say
 from tests.support import InlineBackend, plugins_with, scripted, serve
 
@@ -33,7 +34,7 @@ TOOL = '{"name": "f", "parameters": {"type": "object", "properties": {"a": {"typ
 PLACES = "#transcript, #models, #health, dialog"
 
 
-@pytest.mark.parametrize("text", [HOSTILE, LINKS, FENCED])
+@pytest.mark.parametrize("text", some([HOSTILE, LINKS, FENCED], [HOSTILE]))
 def test_text_of_a_model(page: "Page", serve_scripted: ServeScripted, text: str) -> None:
     open_page(page, serve_scripted([f"<think>{text}</think>{text}"], reasoning="think"))
     say(page, text)
@@ -56,6 +57,7 @@ class Broken(InlineBackend):
         raise BackendUnavailableError(HOSTILE)
 
 
+@pytest.mark.thorough
 def test_names_and_errors_of_models(page: "Page") -> None:
     def broken(settings: BackendSettings) -> Backend:
         return Broken(ScriptedEngine([]))
@@ -88,6 +90,7 @@ def test_tool_calls(page: "Page", serve_scripted: ServeScripted) -> None:
     assert page.locator(f":is({PLACES}) :is({ELEMENTS})").count() == 0
 
 
+@pytest.mark.thorough
 def test_a_script_that_makes_markup_of_text_fails(
     page: "Page", serve_scripted: ServeScripted
 ) -> None:

@@ -41,6 +41,7 @@ class Slow(InlineBackend):
         return await super().start()
 
 
+@pytest.mark.thorough
 def test_loading_shows_how_far_it_is(page: "Page") -> None:
     go_on = threading.Event()
 
@@ -66,6 +67,7 @@ def test_loading_shows_how_far_it_is(page: "Page") -> None:
         assert page.locator("#health").inner_text() == "1 ready"
 
 
+@pytest.mark.thorough
 def test_an_answer_that_waits_for_its_model_says_so(page: "Page") -> None:
     go_on = threading.Event()
 
@@ -109,6 +111,7 @@ def test_what_runs_is_seen(page: "Page", serve_scripted: ServeScripted) -> None:
     assert drawn > 3
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_gone_and_comes_back(page: "Page", serve_scripted: ServeScripted) -> None:
     open_page(page, serve_scripted(["ok"]))
     page.route("**/v1/stats", lambda route: route.abort())
@@ -156,6 +159,7 @@ class Remembering(ScriptedEngine):
         return EngineStats(kv_used=50, kv_total=200)
 
 
+@pytest.mark.thorough
 def test_the_use_of_the_cache(page: "Page") -> None:
     script = Gated(["a", "b"])
     plugins = plugins_with(scripted=engine_backend(lambda: Remembering(script)))
@@ -189,6 +193,7 @@ def test_numbers_need_a_key() -> None:
         assert httpx2.get(f"{server.url}/v1/stats", headers=headers).json()["models"] == []
 
 
+@pytest.mark.thorough
 def test_the_page_without_models(page: "Page") -> None:
     with serve(Config.model_validate({"models": []}), plugins_with()) as server:
         page.goto(server.url)
@@ -197,6 +202,7 @@ def test_the_page_without_models(page: "Page") -> None:
         assert "no model is configured" in answered(page).locator(".error").inner_text()
 
 
+@pytest.mark.thorough
 def test_requests_are_listed_and_cancelled(page: "Page", serve_scripted: ServeScripted) -> None:
     script = Gated(["So far", " and no further"])
     server = serve_scripted(script, max_running=1)

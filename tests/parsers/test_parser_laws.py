@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers import REASONING, TOOLS
 from parsers.json.object_calls import JsonCalls
 from parsers.reasoning.tag_pair import TagPair
+from tests.effort import examples
 from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, joined, run, text_of
 
 TAG_PAIRS = {name: tags for name, tags in REASONING.items() if isinstance(tags, TagPair)}
@@ -73,7 +74,7 @@ def split_by_tags(tags: TagPair, text: str, *, inside: bool) -> Joined:
 
 
 @pytest.mark.parametrize("name", TAG_PAIRS)
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data(), inside=st.booleans())
 def test_reasoning(name: str, data: st.DataObject, inside: bool) -> None:
     # TAB-63, TAB-65, TAB-66, TAB-67
@@ -86,7 +87,7 @@ def test_reasoning(name: str, data: st.DataObject, inside: bool) -> None:
 
 
 @pytest.mark.parametrize("name", JSON_CALLS)
-@settings(max_examples=1000)
+@examples(1000)
 @given(data=st.data())
 def test_tools(name: str, data: st.DataObject) -> None:
     tools = JSON_CALLS[name]
@@ -103,7 +104,7 @@ def test_tools(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("reasoning", "tools"), PIPES)
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data(), inside=st.booleans())
 def test_pipe(reasoning: str, tools: str, data: st.DataObject, inside: bool) -> None:
     # TAB-59, TAB-60
@@ -130,7 +131,7 @@ def is_subsequence(part: str, whole: str) -> bool:
 
 
 @pytest.mark.parametrize("name", JSON_CALLS)
-@settings(max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_what_was_shown_is_a_beginning_of_what_comes(name: str, data: st.DataObject) -> None:
     """No part is ever taken back, and nothing is held longer than it may be a call."""
@@ -250,7 +251,7 @@ def add(expected: Joined, inside: bool, text: str) -> None:
 
 
 @pytest.mark.parametrize(("reasoning", "tools"), PIPES)
-@settings(max_examples=120)
+@examples(120)
 @given(data=st.data())
 def test_well_formed_text_comes_back_exactly(
     reasoning: str, tools: str, data: st.DataObject
@@ -266,7 +267,7 @@ def test_well_formed_text_comes_back_exactly(
     assert run(pipe, pieces) == run(pipe, [text]) == run(pipe, text) == expected
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(data=st.data(), call=calls())
 @pytest.mark.parametrize("name", JSON_CALLS)
 def test_arguments_are_the_json_that_was_written(

@@ -4,12 +4,13 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import Parser, ReasoningParser
 from parsers import REASONING, TOOLS
 from parsers.channels.channels import Channels
+from tests.effort import examples
 from tests.parsers.cutting import Joined, Pipe, content_of, cut, run, same_however_cut, text_of
 
 HARMONY, MUSE = REASONING["harmony"], REASONING["muse"]
@@ -305,7 +306,7 @@ MAKERS = ["pipe", "tools", "harmony", "muse", "muse calls", "inside"]
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(data=st.data())
 def test_any_cut_gives_the_same(name: str, data: st.DataObject) -> None:
     make = {
@@ -326,7 +327,7 @@ def test_any_cut_gives_the_same(name: str, data: st.DataObject) -> None:
     assert len(said) <= len(text) * 6  # control characters of arguments become escapes
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(pieces=cut(texts), inside=st.booleans())
 def test_every_character_is_thought_or_not(pieces: list[str], inside: bool) -> None:
     parser = HARMONY.parser(inside=inside, spans=SPANS)
@@ -343,7 +344,7 @@ def test_every_character_is_thought_or_not(pieces: list[str], inside: bool) -> N
 prose = st.text(st.sampled_from("abc é日🙂.,;:!?(){}\"'\\"), max_size=12).map(str.strip)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_well_formed_messages_come_back_exactly(data: st.DataObject) -> None:
     text, expected = "", []

@@ -1,5 +1,7 @@
 """Reasoning formats beside the chat templates of real models."""
 
+from functools import cache
+
 import pytest
 
 from core.models.template.detect_formats import detect_reasoning
@@ -15,10 +17,12 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 pytestmark = pytest.mark.skipif(not TEMPLATES, reason="needs llama-cpp-python's source package")
 
 
+@cache
 def features_of(name: str) -> TemplateFeatures:
     return TemplateFeatures(ChatTemplate(TEMPLATES[name], SPECIAL))
 
 
+@cache
 def format_of(features: TemplateFeatures) -> ReasoningFormat | None:
     return detect_reasoning(REASONING, features).format
 

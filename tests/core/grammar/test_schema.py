@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -13,6 +13,7 @@ from core.contract.grammar import json_value
 from core.grammar.json_schema import check_schema, relaxed
 from tests.core.grammar import coverage
 from tests.core.grammar.walks import accepts, random_text
+from tests.effort import examples
 from tests.schema_suite import WITHOUT, schema_suite
 
 NAMES = st.sampled_from(["a", "b", "é", "x y", "/", '"'])
@@ -76,7 +77,7 @@ def passes(schema: Mapping[str, object] | bool) -> bool:
     return True
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(SCHEMAS, st.integers(0, 99))
 def test_what_keeps_to_a_schema_that_passes_is_valid(
     schema: dict[str, object] | bool, seed: int
@@ -88,7 +89,7 @@ def test_what_keeps_to_a_schema_that_passes_is_valid(
         assert Draft202012Validator(schema).is_valid(json.loads(text)), text
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(SCHEMAS)
 def test_what_is_left_of_a_schema_passes(schema: dict[str, object] | bool) -> None:
     left = relaxed(schema)
@@ -110,7 +111,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.dictionaries(KEYWORDS, ANYTHING, max_size=4))
 def test_no_object_does_worse_than_a_schema_error(schema: dict[str, object]) -> None:
     passes(schema)

@@ -3,12 +3,13 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import Schemas, ToolCallDelta
 from parsers import TOOLS
 from parsers.xml.element_calls import ElementCalls
+from tests.effort import examples
 from tests.parsers.cutting import Joined, calls_of, content_of, cut, run, same_however_cut
 from tests.parsers.tools.values import scalars
 
@@ -137,7 +138,7 @@ def test_calls_stream() -> None:
     assert parser.feed("two") == [ToolCallDelta(0, arguments="two")]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_any_text_however_cut(data: st.DataObject) -> None:
     known = ["<tool_call>", '<invoke name="f">', "</invoke>", "</tool_call>", "<s>", "</s>", "<o>"]
@@ -209,7 +210,7 @@ def uniform(value: object) -> bool:
             return True
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_calls_come_back_exactly(data: st.DataObject) -> None:
     keys = st.from_regex(r"[a-z]{1,4}[0-9]", fullmatch=True)

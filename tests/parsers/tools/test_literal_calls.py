@@ -4,13 +4,14 @@ import ast
 import json
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from enginebay import Schemas, ToolCallDelta
 from parsers import TOOLS
 from parsers.arguments.typed_value import python_literal
 from parsers.python.literal_calls import LiteralCalls
+from tests.effort import examples
 from tests.parsers.cutting import Joined, calls_of, content_of, cut, run, same_however_cut
 from tests.parsers.tools.values import names, values
 
@@ -245,7 +246,7 @@ literals = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(value=literals)
 def test_a_literal_is_what_python_says_it_is(value: object) -> None:
     text = repr(value)
@@ -255,7 +256,7 @@ def test_a_literal_is_what_python_says_it_is(value: object) -> None:
     assert json.loads(written) == json.loads(json.dumps(ast.literal_eval(text)))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(text=st.text("'\"\\x0N{}[](),:1e-_ nTF\n", max_size=14))
 def test_what_python_accepts_is_read_in_the_same_way(text: str) -> None:
     # No model breaks lines outside of strings with a backslash.
@@ -286,7 +287,7 @@ def texts(tools: LiteralCalls) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("tools", FORMATS.values(), ids=FORMATS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_any_text_however_cut(tools: LiteralCalls, data: st.DataObject) -> None:
     # VLLM-61, VLLM-64, VLLM-67
@@ -304,7 +305,7 @@ def test_any_text_however_cut(tools: LiteralCalls, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("tools", PYTHONIC.values(), ids=PYTHONIC)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_calls_come_back_exactly(tools: LiteralCalls, data: st.DataObject) -> None:
     identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_é]{0,7}", fullmatch=True)

@@ -4,12 +4,13 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import ToolCallDelta, ToolFormat
 from parsers import REASONING, TOOLS
 from parsers.json.base import JsonFormat
+from tests.effort import examples
 from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, every_cut, joined, run
 from tests.parsers.tools.written import ALL
 
@@ -222,7 +223,7 @@ def fragments(name: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(data=st.data())
 def test_any_text_cut_anywhere(name: str, data: st.DataObject) -> None:
     texts = st.lists(fragments(name), max_size=20).map("".join)
@@ -243,7 +244,7 @@ def test_any_text_cut_anywhere(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_what_was_shown_is_a_beginning_of_what_comes(name: str, data: st.DataObject) -> None:
     text = data.draw(st.lists(fragments(name), max_size=20).map("".join))
@@ -262,7 +263,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_any_calls(name: str, data: st.DataObject) -> None:
     names = st.from_regex(r"[a-z_][a-z0-9_.\-]{0,11}", fullmatch=True)

@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers.arguments.argument_schema import ArgumentSchema
 from parsers.arguments.typed_value import TypedValue
+from tests.effort import examples
 from tests.parsers.cutting import cut
 from tests.parsers.tools.values import as_text, schema_of, values
 
@@ -136,7 +137,7 @@ def test_depth_does_not_matter() -> None:
     assert said("number", "1" * 9_000) == "1" * 9_000
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_every_value_comes_back(data: st.DataObject) -> None:
     value = data.draw(values)
@@ -148,7 +149,7 @@ def test_every_value_comes_back(data: st.DataObject) -> None:
     assert json.loads("".join(map(typed.feed, pieces)) + typed.end()) == value
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(data=st.data())
 def test_any_text_is_json_in_the_end(data: st.DataObject) -> None:
     names = ["string", "number", "boolean", "object", "array", "null"]

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import ContentDelta, Schemas, ToolCallDelta
 from parsers import REASONING, TOOLS
+from tests.effort import examples
 from tests.parsers.cutting import (
     Joined,
     Pipe,
@@ -399,7 +400,7 @@ def texts(w: Writer) -> st.SearchStrategy[str]:
 
 
 @each_format
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_text_however_cut(w: Writer, data: st.DataObject) -> None:
     # VLLM-61, VLLM-64, VLLM-67
@@ -421,7 +422,7 @@ def test_any_text_however_cut(w: Writer, data: st.DataObject) -> None:
 
 
 @each_format
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data(), inside=st.booleans())
 def test_pipe(w: Writer, data: st.DataObject, inside: bool) -> None:
     # TAB-59, TAB-60
@@ -435,7 +436,7 @@ def test_pipe(w: Writer, data: st.DataObject, inside: bool) -> None:
 
 
 @each_format
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_calls_come_back_exactly(w: Writer, data: st.DataObject) -> None:
     # TAB-51, TAB-55
