@@ -248,3 +248,10 @@ def test_the_face_is_exact() -> None:
     assert all(isinstance(node, ast.ImportFrom) for node in body)
     names = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert all(alias.asname == alias.name for alias in names)
+
+
+@pytest.mark.parametrize("path", modules("core"), ids=str)
+def test_what_routes_share_is_typed(path: Path) -> None:
+    """`services(http)` has types, `app.state` has none."""
+    if path.relative_to(ROOT / "core").as_posix() not in ("server/services.py", "server/app.py"):
+        assert "app.state" not in path.read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ from backends.llamacpp.adapters import configured_adapters
 from backends.llamacpp.context import Context
 from backends.llamacpp.draft import load_drafter
 from backends.llamacpp.embedding import EmbeddingContext
-from backends.llamacpp.embedding_engine import EmbeddingEngine
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.files import find_gguf, unavailable
 from backends.llamacpp.info import model_info
@@ -17,8 +16,7 @@ from backends.llamacpp.memory import CacheSize, cache_size
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.pairs import PairTokenizer
-from backends.llamacpp.pooling_engine import PoolingEngine
-from backends.llamacpp.rerank_engine import RerankEngine
+from backends.llamacpp.pooling_engines import EmbeddingEngine, PoolingEngine, RerankEngine
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import BackendSettings, BatchLimits, Drafter, GrammarCompiler, PromptLookup

@@ -10,7 +10,7 @@ from core.config.schema import Config
 from core.contract.types import BackendSettings, Isolation
 from core.engine.backoff import Backoff
 from enginebay import Backend, BackendUnavailableError, EngineBackend
-from tests.core.test_engine import Obedient, until_restarted
+from tests.engine.test_engine import Obedient, until_restarted
 from tests.support import Server, plugins_with, serve
 
 COMPLETIONS = "/v1/completions"

@@ -10,9 +10,9 @@ from gguf import PoolingType
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from backends.llamacpp.embedding_engine import EmbeddingEngine
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.options import LlamaCppOptions
+from backends.llamacpp.pooling_engines import EmbeddingEngine
 from core.config.schema import Config
 from core.plugins import Plugins
 from core.testing import check_backend

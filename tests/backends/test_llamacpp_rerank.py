@@ -13,7 +13,7 @@ from gguf import PoolingType
 
 from backends.llamacpp.library import llama
 from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.rerank_engine import RerankEngine
+from backends.llamacpp.pooling_engines import RerankEngine
 from core.config.schema import Config
 from core.plugins import Plugins
 from core.testing import check_backend

@@ -23,7 +23,7 @@ from enginebay import (
     GenerationRequest,
     ServingError,
 )
-from tests.core.test_engine import request
+from tests.engine.test_engine import request
 from tests.support import InlineBackend, plugins_with, serve
 
 LIMIT = 60

@@ -20,10 +20,9 @@ from core.chat.plan.completion_prompts import (
     echo_of,
 )
 from core.chat.plan.content_grammar import content_grammar
-from core.chat.plan.continued import continued
 from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_chat
 from core.chat.plan.params import PlannedParams, overridden, planned_params, unsupported
-from core.chat.plan.prompt import Prompt, chat_prompt
+from core.chat.plan.prompt import Prompt, chat_prompt, continued
 from core.chat.plan.prompt_tokens import PromptTokens, prompt_tokens
 from core.chat.plan.reasoning import (
     ignored_budget,

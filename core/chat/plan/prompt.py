@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from core.chat.plan.reasoning import ignored_thinking, template_variables
 from core.chat.plan.template_messages import template_messages
 from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
 from core.models.served import ServedModel
 from core.models.template.features import TemplateFeatures
@@ -14,7 +15,21 @@ from core.models.template.template import TemplateError
 
 logger = logging.getLogger(__name__)
 
+_CONTINUES = {"continue_final_message", "add_generation_prompt", "response_prefix"}
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+
+
+def continued(body: ChatCompletionRequest, config: ModelConfig) -> ChatCompletionRequest:
+    """The request, going on with its last message if the config wants that of the model's own.
+
+    Frontends send a half-written answer so when somebody asks for more of it. What a request says
+    itself about its last message counts, and behind tool calls there is nothing to go on with.
+    """
+    last = body.messages[-1]
+    unfinished = last.role == "assistant" and last.content and not last.tool_calls
+    if not config.continue_assistant or not unfinished or body.model_fields_set & _CONTINUES:
+        return body
+    return body.model_copy(update={"continue_final_message": True})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from core.models.overrides import Overrides, OverridesError
 from core.models.presets import Preset, load_preset, preset_files
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.served import known_model
-from core.server.schemas.override_bodies import (
+from core.server.schemas.switch_bodies import (
     OverrideList,
     OverrideSwitchRequest,
     OverrideUnloadRequest,

@@ -7,7 +7,7 @@ from core.models.entry import ModelEntry
 from core.models.template.template_set import template_names
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.served import configured_model
-from core.server.schemas.template_bodies import (
+from core.server.schemas.switch_bodies import (
     TemplateList,
     TemplateSwitchRequest,
     TemplateUnloadRequest,

@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from core.contract.errors import SchemaError
 from core.contract.grammar import json_value
 from core.grammar.json_schema import check_schema, relaxed
-from tests.core.grammar import coverage
-from tests.core.grammar.walks import accepts, random_text
 from tests.effort import examples
+from tests.grammar import coverage
+from tests.grammar.walks import accepts, random_text
 from tests.schema_suite import WITHOUT, schema_suite
 
 NAMES = st.sampled_from(["a", "b", "é", "x y", "/", '"'])
@@ -281,4 +281,4 @@ def test_nothing_of_the_official_suite_passes_that_is_invalid(formats: bool) -> 
 @pytest.mark.skipif(not schema_suite(), reason=WITHOUT)
 def test_the_page_shows_what_can_be_enforced_now() -> None:
     text = coverage.PAGE.read_text(encoding="utf-8")
-    assert coverage.page(text) == text, "run python -m tests.core.grammar.coverage"
+    assert coverage.page(text) == text, "run python -m tests.grammar.coverage"

@@ -19,7 +19,7 @@ from enginebay import (
     ServingError,
     UnsupportedParameterError,
 )
-from tests.core.test_engine import AT_ONCE, both, request, running, text, until_restarted
+from tests.engine.test_engine import AT_ONCE, both, request, running, text, until_restarted
 
 
 class Adapted(ScriptedEngine):

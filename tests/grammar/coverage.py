@@ -1,6 +1,6 @@
 """How much of JSON Schema can be enforced: the table of `docs/reference/json-schema.md`.
 
-python -m tests.core.grammar.coverage    # writes it, from the official test suite
+python -m tests.grammar.coverage    # writes it, from the official test suite
 """
 
 import json
@@ -9,7 +9,7 @@ from collections import Counter
 from core.contract.errors import SchemaError
 from core.contract.grammar import json_value
 from core.grammar.json_schema import check_schema
-from tests.core.grammar.walks import accepts
+from tests.grammar.walks import accepts
 from tests.schema_suite import WITHOUT, Group, schema_suite
 from tests.support import REPOSITORY
 

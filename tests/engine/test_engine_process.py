@@ -25,7 +25,7 @@ from enginebay import (
     SamplingParams,
     ServingError,
 )
-from tests.core.test_engine import (
+from tests.engine.test_engine import (
     AT_ONCE,
     NEVER,
     Obedient,
@@ -235,7 +235,7 @@ def test_the_process_ends_with_the_server(prompt: str) -> None:
     """Whoever reads the output sees its end only when all who hold it are gone."""
     code = f"""
 import asyncio, os
-from tests.core.test_engine import EngineBackend, Obedient, request
+from tests.engine.test_engine import EngineBackend, Obedient, request
 
 async def main():
     backend = EngineBackend(Obedient, isolation="process", grace=0.05)

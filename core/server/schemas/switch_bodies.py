@@ -1,8 +1,8 @@
-"""Bodies of TabbyAPI's routes for sampling overrides."""
+"""Bodies of TabbyAPI's routes that switch sampling overrides and chat templates."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, model_validator
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 
 from core.contract.errors import InvalidRequestError
 
@@ -33,3 +33,25 @@ class OverrideList(BaseModel):
     selected_preset: str | None
     overrides: dict[str, Any]
     presets: list[str]
+
+
+class TemplateList(BaseModel):
+    """Names of chat templates."""
+
+    object: Literal["list"] = "list"
+    data: list[str]
+
+
+class TemplateSwitchRequest(BaseModel):
+    """A name that the list has."""
+
+    model: str | None = None
+    prompt_template_name: Annotated[str, Field(min_length=1)] = Field(
+        validation_alias=AliasChoices("prompt_template_name", "name")
+    )
+
+
+class TemplateUnloadRequest(BaseModel):
+    """Which model goes back to the template that its config says."""
+
+    model: str | None = None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.contract.grammar import Text
 from core.grammar.check import check_grammar
 from core.grammar.source import choices, grammar_source, regular_expression
-from tests.core.grammar.walks import accepts, texts
+from tests.grammar.walks import accepts, texts
 from tests.support import REPOSITORY
 
 GRAMMARS = REPOSITORY / "benchmarks/.peers/llama-server/source/vendor/llama.cpp/grammars"
