@@ -1,6 +1,6 @@
 """`check_backend()`: does a backend keep the promises of the contract?
 
-The promises, numbered as in `docs/architecture.md`:
+The promises, numbered as in `docs/internals/engines.md`:
 
 1. deltas of one choice in order; exactly one, its last, has a `finish_reason`
 2. `text` is whole characters and joins to the decoded completion, without stop strings and
