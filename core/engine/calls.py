@@ -20,6 +20,10 @@ class Calls:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
+    def __len__(self) -> int:
+        """How many have no answer yet."""
+        return len(self._waiting)
+
     def call(
         self,
         method: Callable[Concatenate[Engine, _Args], _Result],

@@ -204,7 +204,7 @@ def test_an_answer_that_may_call_may_end_in_thought(
     server = serve_scripted([said], tools=format, reasoning="think", tools_in_reasoning=in_thought)
     fields = {"response_prefix": prefix} if prefix else {}
     message, reason = ask(server, **fields)
-    assert (message["reasoning_content"], message["content"]) == ("I give up.", None)
+    assert (message["reasoning_content"], message["content"]) == ("I give up.", "")
     assert (called(message), reason) == ([], "stop")
     if prefix:
         message, reason = ask(server, tool_choice="required", **fields)

@@ -103,10 +103,10 @@ def test_stops_and_budgets(server: Server) -> None:
 
 
 def test_what_is_not_there_is_named(server: Server) -> None:
-    body = {"messages": MESSAGES, "max_tokens": 2, "adaptive_target": 0.5, "top_a": 0.1}
-    answer = server.http.post("/v1/chat/completions", json=body)
+    body = {"prompt": "Once", "max_tokens": 2, "prompt_logprobs": 1, "top_a": 0.1}
+    answer = server.http.post("/v1/completions", json=body)
     assert answer.status_code == 200
-    assert answer.headers["x-unsupported-params"] == "adaptive_target"
+    assert answer.headers["x-unsupported-params"] == "prompt_logprobs"
 
 
 def test_a_ban_beside_a_schema_is_a_400(server: Server) -> None:
