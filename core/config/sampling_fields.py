@@ -156,13 +156,13 @@ class SamplingFields(BaseModel):
         "nsigma",
         description="Keep logits within this many standard deviations of the highest; 0 is off.",
     )
-    top_a: UpTo100 | None = Field(
+    top_a: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
         None, description="Drop tokens below this times the square of the top probability; 0: off."
     )
     tfs: Annotated[Probability | None, BeforeValidator(one_if_zero)] = aliased(
         "tfs", "tfs_z", description="Tail-free sampling: probability mass to keep; 1 is off."
     )
-    smoothing_factor: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+    smoothing_factor: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
         None, description="Strength of quadratic smoothing of the logits; 0 is off."
     )
     skew: Annotated[float, Field(ge=-20, le=20)] | None = Field(
@@ -215,7 +215,7 @@ class SamplingFields(BaseModel):
     dynatemp_range: UpTo100 | None = Field(
         None, description="How far the temperature follows the entropy, up or down; 0 is off."
     )
-    dynatemp_exponent: UpTo100 | None = aliased(
+    dynatemp_exponent: Annotated[float, Field(ge=0, le=10_000)] | None = aliased(
         "dynatemp_exponent",
         "temp_exponent",
         description="Exponent of the entropy in the dynamic temperature.",

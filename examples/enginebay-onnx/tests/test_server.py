@@ -42,7 +42,8 @@ def test_streamed_and_whole_are_the_same(client: OpenAI) -> None:
     assert [e.token for e in entries] == [e.token for e in whole.choices[0].logprobs.content]
     assert "".join(entry.token for entry in entries) == text
     assert all(len(entry.top_logprobs) == 2 for entry in entries)
-    assert whole.choices[0].logprobs.content[0].logprob == entries[0].logprob
+    first = whole.choices[0].logprobs.content[0]
+    assert first.logprob == pytest.approx(entries[0].logprob, abs=1e-4)  # by the prefix cache
 
 
 def test_stop(client: OpenAI) -> None:
