@@ -165,10 +165,20 @@ async def _include_stop(probe: Probe) -> None:
 
 
 async def _temperature_last(probe: Probe) -> None:
-    # Before such a temperature min_p keeps the likeliest token only, after it nearly all.
-    params = SamplingParams(temperature=1e5, min_p=0.9999, temperature_last=True)
-    greedy, sampled = await probe.generate(), await probe.generate(params)
-    expect(greedy.token_ids == sampled.token_ids, 7, "temperature_last=True came before min_p")
+    # Two tokens, one at least 10 below the other: before this temperature min_p drops it, after it
+    # both are about as likely.
+    first, *rest = (await probe.generate()).token_ids
+    second = next(token_id for token_id in rest if token_id != first)
+    params = SamplingParams(
+        temperature=100.0,
+        min_p=0.5,
+        temperature_last=True,
+        max_tokens=1,
+        logit_bias={first: 100.0, second: 90.0},
+    )
+    for seed in range(8):
+        token_ids = (await probe.generate(replace(params, seed=seed))).token_ids
+        expect(token_ids == (first,), 7, "temperature_last=True came before min_p")
 
 
 async def _typical_p(probe: Probe) -> None:
@@ -282,7 +292,7 @@ _CHECKS: _Checks = (
     (("repetition_penalty",), _repetition_penalty),
     (("min_tokens", "stop_token_ids"), _min_tokens),
     (("logprobs",), _logprobs),
-    (("temperature_last", "temperature", "min_p"), _temperature_last),
+    (("temperature_last", "temperature", "min_p", "logit_bias"), _temperature_last),
     (("typical_p", "temperature"), _typical_p),
     (("xtc_probability", "xtc_threshold", "top_k"), _xtc),
     (("logit_bias", "dry_multiplier", *_DRY_LIMITS), _dry),
