@@ -1,4 +1,4 @@
-"""Errors as answers in the API's shape, whatever raised them."""
+"""Turns any exception into an error response of the API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -78,7 +78,7 @@ async def _http_error(http: Request, error: Exception) -> Response:
         case 404:
             answer = InvalidRequestError(f"there is no route {http.method} {http.url.path}")
         case 405:
-            answer = InvalidRequestError(f"{http.url.path} does not take {http.method}")
+            answer = InvalidRequestError(f"{http.url.path} does not allow {http.method}")
         case 413:
             answer = RequestTooLargeError(str(error.detail))
         case 400 if isinstance(error.__cause__, UnicodeDecodeError):

@@ -26,7 +26,7 @@ from core.server.services import services
 router = APIRouter(tags=["tokens"])
 
 _CONTEXTS = 8
-"""A text may have so many times as many tokens as the context, which is what people count for."""
+"""Longest text to tokenize, as a multiple of the context length."""
 
 
 @router.post("/token/encode")

@@ -1,4 +1,4 @@
-"""One way to answer every generation route: streamed or whole."""
+"""Responses of all generation routes, streaming or not."""
 
 import asyncio
 import logging
@@ -104,7 +104,7 @@ async def _events(
 
 
 def _told(error: Exception, id: str) -> ServingError:
-    """What the client gets to know of an error."""
+    """An error as the client may see it."""
     if isinstance(error, ServingError):
         return error
     logger.error("request %s failed", id, exc_info=error)

@@ -1,4 +1,4 @@
-"""Bodies of the routes that tell about the server."""
+"""Bodies of the routes about the server."""
 
 from typing import Literal
 
@@ -30,7 +30,7 @@ class Modalities(BaseModel):
 
 
 class Props(BaseModel):
-    """What llama.cpp and TabbyAPI tell of a model.
+    """What llama.cpp and TabbyAPI report about a model.
 
     `chat_template` is its source, which SillyTavern hashes to find out what model it is for.
     `total_slots`: how many choices are decoded at once.

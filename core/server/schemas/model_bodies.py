@@ -52,7 +52,7 @@ class ModelList(BaseModel):
 
 
 class ModelHealth(BaseModel):
-    """How one model is."""
+    """The state of one model."""
 
     state: State
     progress: float

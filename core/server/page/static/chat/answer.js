@@ -62,7 +62,7 @@ export function usageWords({ usage }) {
   const { decode_tokens_per_s: speed, time_to_first_token_s: first } = usage.extra ?? {};
   return [
     `prompt ${usage.prompt_tokens}${cached ? ` (${cached} cached)` : ""}`,
-    `answer ${usage.completion_tokens}${thought ? ` (${thought} thought)` : ""}`,
+    `answer ${usage.completion_tokens}${thought ? ` (${thought} reasoning)` : ""}`,
     speed ? `${speed.toFixed(speed < 10 ? 1 : 0)} tokens/s` : null,
     first ? `first token ${first.toFixed(2)} s` : null,
   ]

@@ -66,7 +66,7 @@ export class MessageView {
     this.reasoning.hidden = !reasoning;
     if (!reasoning) return;
     const thinking = state === "thinking";
-    setText(this.reasoning.firstChild, thinking ? "Thinking…" : "Thought");
+    setText(this.reasoning.firstChild, thinking ? "Thinking…" : "Reasoning");
     if (!this.folded) this.reasoning.open = thinking; // from the first click on it is the user's
     renderMarkdown(this.thought, reasoning);
   }
@@ -115,7 +115,7 @@ export class MessageView {
 function waitingWords({ state, loading = null }) {
   if (state !== "waiting") return state === "thinking" ? "Thinking…" : "Writing…";
   if (loading === null) return "Waiting for the first token…";
-  return `The model is being loaded: ${Math.round(loading * 100)} %`;
+  return `Loading the model: ${Math.round(loading * 100)} %`;
 }
 
 function noteWords(message) {
