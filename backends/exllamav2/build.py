@@ -1,4 +1,4 @@
-"""exllamav2's compiled extension: where torch keeps builds of it, and what compiling one takes."""
+"""exllamav2's compiled extension: where torch keeps its builds, and what compiling one requires."""
 
 import importlib.util
 import os
@@ -34,7 +34,7 @@ def build_folder() -> Path:
 
 
 def missing_compiler() -> str | None:
-    """What has to be installed before anything can be compiled, with where to get it."""
+    """What must be installed before compiling, and where to get it."""
     from torch.utils import cpp_extension
 
     if cpp_extension.CUDA_HOME is None:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _HEADROOM = 16
 
 Emit = Callable[[LibraryChoice, Delta | ServingError], None]
-"""Takes what a choice gained, or what ended its request; on the engine thread."""
+"""Receives a choice's new output, or what ended its request; on the engine thread."""
 
 
 class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
@@ -72,11 +72,11 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
 
     @property
     def pages_needed(self) -> int:
-        """Pages that nobody uses now and the job must have to start."""
+        """Free pages that the job needs to start."""
         return int(self.current_new_pages_required())
 
     def grow(self) -> bool:
-        """Have room for what the next pass may add; False if there is none."""
+        """Make room for what the next pass may add; False if there is none."""
         if not self.generator.paged:
             return True
         [sequence] = self.sequences

@@ -113,7 +113,7 @@ def logprobs(
 def token_logprobs(
     logits: Tensor, tokens: Tensor, counts: Sequence[int], token_text: Callable[[int], str]
 ) -> list[TokenLogprob]:
-    """Each row's token by the model itself, and so many of the likeliest ones beside it."""
+    """Each row's token logprob by the model itself, and that many of the likeliest tokens."""
     distribution = logits.log_softmax(-1)
     chosen = distribution.gather(-1, tokens[:, None]).squeeze(-1).tolist()
     likeliest = distribution.topk(min(max(counts), logits.shape[-1]))

@@ -1,4 +1,4 @@
-"""The GGUF file, or files, that a model's path means."""
+"""Finds the GGUF file or files of a model's path."""
 
 import re
 import struct
@@ -21,7 +21,7 @@ def find_gguf(path: Path) -> Path:
     """The file to load: the first part where a model is split into several.
 
     A folder may stand for the only model in it. A `BackendUnavailableError` says what is wrong
-    with files that are missing or are no GGUF; whether their content is whole llama.cpp finds out.
+    with files that are missing or not GGUF; llama.cpp finds out whether their content is complete.
     """
     if path.is_dir():
         path = _only_model(path)

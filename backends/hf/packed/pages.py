@@ -1,4 +1,4 @@
-"""Keys and values of all layers in pages, which slots share until one of them writes."""
+"""The paged KV cache of all layers; slots share pages until one of them writes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
