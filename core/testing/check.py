@@ -1,4 +1,4 @@
-"""`check_backend()`: does a backend keep the promises of the contract?
+"""`check_backend()`: checks that a backend keeps the promises of the contract.
 
 The promises, numbered as in `docs/internals/engines.md`:
 
@@ -106,7 +106,7 @@ async def check_text(probe: Probe) -> None:
         token_ids = token_ids[:-1]  # the end-of-sequence token
     decoded = await probe.backend.detokenize(token_ids)
     expect(choice.text == decoded, 2, f"text {choice.text!r} is not the decoded {decoded!r}")
-    expect(bool(decoded), 2, "the model said nothing; use another prompt")
+    expect(bool(decoded), 2, "the model generated nothing; use another prompt")
 
 
 async def check_stop_strings(probe: Probe) -> None:
@@ -126,7 +126,7 @@ async def check_stop_strings(probe: Probe) -> None:
 
 
 async def check_abort(probe: Probe) -> None:
-    """Promise 3: what was aborted says no more, and leaves room for others."""
+    """Promise 3: an aborted request generates nothing more, and frees its slot."""
     endless = replace(
         GREEDY,
         max_tokens=probe.info.context_length or None,
@@ -146,7 +146,7 @@ async def check_abort(probe: Probe) -> None:
 
 
 async def check_prefill(probe: Probe) -> None:
-    """Promise 4: the first delta accounts for the prompt, once; of a chat, the usage told."""
+    """Promise 4: the first delta accounts for the prompt, once; of a chat, the reported usage."""
     if probe.info.chats:
         return await check_usage(probe)
     request = await probe.request(n=3)
@@ -182,7 +182,7 @@ async def check_refusal(probe: Probe) -> None:
 
 
 async def check_embeddings(probe: Probe) -> None:
-    """Promise 8, for models that make embeddings."""
+    """Promise 8, for embedding models."""
     if probe.info.embedding_size is None:
         return
     texts = ("one", "another text", "and a third one, which is longer than the others")
@@ -194,7 +194,7 @@ async def check_embeddings(probe: Probe) -> None:
     for prompt, vector in zip(prompts, together, strict=True):
         [alone] = await probe.backend.embed([prompt])
         distance = max(abs(a - b) for a, b in zip(alone, vector, strict=True))
-        expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in company")
+        expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in a batch")
 
 
 async def check_reranking(probe: Probe) -> None:
@@ -211,11 +211,11 @@ async def check_reranking(probe: Probe) -> None:
     expect(all(map(isfinite, together)), 8, f"scores are {together}")
     for pair, score in zip(pairs, together, strict=True):
         [alone] = await probe.backend.rerank([pair])
-        expect(abs(alone - score) < 1e-3, 8, f"a score is {alone - score:.2g} off in company")
+        expect(abs(alone - score) < 1e-3, 8, f"a score is {alone - score:.2g} off in a batch")
 
 
 async def check_stats(probe: Probe) -> None:
-    """Promise 10, of what the backend tells of itself; it may tell nothing."""
+    """Promise 10, about the backend's stats, which are optional."""
     await probe.run(await probe.request(n=2))
     await probe.backend.ping()
     stats = probe.backend.stats

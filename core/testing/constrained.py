@@ -120,8 +120,8 @@ class Constrained:
         return allowed
 
     def _stuck(self) -> InvalidRequestError:
-        reason = self._matcher.error or "nothing may follow what has been said"
-        message = f"the grammar cannot be kept to: {reason}"
+        reason = self._matcher.error or "no token may follow"
+        message = f"the grammar cannot be followed: {reason}"
         return InvalidRequestError(message, param="constraint")
 
     def _fill_in(self, allowed: set[int]) -> int:

@@ -56,7 +56,7 @@ async def _company(probe: Probe) -> None:
     free, *kept = await asyncio.gather(
         probe.generate(), *(_generate(probe, grammar, GREEDY) for grammar, _ in _GRAMMARS)
     )
-    expect(free.token_ids == alone.token_ids, 9, "company with a grammar changed a free answer")
+    expect(free.token_ids == alone.token_ids, 9, "a batch with a grammar changed a free answer")
     for (grammar, right), each in zip(_GRAMMARS, kept, strict=True):
         _expect_kept(grammar, right, each)
 
@@ -126,7 +126,7 @@ async def _generate(probe: Probe, grammar: Grammar, sampling: SamplingParams) ->
 def _expect_kept(grammar: Grammar, right: Callable[[str], bool], choice: Choice) -> None:
     reason = choice.last.finish_reason
     text = choice.text[:100]
-    expect(reason == "stop", 9, f"{grammar} ends with {reason!r} behind {text!r}")
+    expect(reason == "stop", 9, f"{grammar} ends with {reason!r} after {text!r}")
     expect(right(choice.text), 9, f"{grammar} gave {text!r}")
 
 

@@ -1,4 +1,4 @@
-"""Messages with headers, as models write them that speak on several channels."""
+"""Messages with headers, as written by models with several channels."""
 
 import re
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class Segment(NamedTuple):
 
 
 class MessageReader:
-    """Splits a text into messages, whatever is missing in them.
+    """Splits a text into messages, tolerating missing parts.
 
     A text may begin inside a header, as its `begin` is often in the prompt: that is recognised by
     `to=` or a tag; else it begins in a body (`in_body` says so from the outset). A header without
@@ -80,7 +80,7 @@ class MessageReader:
             yield from self._read(piece)
 
     def finish(self) -> Iterator[Segment]:
-        """What was held back, when the text has ended."""
+        """The text held back, at the end."""
         for piece in self._splitter.finish():
             yield from self._read(piece)
         header = self._header or ""
@@ -129,7 +129,7 @@ class MessageReader:
         yield from self._read_body(whole[end:])
 
     def _break_header(self, header: str) -> Iterator[Segment]:
-        """A header that its tag does not end, and what stands behind it instead."""
+        """A header without its end tag, and what follows it instead."""
         self._header = None
         head = self._length_of_head(header)
         if head:

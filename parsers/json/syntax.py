@@ -1,4 +1,4 @@
-"""How calls with JSON arguments look: the tags around them, and the layout between the tags."""
+"""The syntax of calls with JSON arguments: the tags around them, and the layout between."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ _NUMBER = Pattern("0|[1-9][0-9]{0,2}")
 
 @dataclass(frozen=True)
 class Frame:
-    """The tags of a format, and what may stand between them and the calls.
+    """The tags of a format, and what may come between them and the calls.
 
     `start`, `end`: around one call, or a block of them. `also`: what may stand for `start`.
     `opening`, `closing`: around all of them; they may be left out. An empty tag means that there is

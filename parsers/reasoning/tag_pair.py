@@ -52,7 +52,7 @@ class TagPair(ReasoningFormat):
         return any(text in template for text in self.evidence or (self.start, self.end))
 
     def starts_inside(self, prompt: str) -> bool:
-        """Whether the prompt ends in reasoning that it has opened itself.
+        """Whether the prompt ends in reasoning that it opened itself.
 
         That is a start tag with no end tag, no other tag and little text behind it.
         """

@@ -37,7 +37,7 @@ class TagSplitter:
         return self._split(text, final=False)
 
     def finish(self) -> list[Piece]:
-        """What was held back, when the text has ended."""
+        """The text held back, at the end."""
         return self._split("", final=True)
 
     def _split(self, text: str, *, final: bool) -> list[Piece]:

@@ -54,7 +54,7 @@ class ElementCalls(ToolFormat):
 
 
 class _Patterns:
-    """What may stand at each place."""
+    """What may occur at each position."""
 
     def __init__(self, prefix: str) -> None:
         invoke = f'{prefix}<invoke name="{{name}}">'

@@ -60,7 +60,7 @@ class XmlCalls(XmlSyntax, ToolFormat):
 
 
 class _Patterns:
-    """What may stand at each place."""
+    """What may occur at each position."""
 
     def __init__(self, tags: XmlCalls) -> None:
         starts = tuple(dict.fromkeys(literal_start(each.start) for each in tags.parameters))

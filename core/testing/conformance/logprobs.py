@@ -75,7 +75,7 @@ def completions_have_the_old_shape(server: Endpoint) -> None:
 
 def _content(choice: Json) -> list[Json]:
     if not choice["message"].get("content"):
-        raise NotShown("the model said nothing outside of its reasoning")
+        raise NotShown("the model generated nothing outside of its reasoning")
     entries: list[Json] | None = (choice.get("logprobs") or {}).get("content")
     expect(bool(entries), f"logprobs are {choice.get('logprobs')!r}")
     return entries or []
