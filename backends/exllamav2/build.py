@@ -82,7 +82,7 @@ def _watch(done: threading.Event, report_progress: ReportProgress) -> None:
 
 
 def _search_path() -> str:
-    """The search path, with the folder of this Python's own tools behind it."""
+    """The search path, with the folder of this Python's own tools after it."""
     return os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
 
 

@@ -102,7 +102,7 @@ def check_architecture(checkpoint: ExLlamaV2Checkpoint) -> None:
 
 
 def text_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config.json` of the language part: `text_config`, and over it what stands beside that."""
+    """`config.json` of the language part: `text_config`, overridden by the keys beside it."""
     text = config.get("text_config")
     return {**(text if isinstance(text, dict) else {}), **config}
 

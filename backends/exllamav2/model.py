@@ -42,7 +42,7 @@ class LoadedModel:
     The types of the library are its own: `model` is an `ExLlamaV2`, `cache` one of its caches with
     room for `cache_tokens` (whole pages), `tokenizer` its `ExLlamaV2Tokenizer`. `paged`: whether
     requests share the cache, else one runs at a time, and `max_batch_size` is 1. `prefill_tokens`
-    are those of a pass. `draft_tokens` are guessed a step, 0 is none, by the draft model or,
+    are those of a pass. `draft_tokens` are drafted per step (0: none) by the draft model or,
     without one, from the text.
     """
 

@@ -8,7 +8,7 @@ CacheType = Literal["f16", "q8", "q6", "q4"]
 PAGE_TOKENS = 256
 """Tokens of a page of the cache: flash-attention's, and therefore exllamav2's."""
 
-# The generator runs at most 8 tokens of a choice in one pass: the one it has, and guesses.
+# The generator runs at most 8 tokens of a choice in one pass: its last one and the drafts.
 _MAX_GUESSED = 7
 
 

@@ -33,7 +33,7 @@ def paged_attention(
     `q` is `[sequences, queries, heads, head_dim]`, the caches are `[pages, page_size, kv_heads,
     head_dim]`, `block_table` `[sequences, pages]` names the pages of each sequence in order, and
     `cache_seqlens` `[sequences]` says how many tokens they hold. `k` and `v`, of the queries, are
-    written behind those first. Queries are the last tokens of their sequence. A query sees
+    written after those first. Queries are the last tokens of their sequence. A query sees
     `window_size[0]` tokens before its own; -1 is all.
     """
     sequences, queries, heads, head_dim = q.shape

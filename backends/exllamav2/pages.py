@@ -68,7 +68,7 @@ class Pages:
 
         The library would hash it without a salt and, where another page has this hash, clear that
         one or share it: even one that is not filled yet, or while the token that completes its own
-        may still be taken back.
+        may still be rolled back.
         """
         generator = self._generator
         index, place = divmod(sequence.kv_position + 1, PAGE)

@@ -68,7 +68,7 @@ def _draw(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:]
     uniform = torch.tensor([row.uniform() for row in rows], dtype=logits.dtype)[:, None]
-    # Short of the whole, lest a number that rounds to 1 points behind the last token with weight.
+    # Short of the whole, lest a number that rounds to 1 points past the last token with weight.
     target = uniform.clamp(max=1 - 2**-24).to(total.device) * total
     tokens = torch.searchsorted(cumulative, target, right=True)
     return torch.where(total > 0, tokens, 0).squeeze(-1)

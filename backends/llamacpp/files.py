@@ -47,7 +47,7 @@ def size(path: Path) -> int:
 def lists_tensor(path: Path, names: Sequence[str]) -> bool:
     """Whether a part of the model says that it has a tensor of one of these names.
 
-    llama.cpp does not tell. Names are strings behind their length, in front of all weights:
+    llama.cpp does not tell. Names are strings after their length, in front of all weights:
     https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
     """
     spelled = [struct.pack("<Q", len(name)) + name.encode() for name in names]

@@ -1,4 +1,4 @@
-"""Promises 2, 4, 7 and 9 of a model that takes chats: parts in the place of text and tokens."""
+"""Promises 2, 4, 7 and 9 of a model that takes chats: parts in place of text and tokens."""
 
 import json
 from dataclasses import replace
@@ -46,15 +46,17 @@ async def check_usage(probe: Probe) -> None:
     if alone is None or together is None:
         expect(alone is together, 4, "usage is reported for one choice or for three, not for both")
         return
-    for told in (alone, together):
-        reasoning = told.reasoning_tokens or 0
+    for usage in (alone, together):
+        reasoning = usage.reasoning_tokens or 0
         expect(
-            0 <= told.cached_tokens <= told.prompt_tokens, 4, f"cached tokens of no prompt: {told}"
+            0 <= usage.cached_tokens <= usage.prompt_tokens,
+            4,
+            f"more cached tokens than prompt tokens: {usage}",
         )
         expect(
-            0 <= reasoning <= told.completion_tokens,
+            0 <= reasoning <= usage.completion_tokens,
             4,
-            f"more reasoning tokens than completion tokens: {told}",
+            f"more reasoning tokens than completion tokens: {usage}",
         )
     prompt = alone.prompt_tokens
     expect(prompt > 0, 4, "usage reports a prompt without tokens")

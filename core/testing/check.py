@@ -5,14 +5,14 @@ The promises, numbered as in `docs/internals/engines.md`:
 1. deltas of one choice in order; exactly one, its last, has a `finish_reason`
 2. `text` is whole characters and joins to the decoded completion, without stop strings and
    end-of-sequence tokens
-3. closing the iterator aborts within a step; aborting an unknown id is no error
+3. closing the iterator aborts within a step; aborting an unknown id is not an error
 4. one prefill per request, whatever `n` is
 5. a request that is refused fails alone
 6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
 7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
 8. an embedding has the size that `ModelInfo` says, a pair to rerank has a finite score, and neither
    depends on what is asked beside it
-9. a backend whose `ModelInfo.constraints` is true keeps to them; what cannot be kept is refused,
+9. a backend whose `ModelInfo.constraints` is true enforces them; what it cannot is refused,
    what is cut short says so
 10. `ping` returns; `stats` add up, and nothing runs or waits in them when all work is done
 
@@ -20,10 +20,10 @@ Of a model that chats (`ModelInfo.chats`) the same hold, with these in their pla
 
 2. deltas have parts, and neither text nor tokens; calls are numbered from 0, and the first piece of
    each has its name, the others none
-4. the `usage` that is told has the prompt once and the tokens of all choices
+4. the reported `usage` has the prompt once and the tokens of all choices
 7. a field of `Chat` has its effect, too, or is named in `unsupported`; of sampling params only
    those are tried that show without tokens
-9. content keeps to a `response_format`, if that is not in `unsupported`
+9. content matches a `response_format`, if that is not in `unsupported`
 """
 
 import asyncio
@@ -92,8 +92,8 @@ async def check_order(probe: Probe) -> None:
             expect(len(reasons) == 1, 1, f"{len(reasons)} finish reasons in a choice of n={n}")
             expect(choice.last.finish_reason is not None, 1, "a delta came after the finish")
         if probe.watched:
-            nobody = sorted(probe.watched.spoke_to_nobody)
-            expect(not nobody, 1, f"deltas of choices that have finished or never were: {nobody}")
+            unknown = sorted(probe.watched.spoke_to_nobody)
+            expect(not unknown, 1, f"deltas of choices that have finished or never were: {unknown}")
 
 
 async def check_text(probe: Probe) -> None:

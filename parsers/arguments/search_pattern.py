@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ANY = "(?s:.*)"
-# What stands for the ends of the text while a pattern is being read.
+# What comes for the ends of the text while a pattern is being read.
 _BEGIN, _END = "\0", "\1"
 
 

@@ -22,7 +22,7 @@ class Channels(ReasoningFormat):
 
     `calls`: a pattern for the headers of messages that are left to the tool format.
     `evidence`: what marks a chat template whose model writes this.
-    `opening`: the end of the header of reasoning. `end`: the tag behind it.
+    `opening`: the end of the header of reasoning. `end`: the tag after it.
     `answer`, `answer_or_call`: what leads from there to the answer, or to one of both.
     """
 

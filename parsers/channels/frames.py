@@ -11,7 +11,7 @@ from parsers.stream.splitter import Piece, TagSplitter
 
 # A header longer than this, or of several lines, lacks the tag at its end.
 _LONGEST_HEADER = 200
-# A header that the end of the text cuts off: one that the prompt begins, and what may stand behind
+# A header that the end of the text cuts off: one that the prompt begins, and what may come after
 # as much of any other as is certain, without a recipient and with one.
 _CUT_OF_PROMPT = re.compile(r" to=[^\s<]*(?:<\|?\w*\|?)?")
 _CUT = re.compile(r" *(?:t|to|to=)?(?:<\|?\w*\|?)?")

@@ -102,7 +102,7 @@ class JsonFormat(Frame, ToolFormat):
 
     @abstractmethod
     def _bare_name(self, name: str) -> str:
-        """A pattern for how a call without a start tag begins, up to a character behind its name.
+        """A pattern for how a call without a start tag begins, up to a character after its name.
 
         It matches whatever the parser takes for that.
         """

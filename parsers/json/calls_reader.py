@@ -14,7 +14,7 @@ from parsers.stream.splitter import Piece, TagSplitter
 
 _UP_TO_CLOSER = re.compile(r"(?s).*[\]}`]")
 # A string with more tags than this in it is believed, and what is no call yet is given up: text is
-# read again at most so many times.
+# read again at most that many times.
 _MOST_TAGS = 8
 
 

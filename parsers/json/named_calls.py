@@ -45,10 +45,10 @@ class Head:
 
 
 class NamedCall(Call):
-    """Reads a head and the JSON object behind it as they arrive.
+    """Reads a head and the JSON object after it as they arrive.
 
     A call is certain when its object begins. Where `needs_object` is false, the mark in front of
-    that may be missing, and a call that ends behind its last mark has no arguments, which are `{}`.
+    that may be missing, and a call that ends after its last mark has no arguments, which are `{}`.
     """
 
     def __init__(self, head: Head, *, needs_object: bool) -> None:

@@ -13,7 +13,7 @@ class Piece(NamedTuple):
 
 
 class TagSplitter:
-    """Splits text into tags and what stands between them.
+    """Splits text into tags and what comes between them.
 
     Only text that could still become a tag is held back. A tag between backticks is text: someone
     writes about it, in an answer or in reasoning. No tag may contain another one.

@@ -220,7 +220,7 @@ def test_models_that_cannot(server: Server) -> None:
     for model in ("says", "pirate"):
         error = refusal(rerank(server, model=model))
         assert error["param"] == "model"
-        assert "'ranks', 'embeds', 'waits' can" in error["message"]
+        assert "loaded models that can: 'ranks', 'embeds', 'waits'" in error["message"]
     assert refusal(rerank(server, model="nobody"), 404)["code"] == "model_not_found"
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _SLOTS = 4
 _CAPACITY = 64
 # So far before the end of a page the probe's own tokens begin: chunks cross it, a copy ends just
-# before it and a slot is cut just behind it.
+# before it and a slot is cut just after it.
 _BEFORE_END = 23
 
 

@@ -108,12 +108,12 @@ class Guard:
             return send
         use = self._uses.of(key)
 
-        async def told(message: Message) -> None:
+        async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(use.headers(key))
             await send(message)
 
-        return told
+        return send_with_limits
 
 
 def _is_public(path: str) -> bool:

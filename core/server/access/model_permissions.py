@@ -30,7 +30,7 @@ def shown_to(http: Request, model: ModelEntry) -> tuple[ShownState, str | None]:
     return state, error
 
 
-def told(http: Request, error: ServingError) -> ServingError:
+def visible_error(http: Request, error: ServingError) -> ServingError:
     """An error as the sender of the request may see it."""
     if isinstance(error, ModelFailedError) and not sees_inside(http):
         return BackendUnavailableError(f"the model {NOT_LOADED}", retry_after=error.retry_after)

@@ -73,7 +73,7 @@ async def service_info(http: Request) -> ServiceInfo:
 
 
 def _links() -> dict[str, str]:
-    """The URLs that the package says, by their names."""
+    """The project URLs in the package metadata, by name."""
     try:
         urls = metadata("enginebay").get_all("Project-URL") or []
     except PackageNotFoundError:

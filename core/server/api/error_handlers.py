@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from core.config.problems import key_text
 from core.contract.errors import InvalidRequestError, RequestTooLargeError, ServingError
-from core.server.access.model_permissions import told
+from core.server.access.model_permissions import visible_error
 from core.server.http.error_response import error_response
 from core.server.http.respond import ClientLeft
 
@@ -26,7 +26,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 async def _serving_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, ServingError)
-    return error_response(told(http, error))
+    return error_response(visible_error(http, error))
 
 
 async def _invalid_body(http: Request, error: Exception) -> Response:

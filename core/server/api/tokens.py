@@ -143,7 +143,7 @@ def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
 
 
 def _fields_of_chats(body: TokenizeRequest) -> list[str]:
-    """What is sent beside a prompt and is about messages only."""
+    """Fields sent with a prompt that apply to messages only."""
     of_prompts = {"model", "prompt", "add_special_tokens", "return_token_strs"}
     return sorted(body.model_fields_set - of_prompts)
 

@@ -25,7 +25,7 @@ from core.server.services import services_of
 logger = logging.getLogger(__name__)
 
 _ENDING = 2
-"""Seconds in which streams are told that they end, before their connections are closed."""
+"""Seconds in which streams get their final events, before their connections are closed."""
 
 WhenStarted = Callable[[], Awaitable[None]]
 

@@ -19,13 +19,13 @@ from core.server.observe.prometheus import Metrics
 logger = logging.getLogger(__name__)
 
 _FRESH = 1.0
-"""Seconds that a sign of life counts for, so that nobody can have models asked all the time."""
+"""Seconds that a check stays valid, so that clients cannot trigger constant pings."""
 
 _PATIENCE = 1.0
 """Seconds that a check waits for models to answer."""
 
 _INTERVAL = 5.0
-"""Seconds between two checks when nobody asks."""
+"""Seconds between two background checks."""
 
 
 class Watch(Collector):

@@ -207,19 +207,19 @@ def _of_engines(held: Sequence[Holder]) -> Iterator[Metric]:
     memory = GaugeMetricFamily(
         "enginebay:model_memory_bytes", "Measured memory.", labels=(*_LABELS, "kind")
     )
-    told: list[tuple[tuple[str, str], EngineStats]] = []
+    known: list[tuple[tuple[str, str], EngineStats]] = []
     for holder in held:
         labels, started = _labels(holder.models[0]), holder.started
         memory.add_metric((*labels, "ram"), started.memory.ram)
         memory.add_metric((*labels, "gpu"), started.memory.gpu)
         if stats := started.backend.stats:
-            told.append((labels, stats))
+            known.append((labels, stats))
     yield memory
     kinds = ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS))
     for kind, metrics in kinds:
         for name, help, value in metrics:
             family = kind(f"enginebay:{name}", help, labels=_LABELS)
-            for labels, stats in told:
+            for labels, stats in known:
                 if (number := value(stats)) is not None:
                     family.add_metric(labels, number)
             yield family

@@ -12,7 +12,7 @@ class Version(BaseModel):
 
 
 class Permission(BaseModel):
-    """What the key of the request is for, as TabbyAPI says it."""
+    """The permission of the request's key, in TabbyAPI's form."""
 
     permission: Literal["admin", "api"]
 
@@ -24,7 +24,7 @@ class GenerationSettings(BaseModel):
 
 
 class Modalities(BaseModel):
-    """What a model takes beside text."""
+    """Input modalities of a model besides text."""
 
     vision: bool = False
 

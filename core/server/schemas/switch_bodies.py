@@ -28,7 +28,7 @@ class OverrideUnloadRequest(BaseModel):
 
 
 class OverrideList(BaseModel):
-    """What is in effect for a model, and the presets that there are."""
+    """The overrides in effect for a model, and the available presets."""
 
     selected_preset: str | None
     overrides: dict[str, Any]

@@ -24,7 +24,7 @@ def entries_are_complete(server: Endpoint) -> None:
 
 @check("VLLM-103")
 def candidates_are_as_many_as_asked_for(server: Endpoint) -> None:
-    """`top_logprobs` is a list of so many candidates, and an empty one when none are asked for."""
+    """`top_logprobs` is a list of that many candidates, empty if none are requested."""
     for wanted in (2, 0):
         entries = _content(server.chat(logprobs=True, top_logprobs=wanted)["choices"][0])
         for entry in entries:

@@ -1,4 +1,4 @@
-// The settings of a chat: what a request has beside its messages. What is left empty is not sent.
+// The settings of a chat: the fields of a request besides its messages. Empty ones are not sent.
 
 import { h } from "../dom.js";
 import { load, save } from "../store.js";
