@@ -52,6 +52,6 @@ class TemplateSwitchRequest(BaseModel):
 
 
 class TemplateUnloadRequest(BaseModel):
-    """Which model goes back to the template that its config says."""
+    """The model that returns to the template of its config."""
 
     model: str | None = None
