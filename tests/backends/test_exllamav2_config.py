@@ -160,7 +160,7 @@ def test_experts_can_be_more_or_fewer(folder: Path) -> None:
     make_model(folder, "mixtral", num_local_experts=4, num_experts_per_tok=2)
     assert configure(folder).num_experts_per_token == 2
     assert configure(folder, experts_per_token=3).num_experts_per_token == 3
-    refuses(folder, "experts_per_token is 5, and the model has 4 experts", experts_per_token=5)
+    refuses(folder, "experts_per_token is 5, but the model has 4 experts", experts_per_token=5)
 
 
 def test_windows_of_layers_are_those_that_the_config_names(folder: Path) -> None:
