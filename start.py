@@ -5,10 +5,10 @@ python3 start.py                     serve the models of config.yml
 python3 start.py serve --port 9000   the same, with arguments of `enginebay serve`
 python3 start.py chat                any other command of `enginebay`
 python3 start.py test [ARGUMENTS]    run the tests, with arguments of pytest
-python3 start.py test --thorough     run those, too, that are left out as slow
+python3 start.py test --thorough     also run the tests that are left out as slow
 python3 start.py check               ruff and mypy
 python3 start.py run FILE [...]      run a Python file in the same environment
-python3 start.py install llamacpp    add what another backend needs
+python3 start.py install llamacpp    install what another backend needs
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def main(arguments: list[str]) -> int:
     if command == "install":
         for extra in rest:
             install(extra)
-        return 0 if rest else sys.exit("Say what to install: python3 start.py install llamacpp")
+        return (
+            0 if rest else sys.exit("Name a backend to install: python3 start.py install llamacpp")
+        )
     install("test" if command in ("test", "check") else "hf")
     if command == "test":
         return run([PYTHON, "-m", "pytest", *in_parallel(rest), *rest])
@@ -125,16 +127,16 @@ def make_venv() -> None:
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         version = ".".join(map(str, sys.version_info[:2]))
         sys.exit(
-            "This Python comes without venv or ensurepip, which an environment is made with.\n"
+            "This Python lacks venv or ensurepip, which are needed to create an environment.\n"
             f"On Debian and Ubuntu: sudo apt install python{version}-venv"
         )
     works = f"import pip, sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     if Path(PYTHON).exists() and not subprocess.run([PYTHON, "-c", works], check=False).returncode:
         return
-    print(f"Making {VENV} with {sys.executable}")
+    print(f"Creating {VENV} with {sys.executable}")
     made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENV)], check=False)
     if made.returncode:
-        sys.exit(f"{VENV} could not be made: the reason is above.")
+        sys.exit(f"{VENV} could not be created: see above for the reason.")
 
 
 def pip_install(what: str) -> None:
@@ -162,7 +164,7 @@ def pip_install(what: str) -> None:
         print("\r" + " " * width, end="\r")
     if pip.returncode:
         print("\n".join(last))
-        sys.exit("pip could not install Enginebay: the reason is above. Then run this again.")
+        sys.exit("pip could not install Enginebay: see above for the reason. Then run this again.")
 
 
 def in_parallel(arguments: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
-"""The engines that come with Enginebay, registered through the same door as any plugin's.
+"""Enginebay's own engines, registered like any plugin's.
 
-And what they have in common before their libraries are imported.
+Also what they share before their libraries are imported.
 
 Importing this package imports no engine library: that happens when a model is started.
 """
@@ -14,13 +14,13 @@ from enginebay import BackendRegister, BackendUnavailableError, hookimpl
 
 @hookimpl
 def register_backends(register: BackendRegister) -> None:
-    """Those of every folder here that has a module `backend`."""
+    """Register every subfolder that has a module `backend`."""
     for file in sorted(Path(__file__).parent.glob("*/backend.py")):
         import_module(f"backends.{file.parent.name}.backend").register_backend(register)
 
 
 def spin(turns: int) -> None:
-    """How long the threads of a matrix product wait for each other before they sleep.
+    """Set how long the threads of a matrix product spin for each other before they sleep.
 
     By default libgomp, which torch and llama.cpp compute with, has them spin for milliseconds, with
     the effect that one other busy program on the machine makes decoding several times slower.

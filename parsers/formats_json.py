@@ -247,7 +247,7 @@ JSON_CALLS: dict[str, ToolFormat] = {
             '{"name": "get_weather", "arguments": {"city": "Rome"}}]'
         ),
     ),
-    # JSON objects behind a name.
+    # JSON objects after a name.
     "mistral": NamedCalls(
         "[TOOL_CALLS]",
         marks=(("[CALL_ID]", Field.ID), ("[ARGS]", Field.ARGUMENTS)),

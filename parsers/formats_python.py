@@ -1,4 +1,4 @@
-"""Tool-call formats that are written in the manner of Python."""
+"""Tool-call formats with Python syntax."""
 
 from enginebay import ToolFormat
 from parsers.python.literal_calls import LiteralCalls

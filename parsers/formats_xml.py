@@ -1,4 +1,4 @@
-"""Tool-call formats whose arguments stand between tags."""
+"""Tool-call formats with arguments between tags."""
 
 from enginebay import ToolFormat
 from parsers.channels.muse import MuseCalls

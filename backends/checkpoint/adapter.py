@@ -46,7 +46,7 @@ class AdapterFolder:
         except (OSError, ValueError) as error:
             raise self.error(f"adapter_config.json cannot be read: {error}") from error
         if not isinstance(config, dict):
-            raise self.error("adapter_config.json is no JSON object")
+            raise self.error("adapter_config.json is not a JSON object")
         if config.get("peft_type") != "LORA":
             raise self.error(f"its peft_type is {config.get('peft_type')!r}, not LORA")
         unsupported = [key for key in (*_UNSUPPORTED, *also_unsupported) if config.get(key)]

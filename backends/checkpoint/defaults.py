@@ -1,4 +1,4 @@
-"""What a model's folder says about how to sample from it, and where its answers end."""
+"""Sampling defaults and end-of-sequence tokens from a model's folder."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 def sampling_defaults(generation_config: dict[str, Any]) -> dict[str, Any]:
     """Sampling params that `generation_config.json` spells out.
 
-    What transformers would fill in for itself (`top_k: 50`) is not the model author's word.
+    Defaults that transformers fills in itself (`top_k: 50`) are not the model author's.
     """
     spelled_out = {name: generation_config.get(name) for name in _DEFAULTS}
     defaults = {name: value for name, value in spelled_out.items() if value is not None}

@@ -1,4 +1,4 @@
-"""A model folder, looked at before anything big is imported or read: is all of it there?"""
+"""A model folder, checked for completeness before anything big is imported or read."""
 
 import json
 import struct
@@ -41,10 +41,12 @@ class Checkpoint:
         if not (self.path / "config.json").is_file():
             if gguf := next(self.path.glob("*.gguf"), None):
                 raise self.unavailable(
-                    "the folder has GGUF files and no config.json; use the backend llamacpp, with "
+                    "the folder has GGUF files but no config.json; use the backend llamacpp, with "
                     f"one of them as path ({gguf.name})"
                 )
-            raise self.unavailable("the folder has no config.json, so it is no transformers model")
+            raise self.unavailable(
+                "the folder has no config.json, so it is not a transformers model"
+            )
         if not any((self.path / name).is_file() for name in _TOKENIZER_FILES):
             raise self.unavailable(
                 "the folder has no tokenizer (tokenizer.json); copy it from the original model"
@@ -124,12 +126,12 @@ class Checkpoint:
                 (length,) = struct.unpack("<Q", stream.read(8))
                 size = file.stat().st_size
                 if length > size:
-                    raise ValueError("the file ends within its header")
+                    raise ValueError("the file is cut off inside its header")
                 header = json.loads(stream.read(length))
             tensors = [entry for name, entry in header.items() if name != "__metadata__"]
             end = 8 + length + max((entry["data_offsets"][1] for entry in tensors), default=0)
             if size != end:
-                raise ValueError(f"{size} bytes where {end} are expected")
+                raise ValueError(f"it has {size} bytes instead of {end}")
             yield from [(entry["dtype"], prod(entry["shape"])) for entry in tensors]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
             raise self.damaged(file, error) from error

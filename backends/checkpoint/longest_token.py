@@ -1,4 +1,4 @@
-"""How many characters of a text one token can stand for, read from a tokenizer's pipeline.
+"""The most characters one token can stand for, read from a tokenizer's pipeline.
 
 The description is what `tokenizers.Tokenizer.to_str()` writes (`tokenizer.json`).
 """

@@ -14,7 +14,7 @@ from enginebay import InvalidRequestError, UnsupportedParameterError
 
 
 class TransformersTokenizer(Protocol):
-    """What is used of a tokenizer of transformers."""
+    """The part of a transformers tokenizer that is used here."""
 
     chat_template: str | dict[str, str] | None
     eos_token_id: int | None
@@ -40,7 +40,7 @@ class TransformersTokenizer(Protocol):
 
 
 class Tokenizer:
-    """A tokenizer of transformers with the two ways of calling it that a server needs.
+    """A transformers tokenizer that encodes with or without special tokens.
 
     Special tokens written in a text are recognised, and written out when decoded.
     """
@@ -56,7 +56,7 @@ class Tokenizer:
         self.token_text = cache(lambda token_id: self.decode((token_id,)))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
+        """Token ids of `text`. `InvalidRequestError` for a lone surrogate."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -111,7 +111,7 @@ class Tokenizer:
 
     @property
     def eos_token_id(self) -> int | None:
-        """The end-of-sequence token by the tokenizer's own account."""
+        """The tokenizer's end-of-sequence token."""
         return self._tokenizer.eos_token_id
 
     @property

@@ -1,4 +1,4 @@
-"""What the grammar engine must know of a tokenizer of transformers."""
+"""The vocabulary of a transformers tokenizer, for the grammar engine."""
 
 import logging
 from time import perf_counter
@@ -12,14 +12,14 @@ logger = logging.getLogger(__name__)
 def grammar_compiler(
     tokenizer: Tokenizer, vocab_size: int, end_token_ids: frozenset[int]
 ) -> GrammarCompiler | None:
-    """For logits of this width; None, and a warning that says why, if the tokenizer is no use."""
+    """For logits of this width; None, and a logged reason, if the tokenizer cannot be used."""
     start = perf_counter()
     try:
         compiler = GrammarCompiler(grammar_vocabulary(tokenizer, vocab_size, end_token_ids))
     except ValueError as error:
         logger.warning(
-            "answers cannot be held to schemas or grammars, nor calls be forced, with this "
-            "model's tokenizer: %s",
+            "structured output and forced tool calls are not available with this model's "
+            "tokenizer: %s",
             error,
         )
         return None

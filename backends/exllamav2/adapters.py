@@ -47,7 +47,7 @@ class Adapters:
         self._loaded[name] = loaded
 
     def unload(self, name: str) -> None:
-        """Free an adapter; an unknown one is no error."""
+        """Free an adapter; an unknown one is not an error."""
         _unload(self._loaded.pop(name, ()))
 
     def _read(self, folder: AdapterFolder, scaling: float) -> Any:
@@ -55,9 +55,9 @@ class Adapters:
         if not folder.weights_file.is_file():
             raise folder.error(f"it has no {folder.weights_file.name}")
         if self._tensor_parallel:
-            raise folder.error("tensor_parallel needs a model without adapters; set it to false")
+            raise folder.error("tensor_parallel does not support adapters; set it to false")
         if self._model.config.arch.lm.residual_stream_fp32:
-            raise folder.error("exllamav2 has no adapters for this model's architecture")
+            raise folder.error("exllamav2 does not support adapters for this model's architecture")
         # Made in two steps: one that fails half way has put tensors into the model's layers.
         lora = exllamav2.ExLlamaV2Lora.__new__(exllamav2.ExLlamaV2Lora)
         try:
@@ -67,8 +67,8 @@ class Adapters:
             _unload([lora])
             if isinstance(error, KeyError):
                 raise folder.error(
-                    f"the model has no {error.args[0]} of its own; it was made for another, or "
-                    "adapts layers that exllamav2 keeps together"
+                    f"the model has no {error.args[0]} of its own; the adapter was made for "
+                    "another model, or adapts layers that exllamav2 fuses"
                 ) from error
             raise folder.error(
                 f"exllamav2 cannot use it: {str(error).removeprefix(' ## Error: ') or repr(error)}"
@@ -102,7 +102,7 @@ def _check_pairs(folder: AdapterFolder) -> None:
     for key, shape in shapes.items():
         other = shapes.get(key.replace(".lora_A.", ".lora_B."))
         if ".lora_A." in key and (other is None or other[-1] != shape[0]):
-            raise ValueError(f"{key} has no lora_B of its rank, {shape[0]}")
+            raise ValueError(f"{key} has no lora_B of rank {shape[0]}")
         if ".lora_B." in key and key.replace(".lora_B.", ".lora_A.") not in shapes:
             raise ValueError(f"{key} has no lora_A")
 

@@ -1,4 +1,4 @@
-"""The backend `exllamav2`: EXL2."""
+"""The `exllamav2` backend."""
 
 from functools import partial
 from pathlib import Path

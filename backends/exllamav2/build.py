@@ -1,4 +1,4 @@
-"""exllamav2's compiled extension: where torch keeps builds of it, and what compiling one takes."""
+"""exllamav2's compiled extension: where torch keeps its builds, and what compiling one requires."""
 
 import importlib.util
 import os
@@ -34,7 +34,7 @@ def build_folder() -> Path:
 
 
 def missing_compiler() -> str | None:
-    """What has to be installed before anything can be compiled, with where to get it."""
+    """What must be installed before compiling, and where to get it."""
     from torch.utils import cpp_extension
 
     if cpp_extension.CUDA_HOME is None:
@@ -82,7 +82,7 @@ def _watch(done: threading.Event, report_progress: ReportProgress) -> None:
 
 
 def _search_path() -> str:
-    """The search path, with the folder of this Python's own tools behind it."""
+    """The search path, with the folder of this Python's own tools after it."""
     return os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
 
 

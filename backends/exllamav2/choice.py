@@ -1,4 +1,4 @@
-"""One choice of a request, beyond what the library's job of the moment knows."""
+"""One choice of a request, across the library's jobs that run it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from enginebay import (
 )
 
 _MOST_TRIES = 1000
-"""Tokens taken back at one place before a request with banned strings is given up."""
+"""Tokens rolled back at one position before a request with banned strings fails."""
 
 
 @dataclass(slots=True, eq=False)
 class LibraryChoice(ChoiceState[RowSampler]):
-    """It outlives its jobs: one that gives way, or was lost, is followed by another.
+    """It outlives its jobs: one that is preempted or lost is followed by another.
 
-    `held` are tokens that may turn out to begin a banned string; they are no tokens of the
-    completion yet. `token_text` is for logprobs.
+    `held` are tokens that may begin a banned string; they are not part of the completion
+    yet. `token_text` is for logprobs.
     """
 
     token_text: Callable[[int], str] = str
@@ -50,10 +50,10 @@ class LibraryChoice(ChoiceState[RowSampler]):
         return len(self.token_ids) - len(self.request.prompt_token_ids)
 
     def next_token(self, row: Row, usable: int, banned: list[int]) -> tuple[Sampled, bool]:
-        """What comes next by the model's logits `[vocabulary]`, and whether it must.
+        """The next token by the model's logits `[vocabulary]`, and whether it is forced.
 
-        Of the vocabulary the tokenizer knows the first `usable` tokens. `banned`: tokens that have
-        been taken back at this place. On any thread.
+        Of the vocabulary the tokenizer knows the first `usable` tokens. `banned`: tokens that were
+        rolled back at this position. On any thread.
         """
         if (forced := self.completion.forced) is not None:
             if self.filter:
@@ -66,18 +66,18 @@ class LibraryChoice(ChoiceState[RowSampler]):
             mask = self.healing.mask
         if len(banned) > _MOST_TRIES:
             raise InvalidRequestError(
-                "banned_strings leave the model nothing to say", param="banned_strings"
+                "banned_strings leave the model no token to generate", param="banned_strings"
             )
         token_id = self.sampler.sample(row[:usable], mask, banned)
         return Sampled(token_id, self._logprob(row, token_id)), False
 
     def hold(self, sampled: Sampled) -> None:
-        """Note a token that may be taken back."""
+        """Hold a token that may be rolled back."""
         self.held.append(sampled)
         self.sampler.accept(sampled.token_id)
 
     def take_back(self, kept: int) -> None:
-        """Forget all held tokens but the first ones."""
+        """Drop all held tokens but the first ones."""
         if kept < len(self.held):
             del self.held[kept:]
             said = self.token_ids[len(self.request.prompt_token_ids) :]

@@ -1,4 +1,4 @@
-"""From a model's folder and options to the library's configuration, or to words why not."""
+"""From a model's folder and options to the library's configuration, or to an error."""
 
 import logging
 from collections.abc import Mapping
@@ -40,10 +40,10 @@ ARCHITECTURES = frozenset(
         "YiForCausalLM",
     }
 )
-"""What exllamav2 0.3.2 runs right, and of models with eyes the text.
+"""What exllamav2 0.3.2 runs correctly; of vision models, only the text part.
 
-It knows some more, but gives Cohere2's full layers positions that they have not, and asserts for
-GPT-2's learned ones. Any other it loads as Llama, which goes wrong without a word.
+It knows a few more, but adds positions to Cohere2's full-attention layers, which have none, and
+asserts on GPT-2's learned ones. Any other it loads as Llama, which is silently wrong.
 """
 
 # Those whose every layer has the sliding window that their configuration names, if it names one;
@@ -92,30 +92,32 @@ def library_config(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options) -
 
 
 def check_architecture(checkpoint: ExLlamaV2Checkpoint) -> None:
-    """Refuse what exllamav2 would load as something else."""
+    """Refuse architectures that exllamav2 would load as another one."""
     names = checkpoint.config.get("architectures") or []
     if len(names) != 1 or names[0] not in ARCHITECTURES:
         raise checkpoint.unavailable(
-            f"exllamav2 does not run {checkpoint.architecture}; it runs "
+            f"exllamav2 does not support {checkpoint.architecture}; it supports "
             f"{', '.join(sorted(ARCHITECTURES))}; use the backend hf"
         )
 
 
 def text_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config.json` of the language part: `text_config`, and over it what stands beside that."""
+    """`config.json` of the language part: `text_config`, overridden by the keys beside it."""
     text = config.get("text_config")
     return {**(text if isinstance(text, dict) else {}), **config}
 
 
 def check_dimensions(checkpoint: ExLlamaV2Checkpoint, config: Any) -> None:
-    """Refuse sizes that the library's kernels, or the tensors they are padded to, cannot have."""
+    """Refuse sizes that the library's kernels or padded tensors do not support."""
     heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     reasons = {
-        f"head_dim {size} is no multiple of 8 up to 256": size % 8 or size > 256,
-        f"{heads} heads cannot share {kv_heads} of keys and values": heads % kv_heads,
-        f"its heads together have {heads * size} dimensions, no multiple of 32": heads * size % 32,
-        f"its keys have {kv_heads * size} dimensions, no multiple of 32": kv_heads * size % 32,
-        f"hidden_size {config.hidden_size} is no multiple of 32 up to 32768": (
+        f"head_dim {size} is not a multiple of 8 up to 256": size % 8 or size > 256,
+        f"{heads} attention heads cannot share {kv_heads} key/value heads": heads % kv_heads,
+        f"its heads together have {heads * size} dimensions, not a multiple of 32": heads
+        * size
+        % 32,
+        f"its keys have {kv_heads * size} dimensions, not a multiple of 32": kv_heads * size % 32,
+        f"hidden_size {config.hidden_size} is not a multiple of 32 up to 32768": (
             config.hidden_size % 32 or config.hidden_size > 32768
         ),
     }
@@ -130,7 +132,7 @@ def _check_cache_type(
     """A quantized cache has a scale for 32 numbers of a head, and none for a rest."""
     if options.cache_type != "f16" and config.head_dim % 32:
         raise checkpoint.unavailable(
-            f"head_dim {config.head_dim} is no multiple of 32, which cache_type "
+            f"head_dim {config.head_dim} is not a multiple of 32, which cache_type "
             f"{options.cache_type} needs; set it to f16"
         )
 
@@ -176,22 +178,22 @@ def _context_length(
     longest, wanted = max(trained, rope.longest_context), options.context_length
     if wanted and wanted > longest and not options.extends_context:
         raise checkpoint.unavailable(
-            f"context_length {wanted} is more than the {longest} tokens the model was made for; "
+            f"context_length {wanted} exceeds the {longest} tokens the model was trained for; "
             "lower it, or extend the model with rope_alpha or yarn_factor"
         )
     window = _ignored_window(config.architecture, settings)
     if window and (wanted or trained) > window:
         if wanted is None:
             logger.warning(
-                "%s: contexts are of %d tokens, its sliding window, which exllamav2 does not apply;"
-                " context_length can be set higher, at your own risk",
+                "%s: context limited to %d tokens, its sliding window, which exllamav2 does not "
+                "apply; context_length can be set higher at your own risk",
                 checkpoint.path,
                 window,
             )
             return window
         logger.warning(
-            "%s: beyond %d tokens answers differ from the model's own, as exllamav2 does not apply "
-            "its sliding window",
+            "%s: beyond %d tokens answers differ from the model's own because exllamav2 does not "
+            "apply its sliding window",
             checkpoint.path,
             window,
         )
@@ -222,7 +224,7 @@ def _set_windows(
         pattern = full[0] + 1 if full else len(layers) + 1
         if full != list(range(pattern - 1, len(layers), pattern)) or pattern < 2:
             raise checkpoint.unavailable(
-                "exllamav2 cannot give sliding windows to the layers that its layer_types name; "
+                "exllamav2 cannot apply sliding windows to the layers named by its layer_types; "
                 "use the backend hf"
             )
         config.sliding_window_pattern = pattern
@@ -236,7 +238,7 @@ def _set_experts(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options, con
         return
     if not config.num_experts or wanted > config.num_experts:
         raise checkpoint.unavailable(
-            f"experts_per_token is {wanted}, and the model has {config.num_experts or 'no'} experts"
+            f"experts_per_token is {wanted}, but the model has {config.num_experts or 'no'} experts"
         )
     config.num_experts_per_token = wanted
 

@@ -1,4 +1,4 @@
-"""A draft model: a small one with the same vocabulary, whose guesses the large one checks."""
+"""Draft models for speculative decoding, with the vocabulary of the large model."""
 
 import json
 import logging
@@ -38,8 +38,8 @@ def draft_config(
 ) -> Any:
     """The `ExLlamaV2Config` of the draft model in the folder `checkpoint`.
 
-    `config` and `tokenizer` are those of the model `served`. `BackendUnavailableError` for a draft
-    model that does not go with it.
+    `config` and `tokenizer` are those of the model `served`. `BackendUnavailableError` for an
+    incompatible draft model.
     """
     checkpoint.check()
     own = library_config(checkpoint, options)
@@ -47,12 +47,12 @@ def draft_config(
     differ = abs(len(theirs) - len(ours)) + sum(map(ne, theirs, ours))
     if differ > _DIFFERENT_TOKENS or own.vocab_size > padded_vocabulary(config.vocab_size):
         raise checkpoint.unavailable(
-            f"its vocabulary is not that of {served.path.name}, so it cannot be its draft model; "
-            "choose another of the same family"
+            f"its vocabulary differs from that of {served.path.name}, so it cannot be its draft "
+            "model; choose one of the same family"
         )
     if own.rope.context_length < config.rope.context_length:
         logger.info(
-            "%s: it was made for %d tokens; what it guesses beyond is of less use",
+            "%s: trained for %d tokens; drafts beyond that are less accurate",
             checkpoint.path,
             own.rope.context_length,
         )

@@ -39,10 +39,10 @@ Output = tuple[str, Delta | ServingError]
 class ExLlamaV2Engine(TextEngine):
     """Batches requests to one model of ExLlamaV2.
 
-    As with `BatchingEngine`, a failure of the model is nobody's fault until it is proved:
+    As with `BatchingEngine`, a failure is not blamed on a request until it is isolated:
     a new generator is made over the same model and cache, and the choices that ran are computed
-    again, each alone at first. The one that fails alone gets the error. When not even a single
-    token can be run any more, the engine is dead.
+    again, each alone at first. The one that fails alone gets the error. If not even a single token
+    can be run any more, the engine is dead.
     """
 
     _tokenizer: Tokenizer
@@ -57,7 +57,7 @@ class ExLlamaV2Engine(TextEngine):
         eos_token_ids: frozenset[int],
         compiler: GrammarCompiler | None = None,
     ) -> None:
-        """`compiler`: None for a vocabulary that nothing can be constrained in."""
+        """`compiler`: None if the vocabulary cannot be constrained."""
         unsupported = info.unsupported | UNSUPPORTED
         if model.draft_tokens:
             unsupported |= UNSUPPORTED_WITH_DRAFTS
@@ -128,13 +128,13 @@ class ExLlamaV2Engine(TextEngine):
         params = request.sampling
         if self._banned_strings(request) and params.constraint is not None:
             raise InvalidRequestError(
-                "banned_strings cannot be kept out of an answer that follows a grammar (a schema, "
-                "a pattern, tools); leave one of the two out",
+                "banned_strings cannot be combined with a grammar (a schema, a pattern, tools); "
+                "omit one of the two",
                 param="banned_strings",
             )
         if min(params.allowed_token_ids, default=0) >= self._usable:
             raise InvalidRequestError(
-                f"allowed_token_ids has none of the {self._usable} tokens that the tokenizer knows",
+                f"allowed_token_ids has none of the {self._usable} tokens of the tokenizer",
                 param="allowed_token_ids",
             )
 
@@ -174,7 +174,7 @@ class ExLlamaV2Engine(TextEngine):
     def _healing(self, request: GenerationRequest) -> Healing | None:
         """How to heal the prompt, if the request wants it and it can be.
 
-        Not where the completion begins with what must come: a constraint, or the end of thought.
+        Not where the completion begins with forced tokens: a constraint, or the end of reasoning.
         """
         params = request.sampling
         *before, last = request.prompt_token_ids
@@ -224,7 +224,9 @@ class ExLlamaV2Engine(TextEngine):
     def _recover(self, error: Exception) -> list[Output]:
         choices = self._scheduler.start_over()
         if len(choices) > 1:
-            logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
+            logger.warning(
+                "a batch of %d failed, retrying each request alone: %s", len(choices), error
+            )
             return []
         if not choices:
             raise error
@@ -239,7 +241,7 @@ class ExLlamaV2Engine(TextEngine):
         return [(request_id, ServingError(message))]
 
     def _require_alive(self) -> None:
-        """Raise whatever a single token raises, which ends the engine."""
+        """Run a single token; an error ends the engine."""
         generator = self._scheduler.generator
         generator.enqueue(
             library.ExLlamaV2DynamicJob(

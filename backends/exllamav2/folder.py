@@ -28,8 +28,8 @@ class ExLlamaV2Checkpoint(Checkpoint):
             )
         if any(file.suffix != ".safetensors" for file in self.weight_files):
             raise self.unavailable(
-                "its weights are no safetensors, which exllamav2 needs; download those, or use the "
-                "backend hf"
+                "its weights are not safetensors, which exllamav2 needs; download those, or "
+                "use the backend hf"
             )
         _ = self.weights
 

@@ -1,6 +1,6 @@
-"""Token healing: the last token of a prompt is chosen again, among those that begin with its text.
+"""Token healing: the last token of a prompt is sampled again, among those that begin with its text.
 
-A prompt that ends within what would be one token otherwise keeps the model from that token.
+Otherwise a prompt that ends inside a longer token keeps the model from that token.
 """
 
 from bisect import bisect_left
@@ -16,9 +16,8 @@ _CONTEXT = 8  # tokens before the healed one, by which its text is told
 
 
 class TokenPrefixes:
-    """Which tokens begin with a text.
-
-    `pieces` are the texts of all tokens, nothing for those that stand for something else.
+    """Which tokens begin with a text. `pieces` are the texts of all tokens, empty for special
+    ones.
     """
 
     def __init__(self, pieces: Sequence[str]) -> None:
@@ -55,7 +54,7 @@ class TokenPrefixes:
 
 
 def _may_begin(text: str, banned: str) -> bool:
-    """Whether a text has a banned string in it, or ends with the beginning of one."""
+    """Whether a text contains a banned string, or ends with the beginning of one."""
     ends = range(1, min(len(text), len(banned)) + 1)
     return banned in text or any(text.endswith(banned[:length]) for length in ends)
 
@@ -73,7 +72,7 @@ class Healing:
 
 
 class HealedText:
-    """The text of a completion without what the prompt has already of its first token."""
+    """The text of a completion, without the part of its first token that the prompt already has."""
 
     def __init__(self, tokenizer: Tokenizer, prompt_token_ids: Sequence[int]) -> None:
         context, last = prompt_token_ids[-_CONTEXT:-1], prompt_token_ids[-1:]

@@ -1,4 +1,4 @@
-"""What the endpoint layer must know of a model, read from its folder."""
+"""The `ModelInfo` of a model, read from its folder."""
 
 from backends.checkpoint.defaults import sampling_defaults
 from backends.checkpoint.folder import Checkpoint
@@ -9,7 +9,7 @@ UNSUPPORTED = frozenset({"prompt_logprobs"})
 """The generator keeps no logits of a prompt."""
 
 UNSUPPORTED_WITH_DRAFTS = frozenset({"banned_strings"})
-"""The library goes on along a draft whose tokens it has just taken back."""
+"""The library keeps following a draft whose tokens it has just rolled back."""
 
 
 def model_info(

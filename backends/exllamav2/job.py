@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _HEADROOM = 16
 
 Emit = Callable[[LibraryChoice, Delta | ServingError], None]
-"""Takes what a choice gained, or what ended its request; on the engine thread."""
+"""Receives a choice's new output, or what ended its request; on the engine thread."""
 
 
 class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
@@ -72,15 +72,15 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
 
     @property
     def pages_needed(self) -> int:
-        """Pages that nobody uses now and the job must have to start."""
+        """Free pages that the job needs to start."""
         return int(self.current_new_pages_required())
 
     def grow(self) -> bool:
-        """Have room for what the next pass may add; False if there is none."""
+        """Make room for what the next pass may add; False if there is none."""
         if not self.generator.paged:
             return True
         [sequence] = self.sequences
-        # The pass writes a token and its drafts; the library then looks up the page behind them.
+        # The pass writes a token and its drafts; the library then looks up the page after them.
         tokens = len(sequence.sequence_ids) + self.generator.num_draft_tokens + 1
         return self._pages.extend(sequence, tokens, self._key)
 
@@ -162,7 +162,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         if self.choice.cached is None:
             cached = self._cached_pages * self.generator.page_size + self.cached_tokens
             self.choice.cached = min(cached, len(self.choice.request.prompt_token_ids))
-        # What must come is not taken back, nor what the prompt has already.
+        # Forced tokens are not rolled back, nor what the prompt already has.
         stays = self._forced or (self.choice.healing is not None and not self.choice.said)
         self.banned_strings_utf32_offsets = None if stays else self._banned
         self._forget_broken_character()
@@ -189,7 +189,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
 
     @property
     def _offset(self) -> int | None:
-        """How many tokens are held; None where none may be taken back."""
+        """How many tokens are held; None where none may be rolled back."""
         checkpoint: Any = self.checkpoint
         return None if checkpoint is None else checkpoint["offset"]
 

@@ -1,4 +1,4 @@
-"""The one place that imports exllamav2, whose import compiles, prints and fails in many ways.
+"""The only place that imports exllamav2, whose import compiles, prints and fails in many ways.
 
 Import this only after `requirements.check_library`: without the compiled extension the import
 itself would compile for minutes, or fail inside torch.
@@ -42,7 +42,7 @@ def _import_library() -> tuple[Any, Any, Any]:
 
 
 def leave_broken_flash_attention() -> None:
-    """Do without a flash-attn that was built for another torch; the library would fail over it."""
+    """Hide a flash-attn that was built for another torch; the library would fail on it."""
     try:
         importlib.import_module("flash_attn")
     except ModuleNotFoundError:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
     """The engine of one model, on the thread that will run it.
 
-    Everything that can be wrong with a model or a machine is a `BackendUnavailableError`.
+    Every problem with the model or the machine is a `BackendUnavailableError`.
     """
     options = ExLlamaV2Options.of(settings.options)
     check_library(build_extension=options.build_extension)

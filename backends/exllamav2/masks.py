@@ -12,8 +12,8 @@ from enginebay import Constraint, GrammarCompiler, Mask, fill_masks
 class MaskFilter(generator.filters.ExLlamaV2Filter):  # type: ignore[misc]
     """Has the library prepare a choice's next mask on another thread once a pass is under way.
 
-    It belongs to a choice, not to a job: nobody may go on with the constraint while a mask of it is
-    being filled. `lock` is held meanwhile, since a compiler fills from one thread at a time.
+    It belongs to a choice, not to a job: the constraint must not advance while its mask is being
+    filled. `lock` is held meanwhile, since a compiler fills from one thread at a time.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class MaskFilter(generator.filters.ExLlamaV2Filter):  # type: ignore[misc]
         return self._constraint.mask
 
     def drop(self) -> None:
-        """No mask is wanted for the next token."""
+        """Discard the mask for the next token."""
         self.background_drop()
 
     # What the library calls.
 
     def begin(self, prefix_str: str) -> None:
-        """The constraint knows where it begins."""
+        """Nothing: the constraint knows its start."""
 
     def feed(self, token: Any) -> None:
         """The completion goes on with the constraint."""

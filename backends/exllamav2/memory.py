@@ -1,4 +1,4 @@
-"""How large the KV cache is made, and whether model and cache fit the GPUs."""
+"""The size of the KV cache, and whether model and cache fit the GPUs."""
 
 import logging
 from typing import Any
@@ -55,18 +55,18 @@ def cache_tokens(
     weights: int,
     token_bytes: float,
 ) -> int:
-    """Tokens of the cache, whole pages: what the options ask for, else what serves well and fits.
+    """Tokens of the cache, in whole pages: as the options say, else what serves well and fits.
 
     `weights` are bytes, and `token_bytes` those a token of context takes, of all models together.
-    Guessed tokens have room behind the longest context. One that was not asked for may have to be
+    Draft tokens have room after the longest context. A context length that was not set may be
     shortened to fit.
     """
     wanted: int = config.rope.context_length + options.guessed_tokens
     free = free_memory(options)
     if free is not None and weights > free:
         raise checkpoint.unavailable(
-            f"its weights need {weights / _GIB:.1f} GiB and {free / _GIB:.1f} GiB are free on the "
-            "GPU; stop other programs, or use a smaller or more quantized model"
+            f"its weights need {weights / _GIB:.1f} GiB, but only {free / _GIB:.1f} GiB are free "
+            "on the GPU; stop other programs, or use a smaller or more quantized model"
         )
     if not options.paged:
         return padded(wanted)
@@ -81,7 +81,7 @@ def cache_tokens(
     needed = padded(wanted) if options.context_length else PAGE_TOKENS
     if affordable < needed:
         raise checkpoint.unavailable(
-            f"{affordable} tokens of cache fit beside its weights, and contexts of "
+            f"only {affordable} tokens of cache fit beside its weights, but contexts of "
             f"{options.context_length or 'any length'} need {needed}; lower context_length, set "
             "cache_type: q8 or q4, or set cache_tokens to try it anyway"
         )

@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Generator(generator.ExLlamaV2DynamicGenerator):  # type: ignore[misc]
-    """The library's, which fails where it guesses from a text that is shorter than its n-grams."""
+    """The library's, which fails on prompt lookup in a text that is shorter than its n-grams."""
 
     def iterate_ngram_gen(self, results: list[Any]) -> Any:
-        """The guessed tokens `[jobs, num_draft_tokens]`; None for a pass without any."""
+        """The draft tokens `[jobs, num_draft_tokens]`; None for a pass without any."""
         ready = [job.sequences[0] for job in self.active_jobs if job.is_prefill_done()]
         if any(len(sequence.sequence_ids) < self.max_ngram - 1 for sequence in ready):
             return None
@@ -42,7 +42,7 @@ class LoadedModel:
     The types of the library are its own: `model` is an `ExLlamaV2`, `cache` one of its caches with
     room for `cache_tokens` (whole pages), `tokenizer` its `ExLlamaV2Tokenizer`. `paged`: whether
     requests share the cache, else one runs at a time, and `max_batch_size` is 1. `prefill_tokens`
-    are those of a pass. `draft_tokens` are guessed a step, 0 is none, by the draft model or,
+    are those of a pass. `draft_tokens` are drafted per step (0: none) by the draft model or,
     without one, from the text.
     """
 
@@ -92,7 +92,7 @@ class LoadedModel:
 
 
 def free_unused() -> None:
-    """Give back to the GPUs what nobody holds any more."""
+    """Return unused memory to the GPUs."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -107,7 +107,7 @@ def load_model(
 ) -> LoadedModel:
     """The model with its cache, draft model and adapters; relative paths start at `folder`.
 
-    A `BackendUnavailableError` says what cannot be loaded, and leaves nothing in memory.
+    A `BackendUnavailableError` says what cannot be loaded; nothing stays in memory.
     """
     config = library_config(checkpoint, options)
     choose_attention(checkpoint, options, config)
@@ -160,7 +160,7 @@ def _log(
     wanted = loaded.model.config.rope.context_length
     if loaded.context_length < wanted:
         logger.warning(
-            "%s: contexts are shortened from %d tokens to the %d that the cache holds",
+            "%s: context reduced from %d tokens to the %d that fit the cache",
             checkpoint.path,
             wanted,
             loaded.context_length,

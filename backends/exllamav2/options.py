@@ -1,4 +1,4 @@
-"""What `options` may say about a model of the exllamav2 backend."""
+"""`options` of a model of the exllamav2 backend."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -8,7 +8,7 @@ CacheType = Literal["f16", "q8", "q6", "q4"]
 PAGE_TOKENS = 256
 """Tokens of a page of the cache: flash-attention's, and therefore exllamav2's."""
 
-# The generator runs at most 8 tokens of a choice in one pass: the one it has, and guesses.
+# The generator runs at most 8 tokens of a choice in one pass: its last one and the drafts.
 _MAX_GUESSED = 7
 
 
@@ -27,76 +27,88 @@ class ExLlamaV2Options(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     context_length: int | None = Field(
-        default=None, gt=0, description="Tokens of prompt and answer together; none: the model's."
+        default=None,
+        gt=0,
+        description="Maximum tokens of prompt and answer together; default: the model's.",
     )
     max_batch_size: int = Field(
-        default=16, gt=0, le=256, description="Choices decoded together; a request takes one each."
+        default=16,
+        gt=0,
+        le=256,
+        description="Maximum choices decoded together; each choice of a request counts.",
     )
     cache_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Tokens that the KV cache holds for all requests; none: chosen to fit the GPU.",
+        description="KV cache size in tokens, for all requests; default: what fits the GPU.",
     )
-    cache_type: CacheType = Field(default="f16", description="Number format of keys and values.")
+    cache_type: CacheType = Field(default="f16", description="Number format of the KV cache.")
     prefill_tokens: int = Field(
         default=2048,
         ge=PAGE_TOKENS,
         multiple_of=PAGE_TOKENS,
-        description="Prompt tokens of a pass at most; running streams wait for each pass.",
+        description="Maximum prompt tokens per pass; running streams wait for each pass.",
     )
     paged: bool = Field(
-        default=True, description="Batch requests in a paged cache; false: one after another."
+        default=True, description="Batch requests in a paged cache; false: one request at a time."
     )
     flash_attention: Literal["auto", "on", "off"] = Field(
-        default="auto", description="Use flash-attn: auto (if it is installed), on, off."
+        default="auto", description="Use flash-attn: auto (if installed), on, off."
     )
     gpu_split: list[Annotated[float, Field(ge=0)]] | None = Field(
-        default=None, description="GiB of weights for each GPU, such as [20, 24]; none: as fits."
+        default=None, description="GiB of weights per GPU, such as [20, 24]; default: automatic."
     )
     autosplit_reserve: list[Annotated[float, Field(ge=0)]] | None = Field(
-        default=None, description="MiB to leave free on each GPU when it is split as fits."
+        default=None, description="MiB to leave free on each GPU when splitting automatically."
     )
     tensor_parallel: bool = Field(
-        default=False, description="Compute every layer on all GPUs together; EXL2 only."
+        default=False, description="Tensor parallelism: split each layer over all GPUs; EXL2 only."
     )
     rope_freq_base: float | None = Field(
-        default=None, gt=0, description="RoPE base frequency; none: the model's."
+        default=None, gt=0, description="RoPE base frequency; default: the model's."
     )
     rope_scale: float | None = Field(
-        default=None, gt=0, description="Linear RoPE scaling, 2 doubles the context; none: own."
+        default=None,
+        gt=0,
+        description="Linear RoPE scaling, 2 doubles the context; default: the model's.",
     )
     rope_alpha: float | None = Field(
-        default=None, ge=1, description="NTK RoPE scaling, 2.6 about doubles the context; none: 1."
+        default=None,
+        ge=1,
+        description="NTK RoPE scaling, 2.6 about doubles the context; default: 1.",
     )
     yarn_factor: float | None = Field(
-        default=None, gt=1, description="YaRN scaling, 4 is four times the context; none: own."
+        default=None,
+        gt=1,
+        description="YaRN scaling, 4 quadruples the context; default: the model's.",
     )
     yarn_orig_ctx: int | None = Field(
-        default=None, gt=0, description="Context the model was trained with, for YaRN; none: own."
+        default=None, gt=0, description="Original training context, for YaRN; default: the model's."
     )
     experts_per_token: int | None = Field(
-        default=None, gt=0, description="Experts asked for each token; none: the model's."
+        default=None, gt=0, description="Active experts per token; default: the model's."
     )
     adapters: dict[str, AdapterOptions | str] = Field(
-        default={}, description="LoRA adapters by the name clients ask for: PEFT folder or map."
+        default={},
+        description="LoRA adapters by the model name clients use: PEFT folder or mapping.",
     )
     prompt_lookup: int = Field(
-        default=0, ge=0, le=_MAX_GUESSED, description="Tokens to guess from the text; 0: off."
+        default=0, ge=0, le=_MAX_GUESSED, description="Prompt-lookup draft tokens per step; 0: off."
     )
     draft_model: str | None = Field(
-        default=None, description="Folder of a small model that guesses tokens; none: off."
+        default=None, description="Folder of a draft model, for speculative decoding; off if unset."
     )
     draft_tokens: int = Field(
-        default=4, gt=0, le=_MAX_GUESSED, description="Tokens the draft model guesses each step."
+        default=4, gt=0, le=_MAX_GUESSED, description="Tokens drafted per step."
     )
     draft_cache_type: CacheType = Field(
-        default="f16", description="Number format of the draft model's keys and values."
+        default="f16", description="Number format of the draft model's KV cache."
     )
     draft_rope_alpha: float | None = Field(
-        default=None, ge=1, description="NTK RoPE scaling of the draft model; none: 1."
+        default=None, ge=1, description="NTK RoPE scaling of the draft model; default: 1."
     )
     build_extension: bool = Field(
-        default=False, description="Compile exllamav2's CUDA extension if it is missing: minutes."
+        default=False, description="Compile exllamav2's CUDA extension if missing (takes minutes)."
     )
 
     @model_validator(mode="after")
@@ -112,7 +124,7 @@ class ExLlamaV2Options(BaseModel):
         if self.autosplit_reserve is not None and self.gpu_split is not None:
             raise ValueError("give gpu_split or autosplit_reserve, not both")
         if self.gpu_split is not None and not any(self.gpu_split):
-            raise ValueError("gpu_split needs a GPU with room, such as [20, 24]")
+            raise ValueError("gpu_split must give some GPU memory, such as [20, 24]")
         return self
 
     @model_validator(mode="after")
@@ -123,12 +135,12 @@ class ExLlamaV2Options(BaseModel):
         if len(given) > 1:
             raise ValueError(f"give {given[0]} or {given[1]}, not both")
         if self.yarn_orig_ctx and not self.yarn_factor:
-            raise ValueError("yarn_orig_ctx is for yarn_factor, which is not given")
+            raise ValueError("yarn_orig_ctx needs yarn_factor")
         return self
 
     @property
     def guessed_tokens(self) -> int:
-        """Tokens a choice may have guessed for it each step."""
+        """Draft tokens of a choice per step."""
         return self.draft_tokens if self.draft_model else self.prompt_lookup
 
     @property
@@ -138,5 +150,5 @@ class ExLlamaV2Options(BaseModel):
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """The validated options; a mapping, or nothing at all, is validated here."""
+        """The validated options, from options, a mapping or None."""
         return options if isinstance(options, cls) else cls.model_validate(options or {})

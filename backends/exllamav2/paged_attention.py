@@ -28,12 +28,12 @@ def paged_attention(
     window_size: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
 ) -> Tensor:
-    """`[sequences, queries, heads, head_dim]`: what each query makes of its sequence's values.
+    """`[sequences, queries, heads, head_dim]`: the attention output of each query.
 
     `q` is `[sequences, queries, heads, head_dim]`, the caches are `[pages, page_size, kv_heads,
     head_dim]`, `block_table` `[sequences, pages]` names the pages of each sequence in order, and
     `cache_seqlens` `[sequences]` says how many tokens they hold. `k` and `v`, of the queries, are
-    written behind those first. Queries are the last tokens of their sequence. A query sees
+    written after those first. Queries are the last tokens of their sequence. A query sees
     `window_size[0]` tokens before its own; -1 is all.
     """
     sequences, queries, heads, head_dim = q.shape
@@ -79,6 +79,6 @@ def paged_attention(
 def _capped(
     asked: Tensor, mask: Tensor, keys: Tensor, values: Tensor, scale: float, softcap: float
 ) -> Tensor:
-    """Attention with scores that approach `softcap` (Gemma 2), which torch's own has not."""
+    """Attention with soft-capped scores (Gemma 2), which torch's own lacks."""
     scores = (asked.float() @ keys.float().mT).mul_(scale / softcap).tanh_().mul_(softcap)
     return scores.masked_fill_(~mask, float("-inf")).softmax(-1) @ values.float()

@@ -1,4 +1,4 @@
-"""The pages of the cache: who may use whose, and more of them for a job that has filled its own."""
+"""The pages of the cache: sharing them, and extending a job that has filled its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Pages:
     """The page table of one generator.
 
     The library knows a page by the hash of its tokens and of all before them, or compares tokens
-    where a page is not full; adapters and `cache_salt` are nothing to it. Here the hashes of a key
+    where a page is not full; it ignores adapters and `cache_salt`. Here the hashes of a key
     begin with a salt, and pages of other keys are hidden where tokens are compared.
     """
 
@@ -30,7 +30,7 @@ class Pages:
         return len(self._generator.unreferenced_pages)
 
     def salt(self, key: Hashable) -> bytes | None:
-        """What the hashes of a key begin with; None for the library's own."""
+        """The prefix of a key's hashes; None for the library's own."""
         if key == (None, None):
             return None
         return blake2b(repr(key).encode(), digest_size=16).digest()
@@ -47,13 +47,13 @@ class Pages:
         return hashes
 
     def own(self, pages: list[Any], key: Hashable) -> None:
-        """These hold tokens of this key from now on."""
+        """Mark these pages as holding tokens of this key."""
         for page in pages:
             self._owners[id(page)] = key
 
     @contextmanager
     def hidden_from(self, key: Hashable) -> Iterator[None]:
-        """Inside, tokens are compared with those in pages of this key only."""
+        """In this block, tokens are compared only with pages of this key."""
         generator = self._generator
         everything = generator.all_pages
         generator.all_pages = [p for p in everything if self._owners.get(id(p), key) == key]
@@ -64,11 +64,11 @@ class Pages:
 
     @contextmanager
     def apart(self, sequence: Any) -> Iterator[None]:
-        """Inside, a page that the next token of a sequence completes is shared with nobody.
+        """In this block, a page that the next token completes is not shared.
 
         The library would hash it without a salt and, where another page has this hash, clear that
         one or share it: even one that is not filled yet, or while the token that completes its own
-        may still be taken back.
+        may still be rolled back.
         """
         generator = self._generator
         index, place = divmod(sequence.kv_position + 1, PAGE)
@@ -113,7 +113,7 @@ class Pages:
         return hashed
 
     def extend(self, sequence: Any, tokens: int, key: Hashable) -> bool:
-        """Give a running sequence pages for so many tokens; False if there are not enough."""
+        """Give a running sequence pages for that many tokens; False if there are not enough."""
         generator = self._generator
         while len(sequence.allocated_pages) * PAGE < tokens:
             oldest = min(

@@ -1,7 +1,7 @@
-"""What exllamav2 needs of a machine, looked at in the order in which it can be put right.
+"""What exllamav2 requires of a machine, checked in the order in which it can be fixed.
 
-`import exllamav2` on a machine that lacks something ends deep inside torch, or compiles for minutes
-without a word. So everything is looked at before; each error says one thing to do.
+`import exllamav2` on a machine that lacks something ends deep inside torch, or silently compiles
+for minutes. So everything is checked first; each error says one thing to do.
 """
 
 import importlib.util
@@ -31,10 +31,10 @@ def check_library(*, build_extension: bool) -> None:
     elif not build_extension:
         raise _missing(
             "its compiled CUDA extension (exllamav2_ext): set build_extension: true in the model's "
-            "options to compile it once, which takes minutes and the CUDA toolkit"
+            "options to compile it once, which takes minutes and needs the CUDA toolkit"
         )
     elif (tool := missing_compiler()) is not None:
-        raise _missing(f"{tool}, to compile its CUDA extension with")
+        raise _missing(f"{tool}, to compile its CUDA extension")
 
 
 def _check_package() -> None:
@@ -48,7 +48,7 @@ def _check_package() -> None:
         raise _missing(f"the package exllamav2: {install}") from None
     numbers = found.partition("+")[0].split(".")  # a wheel's is 0.3.2+cu128.torch2.7.0
     if [int(number) for number in numbers if number.isdigit()] < [0, 3, 2]:
-        raise _missing(f"exllamav2 0.3.2, and {found} is installed: {install}")
+        raise _missing(f"exllamav2 0.3.2, but {found} is installed: {install}")
 
 
 def _check_torch() -> None:
@@ -56,12 +56,12 @@ def _check_torch() -> None:
 
     if not (torch.version.cuda or torch.version.hip):
         raise _missing(
-            f"torch for CUDA, and torch {torch.__version__} is built for CPUs only: install the "
+            f"torch for CUDA, but torch {torch.__version__} is built for CPUs only: install the "
             "build for your GPU (https://pytorch.org/get-started/locally)"
         )
     if not torch.cuda.is_available():
         raise _missing(
-            f"a CUDA device, and torch {torch.__version__} sees none: check that nvidia-smi lists "
+            f"a CUDA device, but torch {torch.__version__} sees none: check that nvidia-smi lists "
             "one and that CUDA_VISIBLE_DEVICES does not hide it, or use another backend"
         )
 

@@ -1,4 +1,4 @@
-"""Rotary position embeddings: what a model's `config.json` says, and frequencies by that.
+"""Rotary position embeddings: settings from a model's `config.json`, and their frequencies.
 
 The library knows the same kinds, but reads only configurations of transformers 4, and differs from
 transformers in YaRN (the context it was loaded with, in place of the trained one) and longrope. So
@@ -36,8 +36,8 @@ class Rope:
 
     `base` and `rotary_share` are None for the architecture's own; `local_base` is that of layers
     with a sliding window. `alpha` is NTK scaling of the base. `settings` are those of the kind, by
-    transformers' names. `trained_context` are the tokens that the model was made for, and
-    `context_length` those it is to be used with.
+    transformers' names. `trained_context` is the context length the model was trained for,
+    ``context_length` the one it is used with.
     """
 
     kind: str = "default"
@@ -59,7 +59,7 @@ class Rope:
         named = settings.get("rope_type") or settings.get("type") or "default"
         kind = _ALIASES.get(named, named) if isinstance(named, str) else None
         if kind not in KINDS:
-            raise ValueError(f"RoPE of the type {named!r}, which is none of {', '.join(KINDS)}")
+            raise ValueError(f"RoPE of type {named!r}, which is not one of {', '.join(KINDS)}")
         if (local.get("rope_type") or "default") != "default":
             raise ValueError("scaled RoPE in layers with a sliding window")
         rope = cls(
@@ -80,7 +80,7 @@ class Rope:
 
     @property
     def longest_context(self) -> int:
-        """Tokens that scaling was made for, the trained context at least."""
+        """The longest context that the scaling supports, at least the trained one."""
         if self.kind not in ("linear", "yarn"):
             return self.trained_context
         return max(self.trained_context, int(self.settings["factor"] * self._original))
@@ -157,15 +157,15 @@ class Rope:
         }
         for name in needs.get(self.kind, ()):
             if self.settings.get(name) is None:
-                raise ValueError(f"RoPE of the type {self.kind!r} without {name}")
+                raise ValueError(f"RoPE of type {self.kind!r} without {name}")
         for name in _NUMBERS:
             _number(self.settings, name)
         if self.kind in ("llama3", "yarn", "longrope") and self._original < 2:
-            raise ValueError(f"RoPE of the type {self.kind!r} without the context it began with")
+            raise ValueError(f"RoPE of type {self.kind!r} without its original context length")
         for name in ("long_factor", "short_factor"):
             factors = self.settings.get(name, [])
             if not (isinstance(factors, list) and all(map(_is_number, factors))):
-                raise ValueError(f"RoPE with {name} that are no list of numbers")
+                raise ValueError(f"RoPE with {name} that is not a list of numbers")
 
 
 def _number(settings: Mapping[str, Any], name: str, *, above: float = 0) -> float | None:
@@ -195,7 +195,7 @@ def _settings(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str
 
 def _mapping(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ValueError(f"RoPE settings that are no mapping: {value!r}")
+        raise ValueError(f"RoPE settings that are not a mapping: {value!r}")
     return value
 
 

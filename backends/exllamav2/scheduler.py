@@ -1,4 +1,4 @@
-"""Which choices the generator runs, and which have to wait for it."""
+"""Which choices the generator runs, and which have to wait."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from enginebay import BatchLimits, EngineStats
 logger = logging.getLogger(__name__)
 
 _TURN = 64
-"""Steps that the requests of one adapter have while those of another wait."""
+"""Steps that the requests of one adapter run while those of another wait."""
 
 
 class Model(Protocol):
-    """What is used of a loaded model; the types of the library are its own."""
+    """The part of a loaded model used here; the library's types are its own."""
 
     model: Any
     cache: Any
@@ -44,9 +44,9 @@ NewJob = Callable[[LibraryChoice, Pages], Job]
 class Scheduler:
     """Gives the generator jobs for the choices that come first.
 
-    A choice starts when there is room for its prompt. When the cache is full, the running one that
-    comes last gives way: its job is cancelled, and another one will go on where it was, mostly with
-    the pages that it left behind. The same is done to let the requests of another adapter have
+    A choice starts when there is room for its prompt. When the cache is full, the running one with
+    the lowest priority is preempted: its job is cancelled, and another one will continue it,
+    mostly with the pages it left. The same is done to let the requests of another adapter have
     their turn, since the library applies one to everything it runs, and after a failure.
     """
 
@@ -68,7 +68,7 @@ class Scheduler:
 
     @property
     def stats(self) -> EngineStats:
-        """What there is to tell of the scheduling."""
+        """Statistics of the scheduling."""
         return EngineStats(
             running=len(self.running),
             waiting=len(self.waiting),
@@ -88,7 +88,7 @@ class Scheduler:
         bisect.insort(self.waiting, choice, key=lambda c: c.rank)
 
     def remove(self, choice: LibraryChoice) -> None:
-        """Take a choice out, finished or not."""
+        """Remove a choice, finished or not."""
         job = self.running.pop(choice, None)
         if job is not None:
             self._count_drafts(job)
@@ -97,7 +97,7 @@ class Scheduler:
             self.waiting.remove(choice)
 
     def schedule(self) -> bool:
-        """See to it that the right jobs run; whether there are any."""
+        """Start and preempt jobs; whether any are running."""
         suspects = [choice for choice in (*self.waiting, *self.running) if choice.suspect]
         if suspects:
             suspect = min(suspects, key=lambda c: c.rank)
@@ -180,12 +180,12 @@ class Scheduler:
             self.running[choice] = job
 
     def _count_drafts(self, job: Job) -> None:
-        """Of a job that leaves."""
+        """Add up the draft counts of a job that leaves."""
         self._accepted += job.accepted_draft_tokens
         self._drafted += job.accepted_draft_tokens + job.rejected_draft_tokens
 
     def _make_room(self) -> None:
-        """Let every running choice have the pages that its next step needs."""
+        """Give every running choice the pages that its next step needs."""
         for choice in sorted(self.running, key=lambda c: c.rank):
             while choice in self.running and not self.running[choice].grow():
                 self._preempt(max(self.running, key=lambda c: c.rank))
@@ -197,7 +197,7 @@ class Scheduler:
         self._preempted += 1
         self._count_drafts(job)
         self.generator.cancel(job)
-        logger.debug("request %s gives way", choice.request.request_id)
+        logger.debug("request %s is preempted", choice.request.request_id)
 
     def _take_turns(self) -> None:
         self._turn += 1

@@ -27,15 +27,16 @@ def check_gpus(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options, confi
     split = options.gpu_split
     if split is not None and len(split) > max(count, 1):
         raise checkpoint.unavailable(
-            f"gpu_split names {len(split)} GPUs, and torch sees {count}; name as many, or none"
+            f"gpu_split lists {len(split)} GPUs, but torch sees {count}; list that many, "
+            "or unset it"
         )
     if not options.tensor_parallel:
         return
     reasons = {
-        f"several GPUs, and torch sees {count}": count < 2,
+        f"several GPUs, but torch sees {count}": count < 2,
         "EXL2 weights": checkpoint.weights != "exl2",
-        f"another architecture than {config.architecture}": not config.arch.lm.supports_tp,
-        "a model without norms of queries and keys": config.use_qk_norm,
+        f"an architecture other than {config.architecture}": not config.arch.lm.supports_tp,
+        "a model without query and key norms": config.use_qk_norm,
         "a model without experts": config.arch.lm.is_moe,
         "an intermediate_size that is a multiple of 128": config.intermediate_size % 128,
         "a model without adapters": options.adapters,

@@ -1,4 +1,4 @@
-"""The backend `hf`: causal language models of transformers."""
+"""The `hf` backend: causal language models of transformers."""
 
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ def register_backend(register: BackendRegister) -> None:
 def create(settings: BackendSettings) -> Backend:
     """A backend on torch and transformers, in a process of its own.
 
-    On a thread of the server the two would wait for each other's Python: with 64 streams the
+    On a thread of the server the two would compete for the GIL: with 64 streams the
     process made 1.3 times the tokens, and first tokens came in a quarter of the time.
     """
     home = settings.isolation or "process"

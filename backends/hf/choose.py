@@ -1,4 +1,4 @@
-"""How a model can share forward passes between requests, found by trying it."""
+"""How a model can batch requests, found by trying it."""
 
 import logging
 import sys
@@ -34,10 +34,10 @@ def choose_runner(
     context_length: int,
     adapters: Adapters | None,
 ) -> SamplingRunner:
-    """The best runner whose logits are those of the model: packed, padded rows, or one row.
+    """The best runner whose logits match the model's: packed, padded rows, or one row.
 
-    `token_ids` is ordinary text to try it with. A `BackendUnavailableError` when none is right, or
-    when the one that the options name is not.
+    `token_ids` is ordinary text to try it with. A `BackendUnavailableError` if none matches, or if
+    the one set in the options does not.
     """
     model.train(False)
     if paged := _paged_runner(
@@ -63,8 +63,8 @@ def choose_runner(
             lazy=sys.platform == "linux" and device.type == "cpu",
         )
         logger.info(
-            "%s: packed forward passes (logits agree within %.1g standard deviations); keys and "
-            "values of %d tokens, %.2f GiB",
+            "%s: packed forward passes (logits agree within %.1g standard deviations); KV cache "
+            "of %d tokens, %.2f GiB",
             checkpoint.path,
             verdict.distance,
             sizes.tokens,
@@ -99,7 +99,7 @@ def _paged_runner(
     context_length: int,
     adapters: Adapters | None,
 ) -> SamplingRunner | None:
-    """Packed passes over pages, where there is a GPU and a kernel for it; None if not."""
+    """Packed passes over a paged cache, if there is a GPU with a kernel for it; else None."""
     if _not_packed(options):
         return None
     try:
@@ -116,16 +116,16 @@ def _paged_runner(
         )
     except NotPagedError as error:
         level = logging.DEBUG if model.device.type == "cpu" else logging.INFO
-        logger.log(level, "%s: keys and values not in pages, because %s", checkpoint.path, error)
+        logger.log(level, "%s: paged KV cache disabled because %s", checkpoint.path, error)
         return None
 
 
 def _not_packed(options: HFOptions) -> str:
-    """What in the options keeps a model from packed passes."""
+    """The option that rules out packed passes, if any."""
     if options.batching not in ("auto", "packed"):
-        return f"the options say batching: {options.batching}"
+        return f"the options set batching: {options.batching}"
     if options.attn_implementation:
-        return f"the options say attn_implementation: {options.attn_implementation}"
+        return f"the options set attn_implementation: {options.attn_implementation}"
     return ""
 
 
@@ -155,8 +155,8 @@ def _rows(
     single = options.batching == "single" or options.max_batch_size == 1
     if ability == native.Ability.ONE_ROW and not single:
         logger.warning(
-            "%s: rows of different lengths disturb each other in this architecture, "
-            "so it answers one request at a time",
+            "%s: rows of different lengths affect each other in this architecture, so "
+            "it answers one request at a time",
             checkpoint.path,
         )
     return 1 if single or ability == native.Ability.ONE_ROW else options.max_batch_size

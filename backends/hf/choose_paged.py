@@ -1,4 +1,4 @@
-"""A runner with keys and values in pages, if its logits are those of the model."""
+"""A runner with a paged KV cache, if its logits match the model's."""
 
 import logging
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def paged_runner(
     adapters: Adapters | None = None,
     page_size: int = PAGE_SIZE,
 ) -> PagedRunner:
-    """A runner that attends by the first of `kernels` that is right, decoding captured if it can.
+    """A runner with the first of `kernels` that is correct; decoding is captured if possible.
 
     `token_ids` is ordinary text to try it with. A `NotPagedError` says why there is none; the model
     is then as it was.
@@ -62,7 +62,7 @@ def paged_runner(
     )
     try:
         if not sizes:
-            raise NotPagedError("there is no room for them")
+            raise NotPagedError("there is not enough memory")
         runner = PagedRunner(
             model,
             verdict.layers,
@@ -79,10 +79,10 @@ def paged_runner(
         raise NotPagedError(str(error)) from error
     rows = min(options.max_batch_size, sizes.slots)
     reason = capture_decoding(runner, capture, token_ids, rows=rows, dtype=model.dtype)
-    decoding = f"without CUDA graphs, because {reason}" if reason else "by CUDA graphs"
+    decoding = f"without CUDA graphs, because {reason}" if reason else "with CUDA graphs"
     logger.info(
         "%s: packed forward passes over pages (logits agree within %.1g standard deviations), "
-        "decoding %s; keys and values of %d tokens, %.2f GiB",
+        "decoding %s; KV cache of %d tokens, %.2f GiB",
         checkpoint.path,
         verdict.distance,
         decoding,

@@ -1,4 +1,4 @@
-"""What the endpoint layer must know of a model, read from its folder."""
+"""The `ModelInfo` of a model, read from its folder."""
 
 from typing import Any
 
@@ -30,15 +30,15 @@ def model_info(
 
 
 def context_length(checkpoint: Checkpoint, options: HFOptions, text_config: Any) -> int:
-    """The model's, or the shorter one that the options ask for.
+    """The model's, or the shorter one set in the options.
 
-    A model without positions (alibi, recurrent) says none: any length goes, 4096 if not asked.
+    A model without positions (alibi, recurrent) has no limit: any length works, by default 4096.
     """
     lengths = (getattr(text_config, name, None) for name in _CONTEXT_NAMES)
     longest = next((length for length in lengths if isinstance(length, int) and length > 0), None)
     wanted = options.context_length
     if longest is not None and wanted is not None and wanted > longest:
         raise checkpoint.unavailable(
-            f"context_length {wanted} is more than the {longest} tokens the model was made for"
+            f"context_length {wanted} exceeds the {longest} tokens the model was trained for"
         )
     return wanted or longest or _CONTEXT_OF_UNLIMITED

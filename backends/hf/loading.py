@@ -43,7 +43,7 @@ _PROBE_TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps u
 def load_engine(settings: BackendSettings) -> HFEngine:
     """The engine of one model, on the thread that will run it.
 
-    Everything that can be wrong with a model is a `BackendUnavailableError`.
+    Every problem with the model is a `BackendUnavailableError`.
     """
     options = HFOptions.of(settings.options)
     checkpoint = Checkpoint(Path(settings.path))
@@ -98,7 +98,7 @@ def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> None:
     own_code = checkpoint.config.get("auto_map", {})
     if own_code and not options.trust_remote_code and model_type not in CONFIG_MAPPING:
         raise checkpoint.unavailable(
-            "it needs Python code that lies in its folder; read it, and if you trust it set "
+            "it needs Python code from its folder; review it, and if you trust it, set "
             "trust_remote_code: true in the model's options"
         )
     try:
@@ -155,14 +155,14 @@ def _load_model(
     model: PreTrainedModel = loaded[0]
     if missing := sorted(loaded[1]["missing_keys"]):
         raise checkpoint.unavailable(
-            f"its weights lack {len(missing)} tensors of a language model, {missing[0]} for one; "
+            f"its weights lack {len(missing)} tensors of a language model, such as {missing[0]}; "
             "download it again, or choose a model made for text generation"
         )
     return model
 
 
 def _check_quantization(checkpoint: Checkpoint) -> None:
-    """Raise for formats that transformers ignores, to miss the weights later."""
+    """Raise for formats that transformers ignores and then fails to find the weights of."""
     method = quant_method(checkpoint.path)
     if method in ("exl2", "exl3"):
         other = "; use the backend exllamav2" if method == "exl2" else ""
@@ -173,12 +173,12 @@ def _check_quantization(checkpoint: Checkpoint) -> None:
 
 def _drafter(options: HFOptions, memory: RunnerMemory) -> PromptLookup | None:
     if options.prompt_lookup and not memory.cuts:
-        logger.warning("nothing is guessed, as this model cannot take tokens back")
+        logger.warning("prompt lookup disabled: this model's cache cannot be rolled back")
     return PromptLookup(options.prompt_lookup) if options.prompt_lookup and memory.cuts else None
 
 
 def _prepack(model: PreTrainedModel) -> None:
-    """Where it pays; in float32 the weights are kept twice, for which there must be room."""
+    """Prepack where it is faster; in float32 the weights are kept twice, which must fit."""
     free = placement.free_memory(torch.device("cpu"))
     doubled = model.dtype == torch.float32 and model.device.type == "cpu"
     weights = sum(parameter.nbytes for parameter in model.parameters())

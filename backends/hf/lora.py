@@ -28,7 +28,7 @@ _Pair = tuple[Tensor, Tensor]
 
 
 class _Plan:
-    """Which adapters the tokens of the running pass have: by name, its tokens (None: all)."""
+    """The adapters of the running pass: by name, the tokens they apply to (None: all)."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, Tensor | None] = {}
@@ -98,7 +98,7 @@ class Adapters:
         self._names.append(name)
 
     def unload(self, name: str) -> None:
-        """Forget an adapter; an unknown one is no error."""
+        """Unload an adapter; an unknown one is not an error."""
         for path, module in list(self._model.named_modules()):
             if isinstance(module, LoraLinear):
                 module.pairs.pop(name, None)
@@ -161,7 +161,7 @@ class _Folder:
         for key in sorted(tensors):
             stem, dot, kind = key.removeprefix(_PREFIX).rpartition(".lora_")
             if not dot or kind not in ("A.weight", "B.weight"):
-                raise self._error(f"it has {key}, which is no LoRA of a linear layer")
+                raise self._error(f"it has {key}, which is not a LoRA of a linear layer")
             if kind == "B.weight":
                 continue
             down, up = tensors[key], tensors.get(key.replace(".lora_A.", ".lora_B."))
@@ -172,7 +172,8 @@ class _Folder:
             if (down.shape[-1], up.shape[0]) != expected or up.shape[-1] != down.shape[0]:
                 raise self._error(
                     f"{stem} is {expected[0]} to {expected[1]} in the model and "
-                    f"{down.shape[-1]} to {up.shape[0]} in the adapter; it was made for another"
+                    f"{down.shape[-1]} to {up.shape[0]} in the adapter; it was made for "
+                    "another model"
                 )
             scale = _scale(config, stem, rank=down.shape[0])
             device = layer.weight.device
@@ -194,7 +195,9 @@ class _Folder:
         try:
             layer = model.get_submodule(path)
         except AttributeError:
-            raise self._error(f"the model has no {path}; it was made for another") from None
+            raise self._error(
+                f"the model has no {path}; the adapter was made for another model"
+            ) from None
         if isinstance(layer, LoraLinear):
             layer = layer.base
         head = cast(Any, model).get_output_embeddings()
@@ -206,7 +209,7 @@ class _Folder:
 
 
 def _sum(pairs: Sequence[_Pair]) -> _Pair:
-    """One pair with the product that these have together: its rank is the sum of theirs."""
+    """One pair whose product is the sum of these pairs' products; its rank is the sum of theirs."""
     downs, ups = zip(*pairs, strict=True)
     return torch.cat(downs, dim=1), torch.cat(ups)
 

@@ -11,7 +11,7 @@ from enginebay import Mask
 
 
 def keep_to_masks(logits: Tensor, masks: Sequence[Mask | None]) -> Tensor:
-    """Logits of which each row has only what its mask allows; `logits` itself without masks.
+    """Logits with each row masked to its allowed tokens; `logits` itself without masks.
 
     What is allowed can be taken: where only tokens are left that something else forbids, these.
     """

@@ -1,4 +1,4 @@
-"""What `options` may say about a model of the hf backend."""
+"""`options` of a model of the hf backend."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -16,51 +16,58 @@ class HFOptions(BaseModel):
         default="auto", description="auto (the GPU if there is one), cpu, cuda, cuda:N or mps."
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Number format of the weights; auto: the best the device runs."
+        default="auto",
+        description="Number format of the weights; auto: the best the device supports.",
     )
     device_map: Literal["auto"] | dict[str, int | str] | None = Field(
-        default=None, description="Spread the model over devices: auto, or module names to devices."
+        default=None,
+        description="Spread the model over devices: auto, or a mapping of module names.",
     )
     context_length: int | None = Field(
-        default=None, gt=0, description="Tokens of prompt and answer together; none: the model's."
+        default=None,
+        gt=0,
+        description="Maximum tokens of prompt and answer together; default: the model's.",
     )
     max_batch_size: int = Field(
-        default=16, gt=0, description="Choices decoded together; a request takes one a choice."
+        default=16,
+        gt=0,
+        description="Maximum choices decoded together; each choice of a request counts.",
     )
     batching: Literal["auto", "packed", "padded", "single"] = Field(
         default="auto",
-        description="How requests share a forward pass; auto: packed if the model's logits allow.",
+        description="How requests share a forward pass; auto: packed if the logits agree.",
     )
     cache_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Tokens whose keys and values are kept in memory; none: half of what is free.",
+        description="KV cache size in tokens; default: half of the free memory.",
     )
     batch_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Prompt tokens of a pass at most; none: 256 on a CPU, 2048 on a GPU.",
+        description="Maximum prompt tokens per pass; default: 256 on a CPU, 2048 on a GPU.",
     )
     prefill_tokens: int = Field(
-        default=256, gt=0, description="Prompt tokens of a pass beside running streams."
+        default=256, gt=0, description="Maximum prompt tokens per pass while streams are running."
     )
     prompt_lookup: int = Field(
-        default=0, ge=0, le=64, description="Tokens to guess from the prompt each step; 0: off."
+        default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
     )
     prepack: bool = Field(
-        default=True, description="Rearrange weights for the CPU's matrix units where that pays."
+        default=True, description="Prepack weights for the CPU's matrix units where that is faster."
     )
     adapters: dict[str, str] = Field(
-        default={}, description="LoRA adapters: PEFT folders by the names that clients ask for."
+        default={}, description="LoRA adapters: PEFT folders by the model name clients use."
     )
     threads: int | None = Field(
-        default=None, gt=0, description="CPU threads of torch; none: what torch chooses."
+        default=None, gt=0, description="CPU threads of torch; default: torch's choice."
     )
     trust_remote_code: bool = Field(
-        default=False, description="Run Python code that comes with the model."
+        default=False, description="Run Python code shipped with the model."
     )
     attn_implementation: str | None = Field(
-        default=None, description="Attention of transformers (sdpa, eager, ...); none: its choice."
+        default=None,
+        description="transformers attention (sdpa, eager, ...); default: its own choice.",
     )
 
     @model_validator(mode="after")
@@ -71,5 +78,5 @@ class HFOptions(BaseModel):
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """The validated options; a mapping, or nothing at all, is validated here."""
+        """The validated options, from options, a mapping or None."""
         return options if isinstance(options, cls) else cls.model_validate(options or {})

@@ -1,4 +1,4 @@
-"""Changes to the logits of single tokens: penalties, bias, ends that are not allowed yet.
+"""Changes to the logits of single tokens: penalties, bias, forbidden end tokens.
 
 Each kind is one indexed operation on the device, however many rows ask for it.
 """

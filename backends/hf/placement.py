@@ -1,4 +1,4 @@
-"""Where a model goes and in which number format; whether it fits there."""
+"""The device and number format of a model, and whether it fits."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ _GIB = 1024**3
 
 
 def choose_device(checkpoint: Checkpoint, options: HFOptions) -> torch.device:
-    """The device that the options ask for; a `BackendUnavailableError` if it is not there."""
+    """The device set in the options; a `BackendUnavailableError` if it does not exist."""
     name = options.device
     if name == "auto":
         if torch.cuda.is_available():
@@ -23,11 +23,11 @@ def choose_device(checkpoint: Checkpoint, options: HFOptions) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise checkpoint.unavailable(
-            f"device {name} is not there: torch {torch.__version__} sees "
+            f"device {name} does not exist: torch {torch.__version__} sees "
             f"{torch.cuda.device_count()} CUDA devices; choose another or use device: cpu"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise checkpoint.unavailable("device mps is not there; use device: cpu")
+        raise checkpoint.unavailable("device mps is not available; use device: cpu")
     return device
 
 
@@ -77,13 +77,13 @@ def check_memory(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtyp
     free = free_memory(device)
     if free is not None and needed > free:
         raise checkpoint.unavailable(
-            f"its weights need {needed / _GIB:.1f} GiB and {free / _GIB:.1f} GiB of memory are "
-            f"free on {device}; stop other programs, or use a smaller or quantized model"
+            f"its weights need {needed / _GIB:.1f} GiB, but only {free / _GIB:.1f} GiB of memory "
+            f"are free on {device}; stop other programs, or use a smaller or quantized model"
         )
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that a program may still take on `device`, None where nobody says."""
+    """Free bytes on `device`, None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type != "cpu":

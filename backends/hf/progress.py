@@ -1,4 +1,4 @@
-"""How far transformers is with loading weights, without bars on the terminal."""
+"""Reports transformers' progress in loading weights, without bars on the terminal."""
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized

@@ -1,4 +1,4 @@
-"""What sampling knows of a row."""
+"""The sampling state of a row."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,7 +16,8 @@ class SamplerState:
 
     `end_token_ids` are the tokens that end the completion. `row_sampler` chooses the tokens of a
     row that is not sampled together with others (`is_sampled_together`). Either way the random
-    numbers follow from the seed and the choice's index alone, so that company changes nothing.
+    numbers follow from the seed and the choice's index alone, so that
+    other rows in the batch change nothing.
     """
 
     params: SamplingParams

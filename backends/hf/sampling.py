@@ -68,7 +68,7 @@ def _draw(logits: Tensor, rows: Sequence[SamplerState]) -> Tensor:
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:]
     uniform = torch.tensor([row.uniform() for row in rows], dtype=logits.dtype)[:, None]
-    # Short of the whole, lest a number that rounds to 1 points behind the last token with weight.
+    # Short of the whole, lest a number that rounds to 1 points past the last token with weight.
     target = uniform.clamp(max=1 - 2**-24).to(total.device) * total
     tokens = torch.searchsorted(cumulative, target, right=True)
     return torch.where(total > 0, tokens, 0).squeeze(-1)
@@ -113,7 +113,7 @@ def logprobs(
 def token_logprobs(
     logits: Tensor, tokens: Tensor, counts: Sequence[int], token_text: Callable[[int], str]
 ) -> list[TokenLogprob]:
-    """Each row's token by the model itself, and so many of the likeliest ones beside it."""
+    """Each row's token logprob by the model itself, and that many of the likeliest tokens."""
     distribution = logits.log_softmax(-1)
     chosen = distribution.gather(-1, tokens[:, None]).squeeze(-1).tolist()
     likeliest = distribution.topk(min(max(counts), logits.shape[-1]))

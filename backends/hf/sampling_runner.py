@@ -1,4 +1,4 @@
-"""The half of a runner that has nothing to do with how the model runs: sampling."""
+"""The sampling half of a runner, independent of how the model runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from enginebay import GenerationRequest, Mask, RowSampler, Runner, Sampled, Toke
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What sampling asks of a tokenizer.
+    """What sampling needs from a tokenizer.
 
     The text of a token, how many tokens there are, and which of them end a completion.
     """

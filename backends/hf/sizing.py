@@ -1,4 +1,4 @@
-"""How many tokens a model may remember: what the options ask for, as far as memory goes."""
+"""The size of a model's KV cache: as the options say, within the available memory."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ def memory_sizes(
         asked = f"{max(context_length, options.cache_tokens or 0)} tokens"
         free = (free_memory(device) or 0) / _GIB
         raise checkpoint.unavailable(
-            f"keys and values of {asked} need more memory than is free on {device} "
+            f"a KV cache of {asked} needs more memory than is free on {device} "
             f"({free:.1f} GiB); set a smaller context_length or cache_tokens"
         )
     tokens = min(wanted, fits)
@@ -69,7 +69,7 @@ def paged_sizes(
     device: torch.device,
     page_size: int,
 ) -> Sizes | None:
-    """Sizes of a key-value memory in pages; None if there is no room for it.
+    """Sizes of a paged KV cache; None if it does not fit in memory.
 
     Slots cost next to nothing, so there are some to spare, which remember prompts. But each may
     waste two pages: where memory is short, at most a quarter of it.
@@ -99,7 +99,7 @@ def _wanted(checkpoint: Checkpoint, options: HFOptions, slots: int, context_leng
 
 
 def _fits(device: torch.device, bytes_per_token: int) -> int | None:
-    """How many tokens there can be, None where nobody says."""
+    """How many tokens fit, None if unknown."""
     free = free_memory(device)
     if free is None:
         return None

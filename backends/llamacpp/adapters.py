@@ -52,7 +52,7 @@ class Adapters:
         self._loaded[name] = loaded
 
     def unload(self, name: str) -> None:
-        """Free an adapter; an unknown one is no error."""
+        """Free an adapter; an unknown one is not an error."""
         if self._applied and self._applied[0] == name:
             self.apply(None, self._applied[1])
         _free(self._loaded.pop(name, ()))

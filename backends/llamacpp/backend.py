@@ -1,4 +1,4 @@
-"""The backend `llamacpp`: GGUF files."""
+"""The `llamacpp` backend: GGUF files."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A `llama_batch` whose arrays are numpy arrays, so that filling it is slice assignment."""
+"""A `llama_batch` whose arrays are numpy arrays, filled by slice assignment."""
 
 import ctypes
 from collections.abc import Sequence

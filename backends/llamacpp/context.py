@@ -82,7 +82,7 @@ class Context:
 
     @property
     def has_memory(self) -> bool:
-        """Whether it remembers anything at all; embedding models do not."""
+        """Whether it has a KV cache at all; embedding models do not."""
         return self._memory is not None
 
     @property
@@ -116,7 +116,7 @@ class Context:
         return done[0] if len(done) == 1 else np.concatenate(done)
 
     def can_cut(self) -> bool:
-        """Try, on an empty cache, which is left empty: recurrent models forget all or nothing."""
+        """Test on an empty cache, which is left empty: recurrent models remove all or nothing."""
         self.run([0, 0], [0, 1], [0, 0], [False, True])
         cuts = self.remove(0, 1)
         self.clear()
@@ -153,7 +153,7 @@ class Context:
         self._free()
 
     def _pieces(self, outputs: Sequence[bool]) -> list[tuple[int, int]]:
-        """Cut what is too much for one call; the library would end the process."""
+        """Split what is too much for one call; the library would end the process."""
         count = len(outputs)
         if count <= self._max_tokens and sum(outputs) <= self._max_outputs:
             return [(0, count)]
@@ -199,8 +199,8 @@ def new_context(model: Model, params: Any) -> Any:
     if not pointer:
         raise unavailable(
             model.path,
-            f"llama.cpp cannot make a context for {params.n_ctx} tokens: "
-            f"{'; '.join(errors) or 'no reason given'}. Where memory is short, lower "
+            f"llama.cpp cannot create a context of {params.n_ctx} tokens: "
+            f"{'; '.join(errors) or 'no reason given'}. If memory is short, lower "
             "context_length, cache_tokens or max_batch_size, or set cache_type_k and "
             "cache_type_v to q8_0",
         )
@@ -226,7 +226,7 @@ def _params(options: LlamaCppOptions, size: CacheSize, *, gpu: bool) -> Any:
 
 
 def context_params(options: LlamaCppOptions) -> Any:
-    """What the options say about any context; sizes are the caller's."""
+    """Context params from the options; sizes are the caller's."""
     params = llama.llama_context_default_params()
     params.n_threads = options.threads or physical_cores()
     params.n_threads_batch = options.threads_batch or params.n_threads

@@ -1,4 +1,4 @@
-"""What llama.cpp should know of the processor."""
+"""Facts about the processor for llama.cpp."""
 
 import os
 from pathlib import Path

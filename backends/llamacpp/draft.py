@@ -1,4 +1,4 @@
-"""Guesses by a draft model: a small one of the same vocabulary, faster than the one it serves."""
+"""Drafts by a draft model: a small, faster one with the vocabulary of the large one."""
 
 from collections.abc import Mapping, Sequence
 from operator import ne
@@ -14,7 +14,7 @@ from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import ChoiceState, Drafter, common_prefix
 
 MAX_CHOICES = 4
-"""With more choices together, the large model's time goes into computing, not into loading."""
+"""With more choices at once, the large model is limited by compute, not by memory bandwidth."""
 
 _DIFFERENT_TOKENS = 16  # reserved ones may have other names
 _SHARED_OPTIONS = {
@@ -39,7 +39,7 @@ def load_drafter(
 ) -> "ModelDrafter":
     """The draft model at `draft` for the model at `served`, whose options and tokenizer these are.
 
-    A `BackendUnavailableError` for one that does not go with it.
+    A `BackendUnavailableError` for an incompatible one.
     """
     path = find_gguf(draft)
     own = LlamaCppOptions(**options.model_dump(include=_SHARED_OPTIONS))
@@ -47,7 +47,9 @@ def load_drafter(
     model.check_generates_text()
     pieces = Tokenizer(model).pieces
     if sum(map(ne, pieces, tokenizer.pieces)) > _DIFFERENT_TOKENS:
-        raise unavailable(path, f"its vocabulary is not that of {served.name}; choose another")
+        raise unavailable(
+            path, f"its vocabulary differs from that of {served.name}; choose another"
+        )
     length = min(context_length, model.trained_context or context_length)
     context = Context(model, own, CacheSize.separate(MAX_CHOICES, length), gpu=gpu)
     if not context.can_cut():
@@ -57,7 +59,7 @@ def load_drafter(
 
 
 class ModelDrafter(Drafter):
-    """Greedy guesses of a draft model for all choices at once, a token a round.
+    """Greedy drafts for all choices at once, one token per round.
 
     It remembers what it has read in a slot for each choice, and reads the rest when asked. On the
     engine thread, as every context of a process: threads of two would wait for each other.

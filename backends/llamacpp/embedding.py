@@ -19,7 +19,7 @@ Vector = NDArray[np.float32]
 Prompt = Sequence[int]
 
 _LONGEST = 8192
-"""Tokens of a text where nothing else is said; compute buffers grow with it."""
+"""Default maximum tokens of a text; compute buffers grow with it."""
 
 _PLAIN_SCORES = 2**22
 """Attention scores of a head for which there is memory without flash attention, which rounds to

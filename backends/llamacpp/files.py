@@ -1,4 +1,4 @@
-"""The GGUF file, or files, that a model's path means."""
+"""Finds the GGUF file or files of a model's path."""
 
 import re
 import struct
@@ -21,7 +21,7 @@ def find_gguf(path: Path) -> Path:
     """The file to load: the first part where a model is split into several.
 
     A folder may stand for the only model in it. A `BackendUnavailableError` says what is wrong
-    with files that are missing or are no GGUF; whether their content is whole llama.cpp finds out.
+    with files that are missing or not GGUF; llama.cpp finds out whether their content is complete.
     """
     if path.is_dir():
         path = _only_model(path)
@@ -47,7 +47,7 @@ def size(path: Path) -> int:
 def lists_tensor(path: Path, names: Sequence[str]) -> bool:
     """Whether a part of the model says that it has a tensor of one of these names.
 
-    llama.cpp does not tell. Names are strings behind their length, in front of all weights:
+    llama.cpp does not tell. Names are strings after their length, in front of all weights:
     https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
     """
     spelled = [struct.pack("<Q", len(name)) + name.encode() for name in names]

@@ -1,4 +1,4 @@
-"""What the endpoint layer must know of a model, read from its file."""
+"""The `ModelInfo` of a model, read from its file."""
 
 from typing import Any
 

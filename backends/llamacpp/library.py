@@ -61,7 +61,7 @@ _ERROR, _CONTINUES = 4, 5
 
 
 class _Log(threading.local):
-    """What a thread's last message was, and the errors it wants to know of."""
+    """A thread's last message, and the errors it collects."""
 
     level = 1
     errors: list[str] | None = None

@@ -36,7 +36,7 @@ _NUMA = {
 def load_engine(settings: BackendSettings) -> LlamaCppEngine | PoolingEngine:
     """The engine of one model, on the thread that will run it.
 
-    Everything that can be wrong with a model is a `BackendUnavailableError`.
+    Every problem with the model is a `BackendUnavailableError`.
     """
     options = LlamaCppOptions.of(settings.options)
     path = find_gguf(Path(settings.path))
@@ -47,7 +47,7 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine | PoolingEngine:
     settings.report_progress("loading weights", 0.05)
     model = Model(path, options, settings.report_progress)
     model.check_supported()
-    settings.report_progress("making the KV cache", 0.9)
+    settings.report_progress("allocating the KV cache", 0.9)
     tokenizer = Tokenizer(model)
     engine = (
         _pooling_engine(settings.name, model, tokenizer, options, gpu=gpu)
@@ -70,8 +70,8 @@ def _pooling_engine(
     if meant_for_text := [key for key in _FOR_TEXT if getattr(options, key)]:
         raise unavailable(
             model.path,
-            f"{meant_for_text[0]} is for text, and this model generates none; delete it, or set "
-            "embeddings: false",
+            f"{meant_for_text[0]} is for text generation, which this model does not do; "
+            "remove it, or set embeddings: false",
         )
     pooling = options.pooling or model.pooling or "mean"
     if pooling == "rank":
@@ -79,7 +79,7 @@ def _pooling_engine(
     pairs = PairTokenizer(model, tokenizer) if pooling == "rank" else None
     context = EmbeddingContext(model, options, pooling, gpu=gpu)
     logger.info(
-        "%s: vectors of %d numbers, pooling %s; texts of %d tokens, batches of %d texts",
+        "%s: %d dimensions, pooling %s; up to %d tokens per text, %d texts per batch",
         name,
         context.vector_size,
         pooling,
@@ -105,7 +105,9 @@ def _text_engine(
     size = cache_size(model, options, gpu=gpu)
     context = Context(model, options, size, gpu=gpu)
     if not context.has_memory:
-        raise unavailable(model.path, "it generates no text; set embeddings: true to embed with it")
+        raise unavailable(
+            model.path, "it does not generate text; set embeddings: true to use it for embeddings"
+        )
     settings.report_progress("checking the model", 0.95)
     keeps_all = options.swa_full or not llama.llama_model_n_swa(model.pointer)
     runner = LlamaRunner(model, context, tokenizer, size, adapters, keeps_all=keeps_all)
@@ -132,7 +134,7 @@ def _grammar_compiler(name: str, tokenizer: Tokenizer) -> GrammarCompiler | None
     try:
         compiler = GrammarCompiler(tokenizer.vocabulary)
     except ValueError as error:
-        logger.warning("%s: answers cannot be held to schemas and grammars: %s", name, error)
+        logger.warning("%s: structured output is not available: %s", name, error)
         return None
     logger.info("%s: vocabulary read for grammars in %.2f s", name, perf_counter() - start)
     return compiler
@@ -151,7 +153,9 @@ def _drafter(
     if not options.guessed_tokens:
         return None
     if not runner.memory.cuts:
-        logger.warning("%s: nothing is guessed, as this model cannot take tokens back", path)
+        logger.warning(
+            "%s: speculative decoding disabled: this model's cache cannot be rolled back", path
+        )
         return None
     if options.draft_model is None:
         return PromptLookup(options.prompt_lookup)
@@ -163,7 +167,7 @@ def _check_gpu(path: Path, options: LlamaCppOptions, *, gpu: bool) -> None:
     if options.gpu_layers not in ("auto", 0) and not gpu:
         raise unavailable(
             path,
-            f"gpu_layers is {options.gpu_layers}, and this llama-cpp-python was built for the CPU "
+            f"gpu_layers is {options.gpu_layers}, but this llama-cpp-python was built for the CPU "
             "only; build it for your GPU (docs/guides/llamacpp.md) or set gpu_layers: auto",
         )
 
@@ -176,7 +180,7 @@ def _log(
         "%d sequences, %d decoded together",
         name,
         context.tokens,
-        "unified" if size.unified else "a part for each sequence",
+        "unified" if size.unified else "split per sequence",
         size.bytes / 2**30,
         options.cache_type_k,
         options.cache_type_v,

@@ -1,4 +1,4 @@
-"""How large the KV cache is made, and how it is laid out."""
+"""The size and layout of the KV cache."""
 
 import ctypes
 import ctypes.util
@@ -30,7 +30,7 @@ class CacheSize:
 
     @classmethod
     def separate(cls, slots: int, context_length: int) -> "CacheSize":
-        """A part for each of `slots` sequences, however much that takes."""
+        """One part for each of `slots` sequences, whatever memory that takes."""
         tokens = slots * padded(context_length)
         return cls(
             unified=False, slots=slots, tokens=tokens, context_length=context_length, bytes=0
@@ -38,7 +38,7 @@ class CacheSize:
 
 
 def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSize:
-    """What the options ask for, and otherwise what serves well and fits into free memory.
+    """As the options say, and otherwise what serves well and fits into free memory.
 
     Half of the memory that is free once the weights are loaded may go into the cache.
     """
@@ -91,12 +91,12 @@ def _affordable_tokens(
 
 
 def context_length(model: Model, options: LlamaCppOptions) -> int:
-    """Tokens of one sequence: what is asked for, else what the model was made for."""
+    """Tokens of one sequence: as the options say, else as the model was trained for."""
     trained, wanted = model.trained_context, options.context_length
     if wanted and trained and wanted > trained and not options.extends_context:
         raise unavailable(
             model.path,
-            f"context_length {wanted} is more than the {trained} tokens the model was made for; "
+            f"context_length {wanted} exceeds the {trained} tokens the model was trained for; "
             "lower it, or extend the model with rope_scaling or rope_freq_scale",
         )
     return wanted or trained or _UNTOLD_CONTEXT
@@ -105,7 +105,7 @@ def context_length(model: Model, options: LlamaCppOptions) -> int:
 def _separate_serves(
     options: LlamaCppOptions, context_length: int, affordable: int, *, gpu: bool
 ) -> bool:
-    """Whether a part of the cache for each sequence is better.
+    """Whether splitting the cache per sequence is better.
 
     In a unified cache every sequence attends over the cells of all, masked. On a CPU with many
     sequences that costs more than what is gained by sharing.
@@ -121,7 +121,7 @@ def padded(tokens: int) -> int:
 
 
 def free_memory(*, gpu: bool) -> int | None:
-    """Bytes that are free on all GPUs together or in the machine; None where nobody says."""
+    """Bytes that are free on all GPUs together or in the machine; None if unknown."""
     return _gpu_memory() if gpu else _host_memory()
 
 

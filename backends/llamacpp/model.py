@@ -1,4 +1,4 @@
-"""A model in memory: loading it, and what it says of itself."""
+"""A model in memory: loading it, and its metadata."""
 
 import ctypes
 import logging
@@ -82,7 +82,7 @@ class Model:
 
     @property
     def pooling(self) -> str | None:
-        """How the file says that the tokens of a text become one embedding; None: it does not."""
+        """The pooling type set in the file; None if it has none."""
         return _POOLING.get(self._own_metadata("pooling_type"))
 
     @property
@@ -104,22 +104,22 @@ class Model:
             raise self._unfit("a diffusion model")
 
     def check_reranks(self) -> None:
-        """Raise a `BackendUnavailableError` unless it has a head that says how relevant a text is.
+        """Raise a `BackendUnavailableError` unless it has a head that scores relevance.
 
-        Without one, llama.cpp gives a number of the hidden state in the place of a score.
+        Without one, llama.cpp returns a number of the hidden state instead of a score.
         """
         if not lists_tensor(self.path, ("cls.output.weight", "cls.weight")):
             raise unavailable(
                 self.path,
                 "it has no classification head, so it cannot rerank; choose another conversion of "
-                "the model, or set pooling to mean, cls or last to embed with it",
+                "the model, or set pooling to mean, cls or last to use it for embeddings",
             )
         outputs = llama.llama_model_n_cls_out(self.pointer)
         first: bytes | None = llama.llama_model_cls_label(self.pointer, 0)
         if outputs != 1 and not (outputs == 2 and first == b"yes"):
             raise unavailable(
                 self.path,
-                f"it sorts texts into {outputs} classes, none of which says how relevant they are; "
+                f"it is a classifier with {outputs} classes, none of which is a relevance score; "
                 "choose a reranker, whose head has one output, or yes and no",
             )
 
@@ -136,7 +136,7 @@ class Model:
         )
 
     def cache_bytes_per_token(self, type_k: str, type_v: str) -> float:
-        """What a token takes in the KV cache, an estimate from the metadata.
+        """Bytes of a token in the KV cache, an estimate from the metadata.
 
         Too high for models whose layers differ, 0 for recurrent ones.
         """
@@ -227,7 +227,7 @@ def _may_repack(path: Path) -> bool:
     safe = llama.llama_model_ftype(pointer) & ~llama.LLAMA_FTYPE_GUESSED in _NOT_QUANTIZED
     llama.llama_model_free(pointer)
     if not safe:
-        logger.info("%s: weights are not repacked, as AMX may crash; see `repack`", path)
+        logger.info("%s: weights are not repacked because AMX may crash; see `repack`", path)
     return safe
 
 
@@ -254,7 +254,7 @@ def _explained(path: Path, errors: list[str]) -> BackendUnavailableError:
     if "unknown model architecture" in reason:
         advice = "a newer llama-cpp-python may know it: pip install --upgrade llama-cpp-python"
     elif "corrupted or incomplete" in reason or "failed to read" in reason:
-        advice = "the file is damaged or was not downloaded to its end; download it again"
+        advice = "the file is corrupt or incomplete; download it again"
     elif "alloc" in reason:
         advice = "there is not enough memory; use a smaller quantization, or fewer gpu_layers"
     else:

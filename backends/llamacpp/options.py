@@ -1,4 +1,4 @@
-"""What `options` may say about a model of the llamacpp backend."""
+"""`options` of a model of the llamacpp backend."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -25,57 +25,66 @@ class LlamaCppOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     context_length: int | None = Field(
-        default=None, gt=0, description="Tokens of prompt and answer together; none: the model's."
+        default=None,
+        gt=0,
+        description="Maximum tokens of prompt and answer together; default: the model's.",
     )
     max_batch_size: int = Field(
         default=16,
         gt=0,
         le=MAX_SEQUENCES,
-        description="Choices decoded together; a request takes one a choice.",
+        description="Maximum choices decoded together; each choice of a request counts.",
     )
     cache_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Tokens that the KV cache holds for all sequences; none: chosen to fit memory.",
+        description="KV cache size in tokens, for all sequences; default: what fits memory.",
     )
     kv_unified: bool | None = Field(
         default=None,
-        description="One KV cache for all sequences (true) or a part for each; none: chosen.",
+        description="Share one KV cache (true) or split it per sequence; default: automatic.",
     )
     cache_type_k: CacheType = Field(default="f16", description="Number format of cached keys.")
     cache_type_v: CacheType = Field(
-        default="f16", description="Number format of cached values; below 16 bits: needs flash."
+        default="f16",
+        description="Number format of cached values; below 16 bits needs flash attention.",
     )
     swa_full: bool = Field(
         default=True,
-        description="Keep all tokens of sliding-window layers: more memory, and prefixes reused.",
+        description="Keep all tokens of sliding-window layers: more memory, but prefix reuse.",
     )
     offload_kv: bool = Field(default=True, description="Keep the KV cache on the GPU.")
     batch_tokens: int | None = Field(
-        default=None, gt=0, description="Tokens a forward pass takes; none: 512, on a GPU 2048."
+        default=None,
+        gt=0,
+        description="Maximum tokens per forward pass; default: 512, on a GPU 2048.",
     )
     ubatch_tokens: int | None = Field(
-        default=None, gt=0, description="Tokens computed at once within a pass; none: 512."
+        default=None,
+        gt=0,
+        description="Maximum tokens computed at once within a pass; default: 512.",
     )
     prefill_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Prompt tokens of a pass beside running streams; none: 256, on a GPU 512.",
+        description="Prompt tokens per pass while streams run; default: 256, on a GPU 512.",
     )
     threads: int | None = Field(
-        default=None, gt=0, description="CPU threads to decode with; none: the physical cores."
+        default=None, gt=0, description="CPU threads for decoding; default: the physical cores."
     )
     threads_batch: int | None = Field(
-        default=None, gt=0, description="CPU threads to read prompts with; none: as threads."
+        default=None,
+        gt=0,
+        description="CPU threads for prompt processing; default: same as threads.",
     )
     numa: Literal["disabled", "distribute", "isolate", "numactl"] = Field(
-        default="disabled", description="NUMA strategy; the first model that loads sets it."
+        default="disabled", description="NUMA strategy; set by the first model that loads."
     )
     gpu_layers: Annotated[int, Field(ge=0)] | Literal["all", "auto"] = Field(
-        default="auto", description="Layers on the GPU: a number, all, or auto (all, if it can)."
+        default="auto", description="Layers on the GPU: a number, all, or auto (all, if possible)."
     )
     split_mode: Literal["none", "layer", "row", "tensor"] = Field(
-        default="layer", description="How to split over several GPUs."
+        default="layer", description="How to split the model over several GPUs."
     )
     main_gpu: int = Field(default=0, ge=0, description="The GPU to use with split_mode none.")
     tensor_split: list[Annotated[float, Field(ge=0)]] | None = Field(
@@ -85,60 +94,64 @@ class LlamaCppOptions(BaseModel):
         default="auto", description="Flash attention."
     )
     rope_scaling: Literal["none", "linear", "yarn", "longrope"] | None = Field(
-        default=None, description="RoPE scaling; none given: the model's."
+        default=None, description="RoPE scaling type; default: the model's."
     )
     rope_freq_base: float | None = Field(
-        default=None, gt=0, description="RoPE base frequency; none: the model's."
+        default=None, gt=0, description="RoPE base frequency; default: the model's."
     )
     rope_freq_scale: float | None = Field(
-        default=None, gt=0, description="RoPE frequency scale, 0.5 doubles the context; none: own."
+        default=None,
+        gt=0,
+        description="RoPE frequency scale, 0.5 doubles the context; default: the model's.",
     )
     yarn_ext_factor: float | None = Field(
-        default=None, description="YaRN extrapolation mix; none: the model's."
+        default=None, description="YaRN extrapolation mix; default: the model's."
     )
     yarn_attn_factor: float | None = Field(
-        default=None, description="YaRN attention magnitude; none: the model's."
+        default=None, description="YaRN attention magnitude; default: the model's."
     )
     yarn_beta_fast: float | None = Field(
-        default=None, description="YaRN low correction dimension; none: the model's."
+        default=None, description="YaRN low correction dimension; default: the model's."
     )
     yarn_beta_slow: float | None = Field(
-        default=None, description="YaRN high correction dimension; none: the model's."
+        default=None, description="YaRN high correction dimension; default: the model's."
     )
     yarn_orig_ctx: int | None = Field(
-        default=None, gt=0, description="Context the model was trained with, for YaRN; none: own."
+        default=None, gt=0, description="Original training context, for YaRN; default: the model's."
     )
-    mmap: bool = Field(default=True, description="Map the file into memory instead of reading it.")
-    mlock: bool = Field(default=False, description="Keep the model in RAM, never swapped out.")
+    mmap: bool = Field(default=True, description="Memory-map the file instead of reading it.")
+    mlock: bool = Field(
+        default=False, description="Lock the model in RAM so that it is never swapped out."
+    )
     repack: bool | None = Field(
         default=None,
-        description="Rearrange weights for faster CPU kernels; none: unless AMX may crash.",
+        description="Repack weights for faster CPU kernels; default: unless AMX may crash.",
     )
     check_tensors: bool = Field(
-        default=False, description="Look for invalid numbers in the weights while loading."
+        default=False, description="Check the weights for invalid numbers while loading."
     )
     override_kv: dict[str, bool | int | float | str] = Field(
-        default_factory=dict, description="Metadata to use instead of the file's."
+        default_factory=dict, description="GGUF metadata that overrides the file's."
     )
     adapters: dict[str, AdapterOptions | str] = Field(
-        default_factory=dict, description="LoRA adapters by the name clients ask for: path or map."
+        default_factory=dict,
+        description="LoRA adapters by the model name clients use: path or mapping.",
     )
     prompt_lookup: int = Field(
-        default=0, ge=0, le=64, description="Tokens to guess from the prompt each step; 0: off."
+        default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
     )
     draft_model: str | None = Field(
-        default=None, description="GGUF file of a small model that guesses tokens; none: off."
+        default=None,
+        description="GGUF file of a draft model, for speculative decoding; off if unset.",
     )
-    draft_tokens: int = Field(
-        default=4, gt=0, le=16, description="Tokens that the draft model guesses each step."
-    )
+    draft_tokens: int = Field(default=4, gt=0, le=16, description="Tokens drafted per step.")
     embeddings: bool | None = Field(
         default=None,
-        description="Make embeddings instead of text; none: if the model was made for them.",
+        description="Serve embeddings instead of text; default: if it is an embedding model.",
     )
     pooling: Pooling | None = Field(
         default=None,
-        description="How tokens become one embedding, or a score (rank); none given: the model's.",
+        description="Pooling of tokens to one embedding, or a score (rank); default: the model's.",
     )
 
     @model_validator(mode="after")
@@ -150,7 +163,7 @@ class LlamaCppOptions(BaseModel):
     @model_validator(mode="after")
     def _pooling_is_for_embeddings(self) -> Self:
         if self.pooling and self.embeddings is False:
-            raise ValueError("pooling is for embeddings, which are false")
+            raise ValueError("pooling needs embeddings, which is false")
         return self
 
     @model_validator(mode="after")
@@ -161,7 +174,7 @@ class LlamaCppOptions(BaseModel):
 
     @property
     def guessed_tokens(self) -> int:
-        """Tokens a choice may have guessed for it each step."""
+        """Draft tokens of a choice per step."""
         return self.draft_tokens if self.draft_model else self.prompt_lookup
 
     @property
@@ -171,5 +184,5 @@ class LlamaCppOptions(BaseModel):
 
     @classmethod
     def of(cls, options: Any) -> Self:
-        """The validated options; a mapping, or nothing at all, is validated here."""
+        """The validated options, from options, a mapping or None."""
         return options if isinstance(options, cls) else cls.model_validate(options or {})

@@ -30,7 +30,7 @@ class PairTokenizer:
             self._parts = _of_vocabulary(model)
 
     def encode(self, query: str, document: str) -> list[int]:
-        """Token ids of a pair. `InvalidRequestError` for half a surrogate pair."""
+        """Token ids of a pair. `InvalidRequestError` for a lone surrogate."""
         texts = {"{query}": query, "{document}": document}
         token_ids: list[int] = []
         for part in self._parts:
@@ -66,6 +66,7 @@ def _of_vocabulary(model: Model) -> list[int | str]:
         raise unavailable(
             model.path,
             "it has no rerank template, and its vocabulary no tokens to put between a query and a "
-            "document; convert it again with a newer llama.cpp, or say in override_kv what it adds",
+            "document; convert it again with a newer llama.cpp, or set in override_kv "
+            "which tokens it adds",
         )
     return [*bos, "{query}", *eos, *sep, "{document}", *(eos or sep)]

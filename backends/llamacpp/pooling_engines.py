@@ -43,7 +43,7 @@ class PoolingEngine(TokenizingEngine):
         return self._context.embed(prompts)
 
     def add_request(self, request: GenerationRequest) -> None:
-        raise InvalidRequestError("this model generates no text", param="model")
+        raise InvalidRequestError("this model does not generate text", param="model")
 
     def step(self) -> tuple[()]:
         return ()
@@ -81,13 +81,13 @@ class EmbeddingEngine(PoolingEngine):
 def _normalised(vector: Vector) -> list[float]:
     length = float(np.linalg.norm(vector))
     if not np.isfinite(length):
-        raise ServingError("the model computed no finite numbers for an input")
+        raise ServingError("the model computed non-finite numbers for an input")
     numbers: list[float] = (vector / length if length else vector).tolist()
     return numbers
 
 
 class RerankEngine(PoolingEngine):
-    """Says how probable it is that a document answers a query.
+    """Estimates how likely it is that a document answers a query.
 
     A classification head with one output gives a logit, one with `yes` and `no` (Qwen3-Reranker)
     their probabilities, as llama.cpp takes the softmax there.
@@ -114,5 +114,5 @@ class RerankEngine(PoolingEngine):
 def _relevance(outputs: Vector) -> float:
     first = float(outputs[0])
     if not isfinite(first):
-        raise ServingError("the model computed no finite number for a document")
+        raise ServingError("the model computed a non-finite score for a document")
     return first if len(outputs) > 1 else exp(min(first, 0)) / (1 + exp(-abs(first)))

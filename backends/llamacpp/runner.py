@@ -1,4 +1,4 @@
-"""A GGUF model behind the interface of the shared scheduler."""
+"""Runs a GGUF model for the shared scheduler."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ class LlamaRunner(NumpyRunner):
         *,
         keeps_all: bool,
     ) -> None:
-        """`keeps_all`: sliding-window layers, if any, remember what has left their window."""
+        """`keeps_all`: sliding-window layers, if any, keep tokens that have left their window."""
         super().__init__(model.vocab_size, tokenizer.eos_token_ids, tokenizer.text)
         self._context = context
         self._unified = size.unified
@@ -44,7 +44,7 @@ class LlamaRunner(NumpyRunner):
 
     def run(self, chunks: Sequence[Chunk]) -> Rows:
         if any(chunk.start != self._held[chunk.slot] for chunk in chunks):
-            raise ValueError("a chunk does not go on where its slot ends")
+            raise ValueError("a chunk does not continue where its slot ends")
         self._set_adapter({chunk.adapter for chunk in chunks})
         # Caches of their own are computed together only for ascending slots without gaps.
         order = range(len(chunks))
@@ -90,7 +90,7 @@ class LlamaRunner(NumpyRunner):
 
     def _remove(self, slot: int, start: int) -> None:
         if not self._context.remove(slot, start):
-            raise RuntimeError(f"the model cannot forget a sequence from token {start} on")
+            raise RuntimeError(f"the model cannot remove the tokens of a sequence from {start} on")
 
     def _take_back(self, chunks: Sequence[Chunk]) -> None:
         """A run that did not fit may have run its first tokens."""

@@ -28,7 +28,7 @@ _PLAIN_VOCABULARIES = (llama.LLAMA_VOCAB_TYPE_SPM, llama.LLAMA_VOCAB_TYPE_BPE)
 _SPECIAL = llama.LLAMA_TOKEN_ATTR_CONTROL | llama.LLAMA_TOKEN_ATTR_UNKNOWN
 
 _HARMONY = {b"<|start|>", b"<|channel|>", b"<|constrain|>", b"<|message|>", b"<|end|>"}
-"""Control tokens that llama.cpp takes for words, so that programs print them."""
+"""Control tokens that llama.cpp treats as words, so that programs print them."""
 
 _MARK = b"\x02"
 """A byte that no token has together with others."""
@@ -55,7 +55,7 @@ class Tokenizer:
         self._mark_tokens = len(self._plain(self._mark))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids of `text`. `InvalidRequestError` for half a surrogate pair."""
+        """Token ids of `text`. `InvalidRequestError` for a lone surrogate."""
         return self._encode(text, add_special_tokens, parse_special=True)
 
     def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -110,7 +110,7 @@ class Tokenizer:
 
     @cached_property
     def _bytes(self) -> dict[int, int]:
-        """Tokens that stand for one byte, by that."""
+        """Tokens that stand for one byte, by that byte."""
         plain = set(range(len(self.pieces))) - self.special_token_ids
         return {self.pieces[i][0]: i for i in sorted(plain) if len(self.pieces[i]) == 1}
 
@@ -118,7 +118,7 @@ class Tokenizer:
     def vocabulary(self) -> Vocabulary:
         """What grammars are compiled for. `ValueError` if the tokenizer changes texts."""
         if self.decode(self.encode_part(_PROBE)) != _PROBE:
-            raise ValueError("its tokenizer changes texts")
+            raise ValueError("its tokenizer alters texts")
         return Vocabulary(
             tokens=self.pieces,
             special_token_ids=self.special_token_ids,
@@ -152,7 +152,7 @@ class Tokenizer:
 
 
 class Detokenizer:
-    """Text of one growing completion; a character comes out with the token that completes it."""
+    """Text of one growing completion; a character is emitted with the token that completes it."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces

@@ -20,24 +20,23 @@ if TYPE_CHECKING:
 
 def chat(
     message: Annotated[
-        str | None, typer.Argument(help="Ask this and leave; without it, a conversation.")
+        str | None,
+        typer.Argument(help="Send this message and exit; without it, chat interactively."),
     ] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="A running server.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of its models. [the first]")
+        str | None, typer.Option(metavar="NAME", help="Model to use. [the first]")
     ] = None,
     path: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Load this model, for this chat only.")
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="The backend that loads it, with --path. [by what is there]"
-        ),
+        typer.Option(metavar="NAME", help="Backend to use with --path. [detected from the files]"),
     ] = None,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.")] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="System message.")] = None,
     stream: Annotated[
-        bool, typer.Option(help="Print the answer as it comes, or when it is whole.")
+        bool, typer.Option(help="Print the answer as it is generated, or when it is complete.")
     ] = True,
     tools: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""Reaching a running server with the OpenAI SDK."""
+"""Connects to a running server with the OpenAI SDK."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def configured(path: Path | None) -> Config:
 
 
 class Target(NamedTuple):
-    """The server that a command asks, and the key to ask with; `config` if it was found by that."""
+    """The server that a command calls, and its key; `config` if the URL came from it."""
 
     url: str
     api_key: str | None
@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def target(url: str | None, config: Path | None, api_key: str | None) -> Target:
-    """The server at `url`; without one, the server that the config is of."""
+    """The server at `url`, or the one the config describes."""
     if url:
         return Target(url, api_key, None)
     settings = configured(config)
@@ -46,7 +46,7 @@ def address(config: Config) -> str:
 
 
 def key_of(config: Config) -> str | None:
-    """A key that the server with this config takes."""
+    """A key that the server with this config accepts."""
     keys = config.server.api_keys
     return keys[0].get_secret_value() if keys else None
 
@@ -65,9 +65,9 @@ def base_url(url: str) -> str:
 
 
 def message_of(error: APIError) -> str:
-    """What the server says is wrong, without the SDK's wrapping.
+    """The server's error message, without the SDK's wrapping.
 
-    For want of a key, how to name one, too.
+    If a key is missing, also how to pass one.
     """
     body: Any = error.body
     message = body.get("message") if isinstance(body, dict) else None

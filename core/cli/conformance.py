@@ -1,4 +1,4 @@
-"""`enginebay conformance`: how well a running server speaks OpenAI's protocol."""
+"""`enginebay conformance`: how well a running server follows OpenAI's protocol."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 
 def conformance(
-    url: Annotated[str, typer.Argument(metavar="URL", help="A running server, of any kind.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="URL of a running server, of any kind.")
+    ],
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of its models. [the first]")
+        str | None, typer.Option(metavar="NAME", help="Model to use. [the first]")
     ] = None,
     api_key: KeyOption = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Longest wait for a byte.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Read timeout in seconds.")
     ] = 120,
 ) -> None:
     """Check any server, by the rows of docs/reference/conformance.md; exit code 1 if one fails."""
@@ -69,7 +71,7 @@ def _print(results: Sequence[Result], rows: dict[str, Row]) -> None:
 
 
 def _by_row(results: Sequence[Result], rows: dict[str, Row]) -> Iterator[tuple[str, Outcome, str]]:
-    """The worst that was found of each row; skipped checks count if there are no others."""
+    """The worst result of each row; skipped checks count only if there are no others."""
     for id in rows:
         mine = [result for result in results if id in result.check.rows]
         for outcome in ("fail", "pass", "skip"):

@@ -17,7 +17,7 @@ def stdout() -> Console:
 
 
 def print_table(rows: Table) -> None:
-    """Print results; where that is no terminal, every row is one line without blanks at its end."""
+    """Print results; off a terminal, each row is one line without trailing blanks."""
     console = stdout()
     if console.is_terminal:
         console.print(rows)
@@ -29,12 +29,12 @@ def print_table(rows: Table) -> None:
 
 
 def stderr() -> Console:
-    """For progress, problems and remarks."""
+    """For progress, errors and notes."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def fail(problems: str | Iterable[object], *, code: int = 1) -> NoReturn:
-    """Print what is wrong, one line each, and leave."""
+    """Print the errors, one per line, and exit."""
     console = stderr()
     for problem in [problems] if isinstance(problems, str) else problems:
         console.print(str(problem))

@@ -1,4 +1,4 @@
-"""A conversation in the terminal: history, commands, printing an answer as it comes."""
+"""A conversation in the terminal: history, commands, streamed output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELP = """\
 /system TEXT   set the system message (without TEXT: none)
 /reset         forget the conversation
 /help          this
-/exit          leave; Ctrl-D does too
+/exit quit; Ctrl-D does too
 Ctrl-C stops an answer."""
 
 UNPRINTABLE = {code: "�" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
@@ -88,7 +88,7 @@ class Printer:
         self._finish_reason = ""
 
     def show(self, chunk: Any) -> None:
-        """Print what a chunk adds, or a whole answer."""
+        """Print a chunk, or a complete answer."""
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
             delta = getattr(choice, "delta", None) or choice.message
@@ -106,7 +106,7 @@ class Printer:
                 self._write(self._err, f"tool call {getattr(call, 'index', index)}", text, "cyan")
 
     def finish(self, complete: bool) -> None:
-        """End the last line; say how it ended and what it took."""
+        """End the last line; print the finish reason, usage and speed."""
         if self._kind:
             (self._out if self._kind == "content" else self._err).print()
         notes = [] if complete else ["stopped"]
@@ -135,7 +135,7 @@ def loop(conversation: Conversation) -> None:
     with suppress(ImportError):  # Windows has its own
         import readline  # noqa: F401  (gives input() a history and line editing)
     notes = stderr()
-    notes.print(f"{conversation.model}; /help lists commands, Ctrl-D leaves", style="dim")
+    notes.print(f"{conversation.model}; /help lists commands, Ctrl-D quits", style="dim")
     while True:
         try:
             line = input("> ").strip()
@@ -143,7 +143,7 @@ def loop(conversation: Conversation) -> None:
             notes.print()
             return
         except KeyboardInterrupt:
-            notes.print("\nCtrl-D or /exit leaves", style="dim")
+            notes.print("\nCtrl-D or /exit quits", style="dim")
             continue
         if line == "/exit":
             return
@@ -157,7 +157,7 @@ def _answer(conversation: Conversation, text: str, notes: Console) -> None:
     try:
         conversation.ask(text)
     except APIConnectionError:
-        notes.print("the server does not answer any more; try again when it runs", style="red")
+        notes.print("the server is not responding; try again when it is running", style="red")
     except APIError as error:
         notes.print(message_of(error), style="red")
 
@@ -169,8 +169,8 @@ def _command(conversation: Conversation, line: str) -> str:
             return HELP
         case "/reset":
             conversation.messages.clear()
-            return "the conversation begins anew"
+            return "conversation reset"
         case "/system":
             conversation.system = rest.strip() or None
             return f"system message: {conversation.system or 'none'}"
-    return f"there is no command {command}; /help lists them"
+    return f"unknown command {command}; /help lists the commands"

@@ -16,28 +16,34 @@ if TYPE_CHECKING:
 
 
 def download(
-    repo_id: Annotated[str, typer.Argument(metavar="REPO", help="Such as Qwen/Qwen3-8B-GGUF.")],
+    repo_id: Annotated[
+        str, typer.Argument(metavar="REPO", help="Repository, such as Qwen/Qwen3-8B-GGUF.")
+    ],
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit; the hub's default if not given.")
     ] = None,
     include: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Only files like *Q4_K_M*.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Include only files that match, such as *Q4_K_M*."),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="No files like *.bin.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Exclude files that match, such as *.bin."),
     ] = None,
     folder_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Folder; the repository's name if not given.")
+        str | None,
+        typer.Option(metavar="NAME", help="Folder to create; the repository's name if not given."),
     ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="It is a LoRA.")] = False,
+    lora: Annotated[bool, typer.Option("--lora", help="The repository is a LoRA.")] = False,
     token: Annotated[
-        str | None, typer.Option(envvar="HF_TOKEN", help="For gated and private repositories.")
+        str | None,
+        typer.Option(envvar="HF_TOKEN", help="Hub token, for gated and private repositories."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Download a model or LoRA from a Hugging Face hub into `model_dir` or `lora_dir`.
 
-    What is there already is not downloaded again; Ctrl-C keeps what has come.
+    Existing files are not downloaded again; Ctrl-C keeps partial files.
     """
     from core.cli.client import configured
     from core.models.downloads import Control, Wanted, places
@@ -90,6 +96,6 @@ def _run(wanted: Wanted, places: Places, control: Control) -> Path:
         try:
             return download(wanted, places, report, control)
         except StoppedError:
-            fail("stopped; the same command goes on where it was", code=130)
+            fail("stopped; run the same command again to resume", code=130)
         except ServingError as error:
             fail(error.message)

@@ -1,4 +1,4 @@
-"""The keys that a server starts with."""
+"""The keys of a server at its start."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def starting_keys(config: Config) -> KeyStore:
-    """The keys of a server that is about to start; a first start makes the keys file.
+    """The keys of a server that is about to start; a first start creates the keys file.
 
-    Leaves when nobody could use the server.
+    Exits if nobody could use the server.
     """
     from core.config.problems import ConfigError
     from core.server.access.guard import needed
@@ -29,8 +29,8 @@ def starting_keys(config: Config) -> KeyStore:
         fail(error.problems, code=2)
     if needed(config.server) == "required" and not keys.known():
         fail(
-            f"every request needs a key here, and there is none in {path} nor under "
-            "`server.api_keys`: make one with `enginebay keys add NAME`, or let in everybody who "
+            f"every request needs an API key, but there is none in {path} or under "
+            "`server.api_keys`: create one with `enginebay keys add NAME`, or allow everyone who "
             "can connect with `server.auth: none` in the config"
         )
     return keys
@@ -55,28 +55,28 @@ def _make(config: Config) -> None:
     except FileExistsError:
         return  # another server of the same config was faster
     except OSError as error:
-        stderr().print(f"no keys were made: {path} cannot be written ({error.strerror})")
+        stderr().print(f"no keys were created: {path} cannot be written ({error.strerror})")
         return
     console = stdout()
-    console.print(f"New keys are in {path}, as hashes.", style="bold")
+    console.print(f"New keys are stored in {path}, as hashes.", style="bold")
     if not console.is_terminal:  # but a log, where they would stay
-        console.print("They are shown on terminals only; `enginebay keys rotate NAME` makes new")
+        console.print("Keys are shown only on a terminal; `enginebay keys rotate NAME` creates new")
         console.print(f"ones and prints them. NAME is one of: {', '.join(made)}")
         return
     console.print("This is the only time they are shown:", style="bold")
     for name, key in made.items():
         console.print(f"{name:<6} {key}", soft_wrap=True)
-    console.print("`enginebay keys add NAME` makes more, with limits if you like.")
+    console.print("`enginebay keys add NAME` creates more, optionally with limits.")
 
 
 def about_keys(config: Config, keys: KeyStore) -> str:
-    """Who needs a key on this server, for the lines that it shows when it has started."""
+    """Who needs a key on this server, for the start-up banner."""
     from core.server.access.guard import needed
     from core.server.access.hosts import is_loopback
 
     known = keys.known()
     admins = sum(key.role == "admin" for key in known)
-    count = f"{len(known)} known ({admins} of admins), {keys.path}"
+    count = f"{len(known)} known ({admins} admin), {keys.path}"
     if config.server.api_keys:
         count += f" and {config.origins.where(('server', 'api_keys'))}"
     match needed(config.server):
@@ -84,12 +84,16 @@ def about_keys(config: Config, keys: KeyStore) -> str:
             return f"needed for everything; {count}"
         case "admin":
             return f"needed for admin routes only; {count}"
-    open_to = "this machine" if is_loopback(config.server.host) else "who can reach this port"
-    return f"none needed: everybody on {open_to} can do everything, admin routes too"
+    open_to = (
+        "this machine"
+        if is_loopback(config.server.host)
+        else "the network that can reach this port"
+    )
+    return f"none needed: everyone on {open_to} can do everything, including admin routes"
 
 
 def warn_if_open(config: Config) -> None:
-    """Say so when other machines get in without a key, as the config wants it."""
+    """Warn if the config lets other machines in without a key."""
     from core.server.access.guard import needed
     from core.server.access.hosts import is_loopback
 
@@ -99,7 +103,8 @@ def warn_if_open(config: Config) -> None:
     what = "use, load and unload models" if who == "none" else "use the models"
     origin = config.origins.where(("server", "auth"))
     stderr().print(
-        f"warning: whoever can reach {config.server.host} port {config.server.port} can {what} "
-        f"without a key, as `server.auth: {who}` says ({origin}); take `required` to change that",
+        f"warning: anyone who can reach {config.server.host} port {config.server.port} can {what} "
+        f"without a key, because `server.auth` is `{who}` ({origin}); set it to `required` to "
+        "change that",
         style="yellow",
     )

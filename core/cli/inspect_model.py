@@ -1,4 +1,4 @@
-"""`enginebay models inspect`: what is known of a model, and how."""
+"""`enginebay models inspect`: what is known about a model, and why."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ def inspect(
     name: Annotated[
         str, typer.Argument(help="A model, as clients name it, or the folder or file of one.")
     ],
-    url: Annotated[str | None, typer.Option(metavar="URL", help="A running server.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
     backend: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Load a folder or file with this backend, ask no server."
+            metavar="NAME",
+            help="Load a folder or file with this backend instead of asking a server.",
         ),
     ] = None,
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
-    """Show formats found and on what evidence, template features, special tokens, defaults.
+    """Show the detected formats and why, template features, special tokens, defaults.
 
-    Asks the running server; a model that it does not have, or any without one, is loaded for this.
+    Asks the running server; a model it lacks, or any model without a server, is loaded for this.
     """
     from core.cli.client import target
 
@@ -51,7 +52,7 @@ def inspect(
 
 
 def _asked(server: Target, name: str) -> ModelReport | None:
-    """What a server says of a model; None where it is to be loaded here instead."""
+    """A server's report on a model; None if it is to be loaded here instead."""
     from urllib.parse import quote
 
     from openai import APIConnectionError, APIError
@@ -71,18 +72,18 @@ def _asked(server: Target, name: str) -> ModelReport | None:
         not_there = getattr(error, "status_code", 0) in (401, 403, 404)
         if server.config is None or not (not_there and Path(name).exists()):
             fail(f"{server.url} answers: {message_of(error)}")
-        stderr().print(f"the server at {server.url} does not show this model; loading {name}")
+        stderr().print(f"the server at {server.url} does not list this model; loading {name}")
     return None
 
 
 def _chosen(config: Config, name: str, backend: str | None, plugins: Plugins) -> Config:
-    """A config with nothing but the model of this name, or the one at this path."""
+    """A config with only the model of this name, or the one at this path."""
     from core.config import schema
 
     named = [model for model in config.models if model.name == name and not backend]
     if not named and not Path(name).exists():
         names = ", ".join(model.name for model in config.models) or "none"
-        fail(f"the config has no model {name!r}; it has: {names}; nor is it a folder or file")
+        fail(f"{name!r} is neither a model of the config ({names}) nor a folder or file")
     if named:
         require_valid(config, plugins)
         return config.model_copy(update={"models": named})

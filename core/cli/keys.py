@@ -15,11 +15,11 @@ from core.cli.settings import ConfigOption, read_config
 if TYPE_CHECKING:
     from core.config.keys import KeyEntry
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")]
 
 
 def list_keys(config: ConfigOption = None) -> None:
-    """List the keys of the keys file: whose they are and what they may do, never themselves."""
+    """List the owners and limits of the keys in the keys file, never the keys themselves."""
     path = _path(config)
     rows = table("name", "role", "models", "per minute", "at once", "max tokens", "priority")
     for entry in entries(path):
@@ -37,25 +37,26 @@ def list_keys(config: ConfigOption = None) -> None:
 
 def add(
     name: Name,
-    admin: Annotated[bool, typer.Option("--admin", help="May use admin routes, too.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="Also allow admin routes.")] = False,
     models: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Models it may use; all if not given.")
+        str | None, typer.Option(metavar="A,B", help="Models the key may use; all if not given.")
     ] = None,
     rpm: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Requests it may make a minute.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum requests per minute.")
     ] = None,
     concurrent: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Requests it may have at once.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum concurrent requests.")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Longest answer in tokens.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum tokens of an answer.")
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(metavar="N", help="Of its requests; lower goes first.")
+        int | None,
+        typer.Option(metavar="N", help="Priority of its requests; lower values run first."),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a key and print it. It is shown this once: the file has only its hash."""
+    """Create a key and print it. It is shown only once: the file stores its hash."""
     from core.config.keys import entry_problems
     from core.server.access import keys_file
     from core.server.access.key_store import keys_path
@@ -64,7 +65,9 @@ def add(
     settings = read_config(config)
     path = keys_path(settings)
     if any(entry.name == name for entry in entries(path)):
-        fail(f"{path} has a key of {name} already; `enginebay keys rotate {name}` makes a new one")
+        fail(
+            f"{path} already has a key of {name}; `enginebay keys rotate {name}` creates a new one"
+        )
     key = new_key()
     entry = keys_file.new_entry(
         name,
@@ -80,28 +83,28 @@ def add(
         fail(problems)
     with _changing():
         keys_file.add(path, entry)
-    _show(key, f"the key of {name}; it is shown only now, {path} has its hash")
+    _show(key, f"the key of {name}; it is shown only once, {path} stores its hash")
     named = {name for model in settings.models for name in (model.name, *model.aliases)}
     if unknown := [model for model in entry.get("models", ()) if model not in named]:
         stderr().print(
-            f"the config has no model {', '.join(map(repr, unknown))}, which is as it should be "
-            "only for LoRAs and what lies in `server.model_dir`"
+            f"the config has no model {', '.join(map(repr, unknown))}, which is right only for "
+            "LoRAs and models in `server.model_dir`"
         )
 
 
 def remove(name: Name, config: ConfigOption = None) -> None:
-    """Take a key out: from then on the server does not know it."""
+    """Remove a key: the server stops accepting it."""
     from core.server.access import keys_file
 
     path = _path(config)
     _require(name, path)
     with _changing():
         keys_file.remove(path, name)
-    stderr().print(f"{path} has no key of {name} any more")
+    stderr().print(f"the key of {name} was removed from {path}")
 
 
 def rotate(name: Name, config: ConfigOption = None) -> None:
-    """Make a new key in the place of an old one, with the same limits, and print it."""
+    """Replace a key by a new one with the same limits, and print it."""
     from core.server.access import keys_file
     from core.server.access.keys import hash_of, new_key
 
@@ -110,7 +113,7 @@ def rotate(name: Name, config: ConfigOption = None) -> None:
     key = new_key()
     with _changing():
         keys_file.set_hash(path, {name: hash_of(key)})
-    _show(key, f"the new key of {name}; the old one is not known any more")
+    _show(key, f"the new key of {name}; the old one no longer works")
 
 
 def _path(config: Path | None) -> Path:
@@ -120,7 +123,7 @@ def _path(config: Path | None) -> Path:
 
 
 def entries(path: Path) -> list[KeyEntry]:
-    """What a keys file has; nothing when there is none yet. Leaves with what is wrong in it."""
+    """The entries of a keys file; none if it does not exist yet. Exits with its errors."""
     from core.config.keys import load_keys
     from core.config.problems import ConfigError
 
@@ -133,12 +136,12 @@ def entries(path: Path) -> list[KeyEntry]:
 def _require(name: str, path: Path) -> None:
     names = [entry.name for entry in entries(path)]
     if name not in names:
-        fail(f"{path} has no key of {name}; it has those of: {', '.join(names) or 'nobody'}")
+        fail(f"{path} has no key of {name}; it has keys of: {', '.join(names) or 'nobody'}")
 
 
 @contextmanager
 def _changing() -> Iterator[None]:
-    """Leave with what is wrong when the file cannot be changed."""
+    """Exit with an error if the file cannot be changed."""
     from core.config.problems import ConfigError
 
     try:

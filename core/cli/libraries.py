@@ -1,7 +1,7 @@
-"""Whether libraries can be imported, tried in processes of their own.
+"""Whether libraries can be imported, tried in separate processes.
 
-Only an import tells, since a library may lack libraries itself. It may also print, hang or end its
-process, and takes memory that nobody gets back.
+Only an import shows it, since a library may itself lack libraries. An import may also print, hang
+or end its process, and takes memory that is never freed.
 """
 
 import os
@@ -23,7 +23,7 @@ print(getattr(module, "__version__", ""))
 
 
 def tried(names: Iterable[str]) -> dict[str, str]:
-    """For each library its name and version, or that it does not import and why."""
+    """Each library's name and version, or why it does not import."""
     names = list(dict.fromkeys(names))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return dict(zip(names, threads.map(_try, names), strict=True))

@@ -1,4 +1,4 @@
-"""Showing how far models are loaded: bars on a terminal, lines elsewhere."""
+"""Progress of loading models: bars on a terminal, lines elsewhere."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class Loading:
         self._bars.start()
 
     def stop(self) -> None:
-        """Take the bars away; may be called twice."""
+        """Remove the bars; may be called twice."""
         self._bars.stop()
 
     def report(self, model: str, stage: str, fraction: float) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 NameArgument = Annotated[
     str, typer.Argument(help="A model of the config, or a file or folder of `model_dir`.")
 ]
-UrlOption = Annotated[str | None, typer.Option(metavar="URL", help="A running server.")]
-NowOption = Annotated[bool, typer.Option("--now", help="Abort what is being answered.")]
+UrlOption = Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")]
+NowOption = Annotated[bool, typer.Option("--now", help="Abort running requests.")]
 
 
 def load(
@@ -29,7 +29,7 @@ def load(
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
-    """Load a model beside those that are loaded; the key must be an admin's."""
+    """Load a model in addition to those that are loaded; needs an admin key."""
     with _server(url, config, api_key) as http:
         _show_load(http, name, f"/v1/models/{quote(name)}/load", {})
 
@@ -41,7 +41,7 @@ def switch(
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
-    """Load a model in the place of the default one, which is unloaded; for admins."""
+    """Load a model in place of the default one, which is unloaded; needs an admin key."""
     with _server(url, config, api_key) as http:
         _show_load(http, name, "/v1/model/load", {"name": name, "skip_queue": now})
 
@@ -53,7 +53,7 @@ def unload(
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
-    """Unload a model when it has answered what runs; for admins."""
+    """Unload a model once its running requests are done; needs an admin key."""
     with _server(url, config, api_key) as http:
         answer = http.post(f"/v1/models/{quote(name)}/unload", json={"skip_queue": now})
         _require_success(answer)
@@ -77,7 +77,7 @@ def _server(url: str | None, config: Any, api_key: str | None) -> Iterator[httpx
 
 
 def _show_load(http: httpx2.Client, name: str, path: str, body: Mapping[str, Any]) -> None:
-    """A bar until the model is loaded; leaving it does not stop the load."""
+    """A bar until the model is loaded; interrupting it does not stop the load."""
     from core.cli.loading import Loading
 
     loading = Loading([name], stderr())

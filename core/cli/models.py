@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def models(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="A running server.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
-    """List the models of a running server, or those of the config when none runs."""
+    """List the models of a running server, or those of the config if none is running."""
     if context.invoked_subcommand:
         return
     from openai import APIConnectionError, APIError
@@ -59,7 +59,7 @@ def _print_running(client: OpenAI) -> None:
 
 
 def _state(card: dict[str, Any]) -> str:
-    """The state, how far it is, what is wrong; empty for a server of another kind."""
+    """State, progress and error; empty for another kind of server."""
     state = str(card.get("state") or "")
     if state == "loading" and not card.get("error"):
         state += f" ({card.get('stage')}, {card.get('progress', 0):.0%})"

@@ -19,9 +19,11 @@ LONGEST_NAME = 50
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="What `backend` in the config will say.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the backend, as in `backend` of the config.")
+    ],
     into: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where to make the folder of the package.")
+        Path, typer.Option(metavar="FOLDER", help="Where to create the package folder.")
     ] = Path(),
 ) -> None:
     """Write a plugin package with a small backend that works, tests included."""
@@ -31,9 +33,9 @@ def new(
     try:
         target.mkdir()
     except FileExistsError:
-        fail(f"{target} exists already; nothing was written")
+        fail(f"{target} already exists; nothing was written")
     except OSError as error:
-        fail(f"{target} cannot be made: {error.strerror}")
+        fail(f"{target} cannot be created: {error.strerror}")
     module = distribution.replace("-", "_")
     write_package(target, {"name": name, "distribution": distribution, "module": module})
     console = stdout()
@@ -62,7 +64,7 @@ def write_package(target: Path, names: Mapping[str, str]) -> None:
 def _require_valid(name: str) -> None:
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         fail(
-            f"{name!r} cannot be the name of a backend: take at most {LONGEST_NAME} lower-case "
+            f"{name!r} cannot be the name of a backend: use at most {LONGEST_NAME} lower-case "
             "letters, digits and single hyphens, beginning with a letter",
             code=2,
         )
@@ -70,4 +72,4 @@ def _require_valid(name: str) -> None:
 
     plugins = load_plugins(Config(), quiet=True)
     if name in plugins.backends or name in {plugin.name for plugin in plugins.found}:
-        fail(f"there is a plugin or a backend {name!r} already; take another name", code=2)
+        fail(f"a plugin or backend {name!r} already exists; choose another name", code=2)

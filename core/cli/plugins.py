@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def plugins(context: typer.Context, config: ConfigOption = None) -> None:
-    """List the plugins, or make one."""
+    """List the plugins, or create one."""
     if context.invoked_subcommand is None:
         list_plugins(config)
 
 
 def list_plugins(config: ConfigOption = None) -> None:
-    """List the plugins, what they register, and whether the backends' libraries import.
+    """List the plugins, what they register, and whether their libraries can be imported.
 
-    Capabilities are those of the models that the server of this config has loaded, if it runs.
+    Capabilities are those of the models loaded by the server of this config, if it is running.
     """
     from core.cli.client import configured
     from core.cli.libraries import tried
@@ -48,14 +48,16 @@ def list_plugins(config: ConfigOption = None) -> None:
     console.print()
     print_table(rows)
     if not known:
-        console.print("\nCapabilities are told by models that the server has loaded; none runs.")
+        console.print(
+            "\nCapabilities are shown for models loaded by a running server; none is running."
+        )
     for name in sorted(set(settings.plugins.blocked) - {plugin.name for plugin in found.found}):
         console.print(f"\n{name} is blocked in the config, but there is no such plugin")
 
 
 def list_formats(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only formats of these names.")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Show only these formats.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
@@ -90,14 +92,14 @@ def _registers(plugin: Plugin) -> Iterator[str]:
 
 
 def _state(plugin: Plugin) -> tuple[str, str]:
-    """Whether it is used, and what it registers, or why it is not."""
+    """Whether it is active and what it registers, or why it is not."""
     if plugin.blocked or plugin.error:
         return "left out", plugin.error or "blocked in the config"
     return "ok", "; ".join(_registers(plugin))
 
 
 def _capabilities(config: Config) -> dict[str, str]:
-    """What models of each backend can do, from the running server; only a loaded model tells."""
+    """What each backend's models can do, from the running server; known only once loaded."""
     from openai import APIError
 
     from core.cli.client import address, connect, key_of

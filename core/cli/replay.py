@@ -1,4 +1,4 @@
-"""`enginebay replay`: captured answers through the parsers of today."""
+"""`enginebay replay`: captured answers through the current parsers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Captured requests.")],
     chunks: Annotated[
         Literal["as-captured", "1", "random"],
-        typer.Option(help="How to cut the text: as it came, a character a time, or anywhere."),
+        typer.Option(help="How to split the text: as recorded, by character, or randomly."),
     ] = "as-captured",
-    seed: Annotated[int, typer.Option(help="For random: the same seed cuts alike.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of random splits.")] = 0,
     config: ConfigOption = None,
 ) -> None:
-    """Read captured answers again; exit code 1 if one comes out otherwise than it was answered."""
+    """Parse captured answers again; exit code 1 if one differs from the recorded answer."""
     import random
 
     from core.chat.answer.replay import CannotReplayError, read_capture
@@ -43,7 +43,7 @@ def replay(
                 console.print(f"  {json.dumps(part, ensure_ascii=False)}", soft_wrap=True)
             if said != answered:
                 differ = True
-                console.print("  differs from what was answered:")
+                console.print("  differs from the recorded answer:")
                 for part in answered:
                     console.print(f"  - {json.dumps(part, ensure_ascii=False)}", soft_wrap=True)
     if differ:

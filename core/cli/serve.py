@@ -92,7 +92,7 @@ def _about(model: Any) -> str:
     info = served.info
     if info.chats:
         length = f"{model.context_length} tokens" if model.context_length else "not known"
-        return f"{model.config.backend}, context {length}, messages are handed on"
+        return f"{model.config.backend}, context {length}, messages are passed on unrendered"
     formats = f"reasoning {served.reasoning_name or 'none'}, tools {served.tools_name or 'none'}"
     if info.generates and not info.constraints:
         formats += ", no structured output"

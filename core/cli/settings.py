@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="PATH", envvar="ENGINEBAY_CONFIG", help="The config. [config.yml]"
+        "--config", metavar="PATH", envvar="ENGINEBAY_CONFIG", help="Config file. [config.yml]"
     ),
 ]
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        metavar="KEY", envvar="ENGINEBAY_API_KEY", help="API key of the server, if it wants one."
+        metavar="KEY", envvar="ENGINEBAY_API_KEY", help="API key of the server, if it requires one."
     ),
 ]
 
@@ -42,7 +42,7 @@ def read_config(path: Path | None, overrides: Mapping[str, object] | None = None
 
 
 def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
-    """The plugins that a config means. `quiet`: those left out are not logged as well."""
+    """The plugins of a config. `quiet`: do not also log those left out."""
     from core.config.schema import resolved_path
     from core.plugins import Plugins
 
@@ -53,7 +53,7 @@ def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
 
 
 def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
-    """The model at a path, for this backend, or the first one that takes it for its own."""
+    """The model at a path, for this backend or the first one that recognises it."""
     from core.config.schema import ModelConfig
 
     backend = backend or _backend_for(path, plugins)
@@ -79,7 +79,7 @@ def _backend_for(path: Path, plugins: Plugins) -> str:
 
 
 def require_valid(config: Config, plugins: Plugins) -> None:
-    """Leave when a model of the config cannot be loaded with these plugins."""
+    """Exit if a model of the config cannot be loaded with these plugins."""
     from core.models.check_config import check_config
 
     if problems := check_config(config, plugins):

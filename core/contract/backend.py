@@ -95,7 +95,7 @@ class Backend(ABC):
         Prompts are not empty and have at most `context_length` tokens. Without an
         `embedding_size` nobody asks. A `ServingError` fails this call alone.
         """
-        raise InvalidRequestError("this model makes no embeddings", param="model")
+        raise InvalidRequestError("this model does not support embeddings", param="model")
 
     async def tokenize_pair(self, query: str, document: str) -> list[int]:
         """Token ids of a query and a document as `rerank` wants them, in what the model has around.

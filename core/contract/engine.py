@@ -63,7 +63,7 @@ class Engine(ABC):
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Backend.embed`; on the engine thread, between steps."""
-        raise InvalidRequestError("this model makes no embeddings", param="model")
+        raise InvalidRequestError("this model does not support embeddings", param="model")
 
     def tokenize_pair(self, query: str, document: str) -> list[int]:
         """As `Backend.tokenize_pair`; from any thread."""

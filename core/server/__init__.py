@@ -1,1 +1,1 @@
-"""What speaks HTTP."""
+"""The HTTP server."""

@@ -49,8 +49,8 @@ def create_app(
 ) -> FastAPI:
     """The server as an ASGI application.
 
-    Models are loaded in the background once it runs: until then `/health` says how far they are
-    and requests wait. `report_progress` is told the same, on any thread. `keys` are those of the
+    Models are loaded in the background once it runs: until then `/health` shows their progress and
+    requests wait. `report_progress` is told the same, on any thread. `keys` are those of the
     config if not given; `ConfigError` if the keys file cannot be used.
     """
     app = FastAPI(

@@ -1,4 +1,4 @@
-"""Promises 2, 4, 7 and 9 of a model that takes chats: parts in the place of text and tokens."""
+"""Promises 2, 4, 7 and 9 of a model that takes chats: parts in place of text and tokens."""
 
 import json
 from dataclasses import replace
@@ -16,9 +16,9 @@ _ROOM = 400  # tokens for thought and an answer of that form
 
 
 async def check_parts(probe: Probe) -> None:
-    """Promise 2: a chat is answered in parts, whose calls can be put together."""
+    """Promise 2: a chat is answered in parts, whose calls can be assembled."""
     for choice in await probe.run(await probe.request(n=2)):
-        expect(bool(choice.parts), 2, "the model said nothing; use another prompt")
+        expect(bool(choice.parts), 2, "the model generated nothing; use another prompt")
         for delta in choice.deltas:
             bare = not (delta.text or delta.token_ids)
             expect(bare, 2, f"a delta of a chat has text or tokens: {delta}")
@@ -40,21 +40,27 @@ def _check_calls(choice: Choice) -> None:
 
 
 async def check_usage(probe: Probe) -> None:
-    """Promise 4: the usage that is told counts the prompt once and every choice."""
+    """Promise 4: the reported usage counts the prompt once and every choice."""
     one, three = [await probe.run(await probe.request(n=n)) for n in (1, 3)]
     alone, together = one[0].usage, next((each.usage for each in three if each.usage), None)
     if alone is None or together is None:
-        expect(alone is together, 4, "usage is told for one choice or for three, not for both")
+        expect(alone is together, 4, "usage is reported for one choice or for three, not for both")
         return
-    for told in (alone, together):
-        reasoning = told.reasoning_tokens or 0
+    for usage in (alone, together):
+        reasoning = usage.reasoning_tokens or 0
         expect(
-            0 <= told.cached_tokens <= told.prompt_tokens, 4, f"cached tokens of no prompt: {told}"
+            0 <= usage.cached_tokens <= usage.prompt_tokens,
+            4,
+            f"more cached tokens than prompt tokens: {usage}",
         )
-        expect(0 <= reasoning <= told.completion_tokens, 4, f"more reasoning than said: {told}")
+        expect(
+            0 <= reasoning <= usage.completion_tokens,
+            4,
+            f"more reasoning tokens than completion tokens: {usage}",
+        )
     prompt = alone.prompt_tokens
-    expect(prompt > 0, 4, "the prompt is said to have no tokens")
-    expect(alone.completion_tokens > 0, 4, "an answer is said to have no tokens")
+    expect(prompt > 0, 4, "usage reports a prompt without tokens")
+    expect(alone.completion_tokens > 0, 4, "usage reports an answer without tokens")
     same = prompt == together.prompt_tokens
     expect(same, 4, f"a prompt of {prompt} tokens has {together.prompt_tokens} with n=3")
     expect(
@@ -65,7 +71,7 @@ async def check_usage(probe: Probe) -> None:
 
 
 async def check_max_tokens(probe: Probe) -> None:
-    """Promise 7: `max_tokens`, by the usage that is told."""
+    """Promise 7: `max_tokens`, by the reported usage."""
     choice = await probe.generate(replace(GREEDY, max_tokens=3))
     expect(choice.last.finish_reason == "length", 7, "max_tokens did not finish with 'length'")
     if choice.usage:

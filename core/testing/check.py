@@ -1,18 +1,18 @@
-"""`check_backend()`: does a backend keep the promises of the contract?
+"""`check_backend()`: checks that a backend keeps the promises of the contract.
 
 The promises, numbered as in `docs/internals/engines.md`:
 
 1. deltas of one choice in order; exactly one, its last, has a `finish_reason`
 2. `text` is whole characters and joins to the decoded completion, without stop strings and
    end-of-sequence tokens
-3. closing the iterator aborts within a step; aborting an unknown id is no error
+3. closing the iterator aborts within a step; aborting an unknown id is not an error
 4. one prefill per request, whatever `n` is
 5. a request that is refused fails alone
 6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
 7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
 8. an embedding has the size that `ModelInfo` says, a pair to rerank has a finite score, and neither
    depends on what is asked beside it
-9. a backend whose `ModelInfo.constraints` is true keeps to them; what cannot be kept is refused,
+9. a backend whose `ModelInfo.constraints` is true enforces them; what it cannot is refused,
    what is cut short says so
 10. `ping` returns; `stats` add up, and nothing runs or waits in them when all work is done
 
@@ -20,10 +20,10 @@ Of a model that chats (`ModelInfo.chats`) the same hold, with these in their pla
 
 2. deltas have parts, and neither text nor tokens; calls are numbered from 0, and the first piece of
    each has its name, the others none
-4. the `usage` that is told has the prompt once and the tokens of all choices
+4. the reported `usage` has the prompt once and the tokens of all choices
 7. a field of `Chat` has its effect, too, or is named in `unsupported`; of sampling params only
    those are tried that show without tokens
-9. content keeps to a `response_format`, if that is not in `unsupported`
+9. content matches a `response_format`, if that is not in `unsupported`
 """
 
 import asyncio
@@ -92,8 +92,8 @@ async def check_order(probe: Probe) -> None:
             expect(len(reasons) == 1, 1, f"{len(reasons)} finish reasons in a choice of n={n}")
             expect(choice.last.finish_reason is not None, 1, "a delta came after the finish")
         if probe.watched:
-            nobody = sorted(probe.watched.spoke_to_nobody)
-            expect(not nobody, 1, f"deltas of choices that have finished or never were: {nobody}")
+            unknown = sorted(probe.watched.spoke_to_nobody)
+            expect(not unknown, 1, f"deltas of choices that have finished or never were: {unknown}")
 
 
 async def check_text(probe: Probe) -> None:
@@ -106,7 +106,7 @@ async def check_text(probe: Probe) -> None:
         token_ids = token_ids[:-1]  # the end-of-sequence token
     decoded = await probe.backend.detokenize(token_ids)
     expect(choice.text == decoded, 2, f"text {choice.text!r} is not the decoded {decoded!r}")
-    expect(bool(decoded), 2, "the model said nothing; use another prompt")
+    expect(bool(decoded), 2, "the model generated nothing; use another prompt")
 
 
 async def check_stop_strings(probe: Probe) -> None:
@@ -126,7 +126,7 @@ async def check_stop_strings(probe: Probe) -> None:
 
 
 async def check_abort(probe: Probe) -> None:
-    """Promise 3: what was aborted says no more, and leaves room for others."""
+    """Promise 3: an aborted request generates nothing more, and frees its slot."""
     endless = replace(
         GREEDY,
         max_tokens=probe.info.context_length or None,
@@ -146,7 +146,7 @@ async def check_abort(probe: Probe) -> None:
 
 
 async def check_prefill(probe: Probe) -> None:
-    """Promise 4: the first delta accounts for the prompt, once; of a chat, the usage told."""
+    """Promise 4: the first delta accounts for the prompt, once; of a chat, the reported usage."""
     if probe.info.chats:
         return await check_usage(probe)
     request = await probe.request(n=3)
@@ -182,7 +182,7 @@ async def check_refusal(probe: Probe) -> None:
 
 
 async def check_embeddings(probe: Probe) -> None:
-    """Promise 8, for models that make embeddings."""
+    """Promise 8, for embedding models."""
     if probe.info.embedding_size is None:
         return
     texts = ("one", "another text", "and a third one, which is longer than the others")
@@ -194,7 +194,7 @@ async def check_embeddings(probe: Probe) -> None:
     for prompt, vector in zip(prompts, together, strict=True):
         [alone] = await probe.backend.embed([prompt])
         distance = max(abs(a - b) for a, b in zip(alone, vector, strict=True))
-        expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in company")
+        expect(distance < 1e-3, 8, f"an embedding is {distance:.2g} off in a batch")
 
 
 async def check_reranking(probe: Probe) -> None:
@@ -211,11 +211,11 @@ async def check_reranking(probe: Probe) -> None:
     expect(all(map(isfinite, together)), 8, f"scores are {together}")
     for pair, score in zip(pairs, together, strict=True):
         [alone] = await probe.backend.rerank([pair])
-        expect(abs(alone - score) < 1e-3, 8, f"a score is {alone - score:.2g} off in company")
+        expect(abs(alone - score) < 1e-3, 8, f"a score is {alone - score:.2g} off in a batch")
 
 
 async def check_stats(probe: Probe) -> None:
-    """Promise 10, of what the backend tells of itself; it may tell nothing."""
+    """Promise 10, about the backend's stats, which are optional."""
     await probe.run(await probe.request(n=2))
     await probe.backend.ping()
     stats = probe.backend.stats

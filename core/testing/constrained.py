@@ -68,7 +68,7 @@ class Constrained:
         return self._matcher.finished
 
     def take_seconds(self) -> float:
-        """How long it took to keep to the grammar since this was last asked."""
+        """The time spent on the grammar since the last call."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
@@ -77,7 +77,7 @@ class Constrained:
         while not self.finished:
             start = perf_counter()
             if self._waiting in self._stop and self.satisfied:
-                said = self._waiting  # ends the text, which it is no part of
+                said = self._waiting  # ends the text, and is not part of it
             else:
                 said = self._character()
             self._seconds += perf_counter() - start
@@ -120,8 +120,8 @@ class Constrained:
         return allowed
 
     def _stuck(self) -> InvalidRequestError:
-        reason = self._matcher.error or "nothing may follow what has been said"
-        message = f"the grammar cannot be kept to: {reason}"
+        reason = self._matcher.error or "no token may follow"
+        message = f"the grammar cannot be followed: {reason}"
         return InvalidRequestError(message, param="constraint")
 
     def _fill_in(self, allowed: set[int]) -> int:
@@ -147,7 +147,7 @@ class Constrained:
 
 
 def _spelled(grammar: Grammar) -> str:
-    """The fixed parts of a short text that keeps to a grammar, with `_OPEN` for what is not."""
+    """The fixed parts of a short text that matches a grammar, with `_OPEN` for what is not."""
     match grammar:
         case Text(text):
             return text

@@ -1,4 +1,4 @@
-"""Promise 9: a backend whose `ModelInfo.constraints` is true keeps to them."""
+"""Promise 9: a backend whose `ModelInfo.constraints` is true enforces them."""
 
 import asyncio
 import json
@@ -56,13 +56,13 @@ async def _company(probe: Probe) -> None:
     free, *kept = await asyncio.gather(
         probe.generate(), *(_generate(probe, grammar, GREEDY) for grammar, _ in _GRAMMARS)
     )
-    expect(free.token_ids == alone.token_ids, 9, "company with a grammar changed a free answer")
+    expect(free.token_ids == alone.token_ids, 9, "a batch with a grammar changed a free answer")
     for (grammar, right), each in zip(_GRAMMARS, kept, strict=True):
         _expect_kept(grammar, right, each)
 
 
 async def _text(probe: Probe) -> None:
-    """Tokens that were not sampled, since only they could come, are told like the others."""
+    """Forced tokens, which are not sampled, are reported like the others."""
     said = await _generate(probe, Text(LONG), GREEDY)
     decoded = [await probe.backend.detokenize(ids) for ids in (said.token_ids, said.token_ids[:-1])]
     expect(said.text in decoded, 9, f"the tokens of {said.text!r} are those of {decoded[0]!r}")
@@ -74,7 +74,7 @@ async def _text(probe: Probe) -> None:
 
 
 async def _bans(probe: Probe) -> None:
-    """Nothing that bans tokens goes before a grammar."""
+    """Nothing that bans tokens takes precedence over a grammar."""
     token_ids = (await _generate(probe, Text(LONG), GREEDY)).token_ids
     tried = {
         "min_tokens": replace(GREEDY, min_tokens=len(token_ids) + 10),
@@ -126,7 +126,7 @@ async def _generate(probe: Probe, grammar: Grammar, sampling: SamplingParams) ->
 def _expect_kept(grammar: Grammar, right: Callable[[str], bool], choice: Choice) -> None:
     reason = choice.last.finish_reason
     text = choice.text[:100]
-    expect(reason == "stop", 9, f"{grammar} ends with {reason!r} behind {text!r}")
+    expect(reason == "stop", 9, f"{grammar} ends with {reason!r} after {text!r}")
     expect(right(choice.text), 9, f"{grammar} gave {text!r}")
 
 

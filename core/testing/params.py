@@ -282,7 +282,7 @@ _OF_TEXT: _Checks = (
     (("tfs", "temperature"), _narrowed(SamplingParams(tfs=1e-6, top_k=3))),
     (("include_stop_str_in_output", "stop"), _include_stop),
 )
-"""Those that show in what is said."""
+"""Those that show in the text."""
 
 _CHECKS: _Checks = (
     *_OF_TEXT,

@@ -102,7 +102,7 @@ class Choice:
 
     @property
     def usage(self) -> TokenCounts | None:
-        """What was told last of tokens used."""
+        """The last reported usage."""
         return next((delta.usage for delta in reversed(self.deltas) if delta.usage), None)
 
     @property

@@ -23,7 +23,7 @@ from core.grammar.compiler import GrammarCompiler
 from core.testing.constrained import Constrained, utf8_compiler
 
 Script = Callable[[str, int], Iterable[str]]
-"""`script(prompt, index)`: what choice `index` says, cut into one piece a step."""
+"""`script(prompt, index)`: the output of choice `index`, one piece per step."""
 
 END_OF_SEQUENCE = 0
 _LONGEST_THOUGHT = 10_000  # characters; a script may have no end
@@ -187,7 +187,9 @@ class ScriptedEngine(Engine):
         if sampling.constraint is None:
             return None
         if not self._compiler:
-            raise UnsupportedParameterError("this engine keeps to no grammar", param="constraint")
+            raise UnsupportedParameterError(
+                "this engine does not support constrained decoding", param="constraint"
+            )
         return Constrained(self._compiler, sampling.constraint, script, sampling.stop_token_ids)
 
     def _next(self, choice: _Choice) -> Delta:

@@ -21,7 +21,7 @@ from core.contract.types import (
 from core.engine.stop_strings import StopStrings
 
 ChatScript = Callable[[Chat, int], Iterable[str | Part]]
-"""`script(chat, index)`: what choice `index` says, a part a step; a text is content."""
+"""`script(chat, index)`: the output of choice `index`, one part per step; a string is content."""
 
 _HONOURED = {"max_tokens", "stop", "include_stop_str_in_output", "reasoning_budget"}
 

@@ -1,1 +1,1 @@
-"""What a function's JSON Schema says of its arguments, for readers and for grammars."""
+"""Argument types from a function's JSON Schema, for parsers and grammars."""

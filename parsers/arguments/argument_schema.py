@@ -1,4 +1,4 @@
-"""What a function's JSON Schema says about the types of its arguments."""
+"""The argument types in a function's JSON Schema."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,10 +16,10 @@ _UNIONS = ("anyOf", "oneOf")
 
 
 class ArgumentSchema:
-    """The schema of one value, or of nothing known when it is no schema.
+    """The schema of one value, or an unknown type if it is not a schema.
 
     It reads `type`, `enum`, `const`, `nullable`, `anyOf`, `oneOf`, `allOf`, and `$ref` into the
-    same schema. What it does not understand says nothing.
+    same schema. Other keywords are ignored.
     """
 
     def __init__(self, schema: object, root: object = None) -> None:
@@ -28,12 +28,12 @@ class ArgumentSchema:
 
     @property
     def types(self) -> frozenset[str]:
-        """The JSON types that the value may have; none at all where nothing is said."""
+        """The JSON types that the value may have; empty if the schema does not say."""
         return self._types(self._schema, {})
 
     @property
     def members(self) -> list[str]:
-        """The names of the members that an object is said to have, in order."""
+        """The names of an object's declared members, in order."""
         found: dict[str, None] = {}
         for part in self._parts(self._schema, set()):
             properties = part.get("properties")
@@ -74,7 +74,7 @@ class ArgumentSchema:
                 yield from self._parts(branch, seen)
 
     def _types(self, schema: object, known: dict[str, frozenset[str]]) -> frozenset[str]:
-        """`known`: what references are known to allow; nothing while they are being followed."""
+        """`known`: the types of references; empty while they are being followed."""
         if not isinstance(schema, Mapping):
             return frozenset()
         pointer = schema.get("$ref")
@@ -100,7 +100,7 @@ class ArgumentSchema:
         return frozenset[str]().union(*each) if all(each) else frozenset()
 
     def _referred(self, pointer: str) -> object:
-        """What a `$ref` into this schema points to."""
+        """The target of a `$ref` into this schema."""
         found: object = self._root
         for key in pointer.split("/")[1:] if pointer.startswith("#") else [""]:
             if not isinstance(found, Mapping):

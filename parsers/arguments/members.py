@@ -45,7 +45,7 @@ class Member:
 class Members:
     """Those of an object, in order, and what any `further` ones must be; None: there are none.
 
-    A schema that says nothing about further members gets none: models would only make them up.
+    A schema that does not mention further members gets none: models would only make them up.
     """
 
     each: tuple[Member, ...]
@@ -54,7 +54,7 @@ class Members:
 
 
 def object_members(part: Subschema) -> list[Members]:
-    """The members for each way to be an object. `SchemaError` for what cannot be followed."""
+    """The members for each way to be an object. `SchemaError` for what is not supported."""
     found = [branch for branch in branches(part) if "object" in branch.types]
     if not found:
         raise part.error("no object is valid here")
@@ -62,7 +62,7 @@ def object_members(part: Subschema) -> list[Members]:
 
 
 def members(branch: Branch) -> Members:
-    """The members for one way to be an object. `SchemaError` for what cannot be followed."""
+    """The members for one way to be an object. `SchemaError` for what is not supported."""
     branch.refuse(*_REFUSED_OF_OBJECTS)
     if branch.values() is not None:
         branch.refuse("enum", "const")
@@ -90,7 +90,7 @@ def members(branch: Branch) -> Members:
 
 
 def _refuse_outside(branch: Branch, part: Subschema, name: str) -> None:
-    """`SchemaError` if what another part says of further members holds for this one of `part`."""
+    """`SchemaError` if another part's rule for further members applies to this member of `part`."""
     for other, schema in branch.said("additionalProperties"):
         if other != part and schema is not True:
             raise other.error(f"this holds for {name!r} too", "additionalProperties")
@@ -108,7 +108,7 @@ def _finds(part: Subschema, pattern: str, name: str) -> bool:
 
 
 def _further(branch: Branch) -> Subschema | None:
-    """What members must be that are not named; None where they are left out."""
+    """The schemas of members that are not named; None if they are left out."""
     said = [
         part.at(keyword)
         for keyword in ("additionalProperties", "unevaluatedProperties")
@@ -154,7 +154,7 @@ class Items:
 
 
 def array_items(branch: Branch) -> Items:
-    """The items for one way to be an array. `SchemaError` for what cannot be followed."""
+    """The items for one way to be an array. `SchemaError` for what is not supported."""
     branch.refuse(*_REFUSED_OF_ARRAYS)
     said = [part.at("items") for part, _ in branch.said("items")]
     if len(said) > 1:

@@ -18,14 +18,14 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ANY = "(?s:.*)"
-# What stands for the ends of the text while a pattern is being read.
+# What comes for the ends of the text while a pattern is being read.
 _BEGIN, _END = "\0", "\1"
 
 
 def search_pattern(pattern: str) -> str:
-    """What matches all of a text in which `pattern` is found.
+    """A pattern that matches any text in which `pattern` is found.
 
-    `ValueError` for what only engines know that look around or back.
+    `ValueError` for lookarounds and backreferences.
     """
     alternatives, depth, in_class = [""], 0, False
     for found in _TOKEN.finditer(pattern):
@@ -50,7 +50,7 @@ def search_pattern(pattern: str) -> str:
 
 
 def length_pattern(least: int, most: int | None) -> str:
-    """What matches every text of so many characters."""
+    """A pattern that matches every text of that many characters."""
     return f"(?s:.{{{least},{'' if most is None else most}}})"
 
 

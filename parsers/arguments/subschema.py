@@ -1,4 +1,4 @@
-"""A JSON Schema taken apart, for grammars that write values in other forms than JSON."""
+"""A JSON Schema split into branches, for grammars of values that are not written as JSON."""
 
 import itertools
 import json
@@ -48,7 +48,7 @@ class Subschema:
         return [self.at(keyword, i) for i in range(len(listed))] if isinstance(listed, list) else []
 
     def error(self, reason: str, *keys: str | int) -> SchemaError:
-        """What says that this cannot be enforced."""
+        """An error that says that this cannot be enforced."""
         return SchemaError(self.at(*keys).pointer, reason)
 
     def json(self, types: frozenset[str]) -> Json:
@@ -59,7 +59,7 @@ class Subschema:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way to be valid: to have one of the types, and to keep to the keywords of all parts.
+    """One way to be valid: having one of the types, and satisfying the keywords of all parts.
 
     The parts are to be read without `$ref`, `allOf`, `anyOf` and `oneOf`, which are in them.
     """
@@ -72,7 +72,7 @@ class Branch:
         return Branch(self.types & other.types, (*self.subschemas, *other.subschemas))
 
     def said(self, keyword: str) -> Iterator[tuple[Subschema, object]]:
-        """What the parts say by a keyword."""
+        """The parts' values of a keyword."""
         for part in self.subschemas:
             if keyword in part.schema:
                 yield part, part.schema[keyword]
@@ -92,7 +92,7 @@ class Branch:
         ]
 
     def refuse(self, *keywords: str) -> None:
-        """`SchemaError` if one of these is said."""
+        """`SchemaError` if one of these keywords is used."""
         for keyword in keywords:
             for part, _ in self.said(keyword):
                 raise part.error(f"`{keyword}` cannot be enforced in this syntax", keyword)

@@ -1,4 +1,4 @@
-"""What a JSON Schema asks of a string, for grammars that write strings without quotes."""
+"""A JSON Schema's constraints on a string, for grammars that write strings without quotes."""
 
 import re
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class TextRules:
 
 
 def text_rules(branches: Iterable[Branch]) -> list[TextRules]:
-    """The rules for strings, for each way to be a string. `SchemaError` for what is none."""
+    """The rules for strings, for each way to be a string. `SchemaError` if unsupported."""
     return [_rules(branch) for branch in branches if "string" in branch.types]
 
 

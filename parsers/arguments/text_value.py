@@ -23,10 +23,10 @@ _READ_AS = {
 
 @dataclass(frozen=True, slots=True)
 class TextValue:
-    """How values are written in front of the text `end`, which is part of what is written.
+    """How values are written before the text `end`, which is included.
 
-    `left_out`: texts that cannot be in one that is a string. `says_type`: the syntax says whether
-    a value is a string. `empty_means`: types that nothing but white space stands for.
+    `left_out`: texts that cannot be in one that is a string. `says_type`: the syntax marks
+    strings. `empty_means`: types that nothing but white space stands for.
     """
 
     end: str

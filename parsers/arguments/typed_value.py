@@ -1,4 +1,4 @@
-"""A value that is written as plain text and has the type that a schema says."""
+"""A value written as plain text, with its type from a schema."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _LONGEST_WORD = 40
 class TypedValue:
     """The JSON of one value, as its text arrives.
 
-    `types`: what the schema allows, nothing where it says nothing. `is_text`: what the syntax
+    `types`: what the schema allows, empty if it does not say. `is_text`: what the syntax
     itself says, which counts where the schema leaves it open; where neither says anything, the
     value is text. Text comes out as it arrives. Anything else comes when it is whole; if it turns
     out not to be what it should be, as text after all, so that it is JSON in any case. A value
@@ -38,7 +38,7 @@ class TypedValue:
 
     @property
     def comes_whole(self) -> bool:
-        """Whether this is no text, so that nothing is certain before the end."""
+        """Whether this is not a string, so that nothing is certain before its end."""
         return self._is_text is False
 
     def feed(self, text: str) -> str:
@@ -59,7 +59,7 @@ class TypedValue:
         return _as_one_of(self._others, text, exactly=self._may_be_text) or json_string(text)
 
     def cut_off(self) -> str:
-        """What has come of a value whose end never comes."""
+        """The partial value, if its end never comes."""
         if self._may_be_text:
             return "" if self._is_text else self._text("".join(self._held))
         return "".join(self._held).strip()
@@ -70,7 +70,7 @@ class TypedValue:
         return quote + json_escaped(text)
 
     def _could_be_another(self, text: str) -> bool:
-        """Whether the value so far may be something else than text."""
+        """Whether the value so far may be something other than a string."""
         if not self._word:
             text = text.lstrip()
         elif len(self._word) > _LONGEST_WORD:
@@ -120,7 +120,7 @@ def _no_json(constant: str) -> None:
 
 
 def python_literal(text: str) -> str | None:
-    """The JSON of a Python literal; None when `text` is none."""
+    """The JSON of a Python literal; None if `text` is not one."""
     scanner = LiteralScanner(PYTHON_QUOTES)
     end = scanner.feed(text, 0, final=True)
     scanner.finish()

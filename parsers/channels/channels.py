@@ -1,4 +1,4 @@
-"""Reasoning in messages of its own, on a channel or to a recipient that the header names."""
+"""Reasoning in separate messages, on a channel or to a recipient named in the header."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,8 +21,8 @@ class Channels(ReasoningFormat):
     """Messages (`tags`) that are reasoning if their header matches `reasoning`, else the answer.
 
     `calls`: a pattern for the headers of messages that are left to the tool format.
-    `evidence`: what tells in a chat template that its model writes this.
-    `opening`: the end of the header of reasoning. `end`: the tag behind it.
+    `evidence`: what marks a chat template whose model writes this.
+    `opening`: the end of the header of reasoning. `end`: the tag after it.
     `answer`, `answer_or_call`: what leads from there to the answer, or to one of both.
     """
 

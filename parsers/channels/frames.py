@@ -1,4 +1,4 @@
-"""Messages with headers, as models write them that speak on several channels."""
+"""Messages with headers, as written by models with several channels."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from parsers.stream.splitter import Piece, TagSplitter
 
 # A header longer than this, or of several lines, lacks the tag at its end.
 _LONGEST_HEADER = 200
-# A header that the end of the text cuts off: one that the prompt begins, and what may stand behind
+# A header that the end of the text cuts off: one that the prompt begins, and what may come after
 # as much of any other as is certain, without a recipient and with one.
 _CUT_OF_PROMPT = re.compile(r" to=[^\s<]*(?:<\|?\w*\|?)?")
 _CUT = re.compile(r" *(?:t|to|to=)?(?:<\|?\w*\|?)?")
@@ -54,7 +54,7 @@ class Segment(NamedTuple):
 
 
 class MessageReader:
-    """Splits a text into messages, whatever is missing in them.
+    """Splits a text into messages, tolerating missing parts.
 
     A text may begin inside a header, as its `begin` is often in the prompt: that is recognised by
     `to=` or a tag; else it begins in a body (`in_body` says so from the outset). A header without
@@ -80,7 +80,7 @@ class MessageReader:
             yield from self._read(piece)
 
     def finish(self) -> Iterator[Segment]:
-        """What was held back, when the text has ended."""
+        """The text held back, at the end."""
         for piece in self._splitter.finish():
             yield from self._read(piece)
         header = self._header or ""
@@ -129,7 +129,7 @@ class MessageReader:
         yield from self._read_body(whole[end:])
 
     def _break_header(self, header: str) -> Iterator[Segment]:
-        """A header that its tag does not end, and what stands behind it instead."""
+        """A header without its end tag, and what follows it instead."""
         self._header = None
         head = self._length_of_head(header)
         if head:

@@ -75,7 +75,7 @@ class HarmonyCalls(ToolFormat):
 
         A call is certain when its header is whole. Arguments in brackets come out as they arrive;
         a body that is none comes when it is whole, as written, and an empty one means `{}`. What
-        stands behind the brackets comes back as content, and so does a message to a recipient that
+        follows the brackets comes back as content, and so does a message to a recipient that
         is neither in `functions` nor among the `schemas`.
         """
         return _HarmonyParser(schemas)

@@ -25,7 +25,7 @@ _HEADER = sequence(
 def harmony_grammar(arguments: Mapping[str, Grammar], *, parallel: bool) -> CallGrammar:
     """Calls with the recipient in the role or in the channel, the type of the content named.
 
-    A prompt ends with the role, so the first message may begin behind it.
+    A prompt ends with the role, so the first message may begin after it.
     """
     bodies = {name: sequence("<|message|>", each, "<|call|>") for name, each in arguments.items()}
     to = choice(

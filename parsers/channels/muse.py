@@ -1,4 +1,4 @@
-"""Muse: messages to oneself are reasoning, those to the user the answer; others may hold calls."""
+"""Muse: messages to itself are reasoning, those to the user the answer; others may hold calls."""
 
 import re
 from collections.abc import Iterable

@@ -1,1 +1,1 @@
-"""Tool calls whose arguments are JSON, between tags or behind a name."""
+"""Tool calls with JSON arguments, between tags or after a name."""

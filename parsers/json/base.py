@@ -1,4 +1,4 @@
-"""What the formats have in common whose calls are read by a `CallsParser`."""
+"""Base of the formats whose calls are read by a `CallsParser`."""
 
 import re
 import secrets
@@ -20,8 +20,8 @@ _IN_ID = string.ascii_letters + string.digits
 class JsonFormat(Frame, ToolFormat):
     """Tool calls in a `Frame`.
 
-    `evidence`: a regular expression that finds something in the chat templates of this format; if
-    there is none, its tags do. `layout`: what stands between the tags, as models write it.
+    `evidence`: a regular expression that matches the chat templates of this format; by default,
+    its tags. `layout`: the text between the tags, as models write it.
     """
 
     _: KW_ONLY
@@ -46,14 +46,14 @@ class JsonFormat(Frame, ToolFormat):
     def parser(self, schemas: Schemas | None = None) -> Parser:
         """A parser for one choice: see `CallsParser`.
 
-        A call of a function that was not offered is still a call: the client can tell the model so.
+        A call of a function that was not offered is still a call: the client can tell the model.
         Where a call may stand without a tag, it is text instead, since there it is more likely JSON
         that somebody has asked for.
         """
         return CallsParser(self, self._new_call, schemas if self.bare else None)
 
     def answer_parser(self) -> Parser | None:
-        """A parser that drops what stands around answers: a name in front of content, tags."""
+        """A parser that drops what surrounds answers: a name before content, tags."""
         if not (self._content_name or self.dropped):
             return None
         return CallsParser(self, self._new_call, names=())
@@ -93,7 +93,7 @@ class JsonFormat(Frame, ToolFormat):
 
     @property
     def _content_name(self) -> str:
-        """A name that stands in front of content."""
+        """A name before content."""
         return ""
 
     @abstractmethod
@@ -102,13 +102,13 @@ class JsonFormat(Frame, ToolFormat):
 
     @abstractmethod
     def _bare_name(self, name: str) -> str:
-        """A pattern for how a call without a start tag begins, up to a character behind its name.
+        """A pattern for how a call without a start tag begins, up to a character after its name.
 
         It matches whatever the parser takes for that.
         """
 
     def new_call_id(self) -> str:
-        """As many letters and digits as templates insist on, or else OpenAI's form."""
+        """An id with the length the templates require, or else in OpenAI's form."""
         if self.id_length is None:
             return ToolFormat.new_call_id(self)
         return "".join(secrets.choice(_IN_ID) for _ in range(self.id_length))

@@ -10,7 +10,7 @@ class Call(ABC):
     """Reads one tool call, each character once.
 
     `name`, `id`: None until it is certain that this is a call and all is known that comes with its
-    name. `over`: nothing that follows belongs to it; without a name by then, it was no call.
+    name. `over`: nothing that follows belongs to it; without a name by then, it was not a call.
     `is_content`: what follows is no call but the answer.
     """
 
@@ -30,11 +30,11 @@ class Call(ABC):
 
     @property
     def sound(self) -> bool | None:
-        """Whether the watched string closed as strings do; None while that is unknown."""
+        """Whether the watched string closed properly; None while that is unknown."""
         return self._watched.sound if self._watched else True
 
     def watch(self) -> bool:
-        """Makes `sound` tell how the open string turns out, if it is in arguments in brackets."""
+        """Makes `sound` report how the open string ends, if it is in arguments in brackets."""
         if self._scanner is None or not self._in_arguments():
             return False
         self._watched = self._scanner
@@ -46,7 +46,7 @@ class Call(ABC):
         """Reads `text` from `at` up to its end or until the call is over; returns where."""
 
     def take(self) -> str:
-        """The arguments that have come since the last time."""
+        """The arguments that arrived since the last call."""
         text = "".join(self._arguments)
         self._arguments.clear()
         return text
@@ -65,7 +65,7 @@ class Call(ABC):
 
 
 def decode(text: str) -> str | None:
-    """What a JSON string says; None when it is none, or has half a surrogate pair."""
+    """The value of a JSON string; None if it is invalid or has a lone surrogate."""
     value = load(text)
     if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value):
         return None
@@ -73,7 +73,7 @@ def decode(text: str) -> str | None:
 
 
 def load(text: str) -> object:
-    """What JSON says; None when it is none."""
+    """The value of JSON text; None if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -14,7 +14,7 @@ from parsers.stream.splitter import Piece, TagSplitter
 
 _UP_TO_CLOSER = re.compile(r"(?s).*[\]}`]")
 # A string with more tags than this in it is believed, and what is no call yet is given up: text is
-# read again at most so many times.
+# read again at most that many times.
 _MOST_TAGS = 8
 
 
@@ -233,7 +233,7 @@ class CallsParser(Parser):
             self._give_back()
 
     def _end_call_at_tag(self, text: str = "", at: int = 0) -> int:
-        """The tag in a string was the end of the call: reads on from there."""
+        """The tag in a string was the end of the call: continue from there."""
         self._state = _State.BETWEEN_CALLS
         return self._read_again(text, at)
 
@@ -244,7 +244,7 @@ class CallsParser(Parser):
         self._seen.clear()
 
     def _give_back(self, text: str = "", at: int = 0) -> int:
-        """This is no call: reads it again, but for the tag in front, as text outside of calls."""
+        """This is not a call: read it again, except its first tag, as text outside of calls."""
         first, *self._seen = self._seen
         self._deltas.content(first.text)
         self._state = _State.OUTSIDE

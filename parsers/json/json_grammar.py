@@ -26,7 +26,7 @@ class JsonGrammar:
     """Calls in a `Frame`, in the `Layout` of the models.
 
     `arguments`: the grammar of each function's arguments. `written`: a name as it is written.
-    `bare_name`: a pattern for how a call without a start tag begins, up to a character behind its
+    `bare_name`: a pattern for how a call without a start tag begins, up to a character after its
     name. `content_name`: a name that is none, but begins content.
     """
 

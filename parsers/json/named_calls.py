@@ -1,4 +1,4 @@
-"""Tool calls whose names stand in front of the JSON."""
+"""Tool calls with the name before the JSON."""
 
 import re
 from dataclasses import KW_ONLY, dataclass
@@ -17,9 +17,8 @@ _NAME_IN_ID = re.compile(r"(?:functions\.)?(.+?)(?::\d+)?")
 
 
 class Field(Enum):
-    """What stands in the head of a call.
-
-    An `ID_WITH_NAME` is like `functions.weather:0`. Nobody needs to know a `KIND`.
+    """A field in the head of a call. An `ID_WITH_NAME` is like `functions.weather:0`. A `KIND` is
+    ignored.
     """
 
     NAME = auto()
@@ -31,7 +30,7 @@ class Field(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands in front of the JSON: `first`, then each field behind its mark.
+    """What precedes the JSON: `first`, then each field after its mark.
 
     Any mark but the one in front of the name may be left out, together with its field.
 
@@ -46,10 +45,10 @@ class Head:
 
 
 class NamedCall(Call):
-    """Reads a head and the JSON object behind it as they arrive.
+    """Reads a head and the JSON object after it as they arrive.
 
     A call is certain when its object begins. Where `needs_object` is false, the mark in front of
-    that may be missing, and a call that ends behind its last mark has no arguments, which are `{}`.
+    that may be missing, and a call that ends after its last mark has no arguments, which are `{}`.
     """
 
     def __init__(self, head: Head, *, needs_object: bool) -> None:

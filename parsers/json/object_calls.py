@@ -147,7 +147,7 @@ class CallObject(Call):
         return self._begin(_Role.OTHER, char)
 
     def _begin_named(self, char: str) -> int:
-        """Begins the name, or the arguments behind a key that is the name."""
+        """Begins the name, or the arguments after a key that is the name."""
         if self._keys.name and char == '"':
             return self._begin(_Role.NAME, char)
         if not self._keys.name and char == "{":
@@ -222,7 +222,7 @@ class JsonCalls(JsonFormat):
 
     `name_keys`, `argument_keys`, `id_keys`: how the members of an object may be called that are the
     name, the arguments and the id; the first one in the object counts. No name keys: an object's
-    only key is the name. `fenced`: a code fence may close behind the objects.
+    only key is the name. `fenced`: a code fence may close after the objects.
     """
 
     _: KW_ONLY
@@ -236,7 +236,7 @@ class JsonCalls(JsonFormat):
 
     @property
     def between(self) -> re.Pattern[str]:
-        """White space, and what stands between the objects of a list or behind one too many."""
+        """White space, and what comes between the objects of a list or after one too many."""
         return _BETWEEN_FENCED if self.fenced else _BETWEEN
 
     @property

@@ -1,4 +1,4 @@
-"""How calls with JSON arguments look: the tags around them, and the layout between the tags."""
+"""The syntax of calls with JSON arguments: the tags around them, and the layout between."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ _NUMBER = Pattern("0|[1-9][0-9]{0,2}")
 
 @dataclass(frozen=True)
 class Frame:
-    """The tags of a format, and what may stand between them and the calls.
+    """The tags of a format, and what may come between them and the calls.
 
     `start`, `end`: around one call, or a block of them. `also`: what may stand for `start`.
     `opening`, `closing`: around all of them; they may be left out. An empty tag means that there is
@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def between(self) -> re.Pattern[str]:
-        """What may stand behind a call; it goes with the call, up to its last closer."""
+        """What may follow a call; it belongs to the call, up to its last closer."""
         return SPACE
 
     @property
@@ -62,9 +62,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What stands between the tags of a format.
+    """What comes between the tags of a format.
 
-    `lead`, `tail`: behind the start tag and in front of the end tag; a `lead` of white space may be
+    `lead`, `tail`: after the start tag and in front of the end tag; a `lead` of white space may be
     left out. `between`: between calls that share one pair of tags; None: each has its own, and
     `gap` stands between them.
 
@@ -86,7 +86,7 @@ class Layout:
         return choice(*(sequence(*_fill(each, blanks)) for each in self.calls))
 
     def behind_name(self, arguments: Grammar) -> Grammar:
-        """What follows the name and the character behind it."""
+        """What follows the name and the character after it."""
         _, _, behind = self.calls[0].partition("$name")
         return sequence(*_fill(behind[1:], _blanks("", arguments, None)))
 

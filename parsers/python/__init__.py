@@ -1,1 +1,1 @@
-"""Tool calls in the manner of Python."""
+"""Tool calls in Python syntax."""

@@ -1,4 +1,4 @@
-"""Tool calls in the manner of Python: a name, and arguments in brackets."""
+"""Tool calls in Python syntax: a name, and arguments in brackets."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class LiteralCalls(LiteralSyntax, ToolFormat):
 
 
 class _Patterns:
-    """What may stand at each place."""
+    """What may occur at each position."""
 
     def __init__(self, tags: LiteralCalls) -> None:
         openings = [

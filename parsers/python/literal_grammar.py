@@ -1,4 +1,4 @@
-"""Grammars of tool calls in the manner of Python."""
+"""Grammars of tool calls in Python syntax."""
 
 import re
 from collections.abc import Mapping

@@ -21,11 +21,11 @@ _MOST_VALUES = 2000
 
 
 class _TooDeep(SchemaError):
-    """A schema stands in itself too often."""
+    """A schema is nested in itself too deeply."""
 
 
 class Values(ABC):
-    """How keys and values are written; `equals` stands between them."""
+    """How keys and values are written; `equals` comes between them."""
 
     equals: str
     comma: str
@@ -39,7 +39,7 @@ class Values(ABC):
         """Values that are valid against a schema."""
 
     def arguments(self, found: Members) -> Grammar:
-        """What stands in the brackets of a call."""
+        """The text in the brackets of a call."""
         entries = []
         for member in found.each:
             key = self.key(member.name)

@@ -29,7 +29,7 @@ _NAME_AND_TAG = re.compile(
 class TagPair(ReasoningFormat):
     """`start`, reasoning, `end`, any number of times.
 
-    `header`: a line that may stand right behind `start` and is no part of the reasoning.
+    `header`: a line that may stand right after `start` and is not part of the reasoning.
     `answer`: tags that open and close the answer, and are no part of it. `opens`, `closes`: the
     ways in which models write them.
     `evidence`: what tells in a chat template that its model writes this, if not the tags.
@@ -52,15 +52,15 @@ class TagPair(ReasoningFormat):
         return any(text in template for text in self.evidence or (self.start, self.end))
 
     def starts_inside(self, prompt: str) -> bool:
-        """Whether the prompt ends in reasoning that it has opened itself.
+        """Whether the prompt ends in reasoning that it opened itself.
 
-        That is a start tag with no end tag, no other tag and little text behind it.
+        That is a start tag with no end tag, no other tag and little text after it.
         """
         at = prompt.rfind(self.start)
         if at <= prompt.rfind(self.end):
             return False
         behind = prompt[at + len(self.start) :]
-        is_words = self.start[0].isalpha()  # such as Apriel's, behind which tags still are tags
+        is_words = self.start[0].isalpha()  # such as Apriel's, after which tags still are tags
         opening, closing = (
             ("<", ">") if is_words else map(re.escape, (self.start[0], self.start[-1]))
         )

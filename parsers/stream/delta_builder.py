@@ -8,7 +8,7 @@ from enginebay import ContentDelta, Part, ReasoningDelta, ToolCallDelta
 class DeltaBuilder:
     """Collects parts in order and joins neighbours of one kind.
 
-    The name of a tool call stays a part of its own; its arguments join behind it.
+    The name of a tool call stays a part of its own; its arguments join after it.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ def skip_space(text: str, at: int = 0) -> int:
 class JsonScanner:
     """Follows one JSON string, object or array to its end, each character once.
 
-    It looks for the end and not for mistakes: brackets are counted, strings are told from the rest,
+    It looks for the end and not for mistakes: brackets are counted, strings are recognised,
     and whatever stands between is let through. What it reads comes out as written, but for one
     mistake that models often make and JSON allows one reading of: a control character in a string,
     such as a line break in a piece of code, becomes its escape.

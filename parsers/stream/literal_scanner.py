@@ -1,4 +1,4 @@
-"""Literals in the manner of Python, read as they arrive and said in JSON."""
+"""Literals in Python syntax, read as they arrive and converted to JSON."""
 
 import re
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class LiteralScanner:
     def inside(
         cls, quotes: Sequence[Quote], closer: str, separator: str, names: Sequence[str] = ()
     ) -> "LiteralScanner":
-        """Reads what stands in the brackets of a call: `k=v, ...)` or `k:v, ...}`.
+        """Reads the text in the brackets of a call: `k=v, ...)` or `k:v, ...}`.
 
         `names`: those of the arguments, in order, for values that stand there without one.
         """
@@ -91,7 +91,7 @@ class LiteralScanner:
         """Reads `text` from `at` and returns where it stopped.
 
         That is the end of the value; or, if the text is not final, a place near the end of the
-        text from which it must be read again with more behind it.
+        text from which it must be read again with more after it.
         """
         steps = {
             _State.ITEM: self._read_item,

@@ -38,7 +38,7 @@ PYTHON_QUOTES = (Quote("'''"), Quote('"""'), Quote("'"), Quote('"'))
 
 
 def unescape(escape: str) -> str:
-    """The text of what stands behind a backslash; with the backslash if that means nothing."""
+    """The text of what comes after a backslash; with the backslash if that means nothing."""
     match escape[0]:
         case "x" | "u" | "U" if len(escape) > 1:
             code = int(escape[1:], 16)

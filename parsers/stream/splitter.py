@@ -13,7 +13,7 @@ class Piece(NamedTuple):
 
 
 class TagSplitter:
-    """Splits text into tags and what stands between them.
+    """Splits text into tags and what comes between them.
 
     Only text that could still become a tag is held back. A tag between backticks is text: someone
     writes about it, in an answer or in reasoning. No tag may contain another one.
@@ -37,7 +37,7 @@ class TagSplitter:
         return self._split(text, final=False)
 
     def finish(self) -> list[Piece]:
-        """What was held back, when the text has ended."""
+        """The text held back, at the end."""
         return self._split("", final=True)
 
     def _split(self, text: str, *, final: bool) -> list[Piece]:

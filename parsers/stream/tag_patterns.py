@@ -24,7 +24,7 @@ _HOLE = re.compile(r"\{(\w*)\}")
 class Tag:
     """`role`: what it is to who looks for it. `margin`: what may stand in front and belongs to it.
 
-    `followed_by`: how that begins which must stand behind it, white space aside; nothing: that
+    `followed_by`: the beginning of what must follow it, white space aside; nothing: that
     does not matter. `or_end`: the end of the text may follow too. `not_behind`: what must not
     stand in front.
     """

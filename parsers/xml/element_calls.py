@@ -16,7 +16,7 @@ from parsers.xml.element_grammar import ITEM, element_grammar
 @dataclass(frozen=True, slots=True)
 class ElementCalls(ToolFormat):
     """`<tool_call>`, calls, `</tool_call>`, where a call is `<invoke name="N">`, elements,
-    `</invoke>`, and every tag stands behind the `prefix`, which occurs nowhere else.
+    `</invoke>`, and every tag stands after the `prefix`, which occurs nowhere else.
 
     An element of an object is named like the member, one of an array `item`. Leaves are text.
     """
@@ -54,7 +54,7 @@ class ElementCalls(ToolFormat):
 
 
 class _Patterns:
-    """What may stand at each place."""
+    """What may occur at each position."""
 
     def __init__(self, prefix: str) -> None:
         invoke = f'{prefix}<invoke name="{{name}}">'

@@ -47,7 +47,7 @@ class XmlCalls(XmlSyntax, ToolFormat):
         on the call stands. A value ends at its end tag if what follows can follow it: an end tag in
         front of anything else is part of the value, and so is one in a string of JSON. What is
         wrong between values ends the call and comes back as content, tags that end it dropped. A
-        call right behind a backtick is text: someone writes about it.
+        call right after a backtick is text: someone writes about it.
         """
         return _XmlCallsParser(self, schemas or {})
 
@@ -60,7 +60,7 @@ class XmlCalls(XmlSyntax, ToolFormat):
 
 
 class _Patterns:
-    """What may stand at each place."""
+    """What may occur at each position."""
 
     def __init__(self, tags: XmlCalls) -> None:
         starts = tuple(dict.fromkeys(literal_start(each.start) for each in tags.parameters))
@@ -109,7 +109,7 @@ class _XmlCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, tags: XmlCalls, schemas: Schemas) -> None:
-        super().__init__(_State.OUTSIDE, kept=1)  # to see whether a tag stands behind a backtick
+        super().__init__(_State.OUTSIDE, kept=1)  # to see whether a tag stands after a backtick
         self._tags = tags
         self._schemas = schemas
         self._end_is_due = False

@@ -36,7 +36,7 @@ class Parameter:
 
     `start` has a hole `{key}`; without one, the value is all of the arguments. A hole `{string}`
     says whether the value is text: `true` or `string`. `margin`: a character that templates write
-    between the tags and the value, which is no part of it.
+    between the tags and the value, which is not part of it.
     """
 
     start: str

@@ -133,4 +133,4 @@ def test_a_file_that_cannot_be_changed(path: Path, caplog: pytest.LogCaptureFixt
         file.write("  - name: mine\n    key: long-enough-to-be-good\n")
     path.with_name("keys.yml.lock").touch()
     assert names(KeyStore(path)) == ["a", "mine"]
-    assert f"keys stay readable in {path}" in caplog.text
+    assert f"keys remain in plain text in {path}" in caplog.text

@@ -41,7 +41,7 @@ async def test_requests_per_minute() -> None:
     assert use.headers(key)["x-ratelimit-remaining-requests"] == "1"
     await ask(use, key)
     clock.now += 10.5
-    with pytest.raises(RateLimitError, match="limited to 2 a minute; try again in 40") as caught:
+    with pytest.raises(RateLimitError, match="limited to 2 per minute; try again in 40") as caught:
         await ask(use, key)
     assert caught.value.retry_after == 40
     assert use.headers(key) == {

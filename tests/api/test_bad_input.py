@@ -363,7 +363,7 @@ def test_openai_exceptions(server: Server) -> None:
 
 def test_unknown_routes_and_methods(server: Server) -> None:
     assert "no route" in check(server.http.get("/v1/nothing"), 404)["message"]
-    assert "does not take" in check(server.http.get(CHAT), 405)["message"]
+    assert "does not allow" in check(server.http.get(CHAT), 405)["message"]
     check(server.http.get("/v1/models/nobody"), 404)
 
 

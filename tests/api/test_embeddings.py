@@ -170,7 +170,10 @@ def test_dimensions_that_are_possible_are_said(server: Server) -> None:
 def test_models_that_make_none(server: Server) -> None:
     for model in ("says", "pirate"):
         error = refusal(embed(server, "a", model=model))
-        assert (error["param"], "makes no embeddings" in error["message"]) == ("model", True)
+        assert (error["param"], "does not support embeddings" in error["message"]) == (
+            "model",
+            True,
+        )
     assert refusal(embed(server, "a", model="nobody"), 404)["code"] == "model_not_found"
 
 

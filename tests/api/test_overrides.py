@@ -335,7 +335,7 @@ def test_each_model_has_its_own(folder: Path) -> None:
     ("body", "param", "message"),
     [
         ({}, "preset", "send the name of a preset, or overrides"),
-        ({"preset": "other"}, "preset", "there is no preset 'other'; there are: cold, tabby"),
+        ({"preset": "other"}, "preset", "there is no preset 'other'; available: cold, tabby"),
         ({"preset": "../secret"}, "preset", "there is no preset"),
         ({"preset": "/etc/passwd"}, "preset", "there is no preset"),
         ({"preset": 3}, "preset", "string"),

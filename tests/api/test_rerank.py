@@ -220,7 +220,7 @@ def test_models_that_cannot(server: Server) -> None:
     for model in ("says", "pirate"):
         error = refusal(rerank(server, model=model))
         assert error["param"] == "model"
-        assert "'ranks', 'embeds', 'waits' can" in error["message"]
+        assert "loaded models that can: 'ranks', 'embeds', 'waits'" in error["message"]
     assert refusal(rerank(server, model="nobody"), 404)["code"] == "model_not_found"
 
 
@@ -243,7 +243,7 @@ def test_a_reranker_does_nothing_else(server: Server) -> None:
         error = refusal(server.http.post(f"/v1/{path}", json={"model": "ranks", **body}))
         assert (error["param"], "use /v1/rerank" in error["message"]) == ("model", True)
     error = refusal(server.http.post("/v1/embeddings", json={"model": "ranks", "input": "a"}))
-    assert "makes no embeddings" in error["message"]
+    assert "does not support embeddings" in error["message"]
 
 
 def test_what_a_model_is_for_can_be_seen(server: Server) -> None:

@@ -45,7 +45,9 @@ def test_unknown_architectures_are_refused_with_a_list(
     folder: Path, names: list[str] | None
 ) -> None:
     change_config(folder, architectures=names)
-    refuses(folder, "exllamav2 does not run .*it runs .*LlamaForCausalLM.*use the backend hf")
+    refuses(
+        folder, "exllamav2 does not support .*it supports .*LlamaForCausalLM.*use the backend hf"
+    )
 
 
 def test_the_attention_that_looks_ahead_is_never_used(folder: Path) -> None:
@@ -55,12 +57,12 @@ def test_the_attention_that_looks_ahead_is_never_used(folder: Path) -> None:
 
 
 DIMENSIONS = [
-    ({"head_dim": 12}, "head_dim 12 is no multiple of 8"),
-    ({"head_dim": 264}, "head_dim 264 is no multiple of 8 up to 256"),
-    ({"num_key_value_heads": 3, "head_dim": 32}, "4 heads cannot share 3 of keys"),
-    ({"num_key_value_heads": 1}, "its keys have 16 dimensions, no multiple of 32"),
+    ({"head_dim": 12}, "head_dim 12 is not a multiple of 8"),
+    ({"head_dim": 264}, "head_dim 264 is not a multiple of 8 up to 256"),
+    ({"num_key_value_heads": 3, "head_dim": 32}, "4 attention heads cannot share 3 key/value"),
+    ({"num_key_value_heads": 1}, "its keys have 16 dimensions, not a multiple of 32"),
     ({"num_attention_heads": 3, "num_key_value_heads": 3}, "heads together have 48 dimensions"),
-    ({"hidden_size": 72}, "hidden_size 72 is no multiple of 32"),
+    ({"hidden_size": 72}, "hidden_size 72 is not a multiple of 32"),
 ]
 
 
@@ -100,7 +102,7 @@ def test_rope_of_transformers_4_counts(folder: Path) -> None:
 
 def test_rope_that_nobody_computes_is_refused(folder: Path) -> None:
     change_config(folder, rope_parameters={"rope_type": "xpos", "rope_theta": 1e4})
-    refuses(folder, "it has RoPE of the type 'xpos'.*use the backend hf")
+    refuses(folder, "it has RoPE of type 'xpos'.*use the backend hf")
 
 
 def test_options_go_before_the_rope_of_the_model(folder: Path) -> None:
@@ -116,7 +118,7 @@ def test_options_go_before_the_rope_of_the_model(folder: Path) -> None:
 def test_contexts_are_as_long_as_the_model_allows(folder: Path) -> None:
     assert configure(folder).rope.context_length == 512
     assert configure(folder, context_length=100).rope.context_length == 100
-    refuses(folder, "context_length 513 is more than the 512 tokens", context_length=513)
+    refuses(folder, "context_length 513 exceeds the 512 tokens", context_length=513)
     assert configure(folder, context_length=513, rope_alpha=2).rope.context_length == 513
 
 
@@ -125,7 +127,7 @@ def test_scaling_of_the_model_lets_contexts_be_longer(folder: Path) -> None:
     change_config(folder, rope_parameters={**yarn, "rope_theta": 1e4})
     assert configure(folder).rope.context_length == 512
     assert configure(folder, context_length=2048).rope.context_length == 2048
-    refuses(folder, "more than the 2048 tokens", context_length=2049)
+    refuses(folder, "exceeds the 2048 tokens", context_length=2049)
 
 
 def test_a_window_that_the_library_ignores_limits_the_context(
@@ -154,11 +156,11 @@ def test_a_window_that_the_model_does_not_use_limits_nothing(
 
 
 def test_experts_can_be_more_or_fewer(folder: Path) -> None:
-    refuses(folder, "experts_per_token is 3, and the model has no experts", experts_per_token=3)
+    refuses(folder, "experts_per_token is 3, but the model has no experts", experts_per_token=3)
     make_model(folder, "mixtral", num_local_experts=4, num_experts_per_tok=2)
     assert configure(folder).num_experts_per_token == 2
     assert configure(folder, experts_per_token=3).num_experts_per_token == 3
-    refuses(folder, "experts_per_token is 5, and the model has 4 experts", experts_per_token=5)
+    refuses(folder, "experts_per_token is 5, but the model has 4 experts", experts_per_token=5)
 
 
 def test_windows_of_layers_are_those_that_the_config_names(folder: Path) -> None:
@@ -169,7 +171,7 @@ def test_windows_of_layers_are_those_that_the_config_names(folder: Path) -> None
     assert config.sliding_window_pattern == 3
     assert config.sliding_window == 15  # tokens before a query, which itself is the sixteenth
     change_config(folder, layer_types=layers[::-1])
-    refuses(folder, "cannot give sliding windows to the layers that its layer_types name")
+    refuses(folder, "cannot apply sliding windows to the layers named by its layer_types")
 
 
 @pytest.mark.parametrize(

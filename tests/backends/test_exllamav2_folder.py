@@ -95,7 +95,7 @@ def test_a_folder_without_tokenizer_json_is_refused(folder: Path) -> None:
 
 def test_weights_that_are_no_safetensors_are_refused(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"weights")
-    with pytest.raises(BackendUnavailableError, match="no safetensors"):
+    with pytest.raises(BackendUnavailableError, match="not safetensors"):
         ExLlamaV2Checkpoint(folder).check()
 
 

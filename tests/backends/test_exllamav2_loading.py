@@ -172,7 +172,7 @@ def test_guessed_tokens_have_room_behind_the_longest_context(
 
 def test_a_draft_model_must_have_the_same_vocabulary(llama: tuple[Path, PreTrainedModel]) -> None:
     folder, _ = llama
-    with pytest.raises(BackendUnavailableError, match="its vocabulary is not that of") as error:
+    with pytest.raises(BackendUnavailableError, match="its vocabulary differs from") as error:
         load(folder, draft_model=str(DEMO_MODEL))
     assert str(DEMO_MODEL) in error.value.message
 
@@ -185,7 +185,7 @@ def test_a_draft_model_is_checked_like_any_other(
         load(folder, draft_model="nowhere")
     make_model(tmp_path)
     change_config(tmp_path, architectures=["FutureForCausalLM"])
-    with pytest.raises(BackendUnavailableError, match="does not run FutureForCausalLM"):
+    with pytest.raises(BackendUnavailableError, match="does not support FutureForCausalLM"):
         load(folder, draft_model=str(tmp_path))
 
 
@@ -340,7 +340,7 @@ def test_what_fails_on_the_way_is_said_and_dropped(
 
 
 def test_a_model_of_one_gpu_is_split_over_no_two(llama: tuple[Path, PreTrainedModel]) -> None:
-    with pytest.raises(BackendUnavailableError, match="gpu_split names 2 GPUs, and torch sees"):
+    with pytest.raises(BackendUnavailableError, match="gpu_split lists 2 GPUs, but torch sees"):
         load(llama[0], gpu_split=[20, 24])
 
 
@@ -369,10 +369,10 @@ def test_several_gpus_are_filled_one_after_the_other(
 
 
 PARALLEL: list[tuple[dict[str, Any], str]] = [
-    ({"count": 1}, "needs several GPUs, and torch sees 1"),
+    ({"count": 1}, "needs several GPUs, but torch sees 1"),
     ({"weights": "plain"}, "needs EXL2 weights"),
-    ({"supports_tp": False}, "needs another architecture than LlamaForCausalLM"),
-    ({"use_qk_norm": True}, "needs a model without norms of queries and keys"),
+    ({"supports_tp": False}, "needs an architecture other than LlamaForCausalLM"),
+    ({"use_qk_norm": True}, "needs a model without query and key norms"),
     ({"is_moe": True}, "needs a model without experts"),
     ({"intermediate_size": 1000}, "needs an intermediate_size that is a multiple of 128"),
     ({"adapters": {"pirate": "pirate"}}, "needs a model without adapters"),
@@ -415,9 +415,9 @@ def test_without_flash_attention_it_is_said_which_is_used(
 ) -> None:
     caplog.set_level("INFO")
     load(llama[0])
-    assert "attention by torch, as there is no flash-attn 2.5.7 or later" in caplog.text
+    assert "using torch attention because flash-attn 2.5.7 or later is not installed" in caplog.text
     assert "KV cache of 8192 tokens (f16)" in caplog.text
-    with pytest.raises(BackendUnavailableError, match="flash_attention is on, and there is no"):
+    with pytest.raises(BackendUnavailableError, match="flash_attention is on, but flash-attn"):
         load(llama[0], flash_attention="on")
 
 
@@ -436,7 +436,7 @@ def test_flash_attention_is_used_where_it_is(
     monkeypatch.setattr(attention, "flash_attn_with_kvcache", theirs)
     load(llama[0], flash_attention="on")
     assert attention.flash_attn_with_kvcache is theirs
-    assert "attention by flash-attn" in caplog.text
+    assert "using flash-attn" in caplog.text
     load(llama[0], flash_attention="off")
     assert attention.flash_attn_with_kvcache is paged_attention
 

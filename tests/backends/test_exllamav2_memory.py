@@ -95,5 +95,5 @@ def test_no_room_for_any_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BackendUnavailableError, match=r"need 16\.0 GiB and 12\.0 GiB are free"):
+    with pytest.raises(BackendUnavailableError, match=r"need 16\.0 GiB, but only 12\.0"):
         tokens(monkeypatch, [12])

@@ -63,7 +63,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 
 MISSING = [
     ("package", False, "the package exllamav2: install it with: python3 start.py install"),
-    ("version", False, r"exllamav2 0\.3\.2, and 0\.2\.9\+cu124\.torch2\.6\.0 is installed"),
+    ("version", False, r"exllamav2 0\.3\.2, but 0\.2\.9\+cu124\.torch2\.6\.0 is installed"),
     ("cuda build", False, "is built for CPUs only: install the build for your GPU"),
     ("device", False, "sees none: check that nvidia-smi lists one"),
     ("wheel", False, r"for torch 2\.11\.0\+cu130, and .* has one for torch 2\.9: pip install --fo"),

@@ -138,7 +138,7 @@ def test_how_long_a_scaled_context_may_be() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"rope_scaling": {"type": "xpos"}}, "'xpos', which is none of default, linear"),
+    ({"rope_scaling": {"type": "xpos"}}, "'xpos', which is not one of default, linear"),
     ({"rope_scaling": {"type": "linear"}}, "'linear' without factor"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "without low_freq_factor"),
     ({"rope_scaling": {"type": "longrope", "long_factor": 2.0}}, "without short_factor"),

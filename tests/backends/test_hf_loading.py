@@ -85,7 +85,7 @@ def test_the_default_of_several_chat_templates(folder: Path) -> None:
 
 def test_context_length_may_be_shortened_and_not_stretched(folder: Path) -> None:
     assert load(folder, context_length=100).info.context_length == 100
-    assert "257 is more than the 256" in refusal(folder, context_length=257)
+    assert "257 exceeds the 256" in refusal(folder, context_length=257)
 
 
 def test_eos_ids_of_all_configs(folder: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_device_that_is_not_there(folder: Path) -> None:
     settings_ = BackendSettings(name="x", path=str(folder), options=HFOptions(device="cuda:99"))
     from backends.hf.loading import load_engine
 
-    with pytest.raises(BackendUnavailableError, match="device cuda:99 is not there"):
+    with pytest.raises(BackendUnavailableError, match="device cuda:99 does not exist"):
         load_engine(settings_)
 
 

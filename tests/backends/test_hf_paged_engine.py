@@ -75,7 +75,7 @@ def test_an_engine_answers_as_generate_does(
         cache_tokens=cache_tokens,
     )
     assert isinstance(engine._runner, PagedRunner)
-    assert "decoding by CUDA graphs" in caplog.text
+    assert "decoding with CUDA graphs" in caplog.text
     paged.replays = 0
     greedy_engine_is_right(engine, model)
     assert paged.replays > 10
@@ -134,7 +134,7 @@ def test_too_little_memory_for_pages_leaves_the_model_to_rows(
     monkeypatch.setattr("backends.hf.choose_paged.PagedRunner", full)
     engine = load(tiny_llama)
     assert isinstance(engine._runner, PackedRunner)
-    assert "not in pages, because CUDA out of memory" in caplog.text
+    assert "paged KV cache disabled because CUDA out of memory" in caplog.text
     greedy_engine_is_right(engine, model)
 
 

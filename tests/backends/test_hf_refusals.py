@@ -103,7 +103,7 @@ def test_weights_without_a_tensor(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.norm.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    assert "lack 1 tensors of a language model, model.norm.weight" in refusal(folder)
+    assert "lack 1 tensors of a language model, such as model.norm.weight" in refusal(folder)
 
 
 def test_weights_of_another_size(folder: Path) -> None:

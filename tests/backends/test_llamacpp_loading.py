@@ -65,7 +65,7 @@ def test_a_truncated_file(shared: Path, tmp_path: Path, kept: float) -> None:
     path = tmp_path / "model.gguf"
     content = shared.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
-    assert "damaged" in refusal(path)
+    assert "corrupt" in refusal(path)
 
 
 def test_a_folder_stands_for_the_only_model_in_it(shared: Path) -> None:
@@ -126,7 +126,7 @@ def test_recurrent_models_guess_nothing(tmp_path: Path, caplog: pytest.LogCaptur
     path = write_recurrent(tmp_path / "model.gguf")
     expected = answer(load(path))
     assert answer(load(path, prompt_lookup=4)) == expected
-    assert "nothing is guessed" in caplog.text
+    assert "speculative decoding disabled" in caplog.text
 
 
 # Options.

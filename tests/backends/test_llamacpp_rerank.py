@@ -184,15 +184,15 @@ def test_refusals(models: Path) -> None:
     assert "no {document}" in refusal(models / "half.gguf")
     assert "no rerank template" in refusal(models / "untold.gguf")
     assert "is for text" in refusal(models / "bert.gguf", prompt_lookup=2)
-    with pytest.raises(ValueError, match="pooling is for embeddings"):
+    with pytest.raises(ValueError, match="pooling needs embeddings"):
         LlamaCppOptions(pooling="rank", embeddings=False)
 
 
 def test_requests_that_cannot_be(models: Path) -> None:
     engine = load(models / "bert.gguf")
-    with pytest.raises(InvalidRequestError, match="generates no text"):
+    with pytest.raises(InvalidRequestError, match="does not generate text"):
         engine.add_request(request([5]))
-    with pytest.raises(InvalidRequestError, match="makes no embeddings"):
+    with pytest.raises(InvalidRequestError, match="does not support embeddings"):
         engine.embed([[5]])
     with pytest.raises(InvalidRequestError, match="not valid Unicode"):
         engine.tokenize_pair("a", "\ud800")

@@ -238,8 +238,8 @@ def test_a_conversation(serve_scripted: ServeScripted, talk: Talk, capsys: Captu
     assert shown.out.startswith(f"{first}\n<user>one\n<assistant>{first}\n<user>two\n<assistant>\n")
     assert shown.out.endswith("\n<system>Be kind.\n<user>three\n<assistant>\n")
     assert conversation.messages[0]["content"] == "three"
-    assert "there is no command /what" in shown.err
-    assert "Ctrl-D or /exit leaves" in shown.err
+    assert "unknown command /what" in shown.err
+    assert "Ctrl-D or /exit quits" in shown.err
     assert "/system TEXT" in shown.err
 
 
@@ -265,7 +265,7 @@ def test_a_server_that_went_away(talk: Talk, capsys: Captured) -> None:
         server = Server("", None, None, client, None)  # type: ignore[arg-type]
         conversation = talk(server, ["hello"])
     assert conversation.messages == []
-    assert "does not answer any more" in capsys.readouterr().err
+    assert "is not responding" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")

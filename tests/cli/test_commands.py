@@ -158,7 +158,7 @@ def test_plugins(run: Run, command: list[str], monkeypatch: pytest.MonkeyPatch) 
     assert torn == "torn_library does not import (OSError: libtorn.so is missing)"
     assert rude == "rude_library does not import (its process ended with exit code 3)"
     assert found["silent"].endswith("not import (its process ended with exit code 0)")
-    assert "Capabilities are told by models that the server has loaded; none runs." in lines
+    assert "Capabilities are shown for models loaded by a running server; none is running." in lines
     assert lines[-1] == "unheard-of is blocked in the config, but there is no such plugin"
 
 
@@ -190,7 +190,7 @@ def test_capabilities_are_those_of_loaded_models(run: Run, serve_scripted: Serve
     rows = {line.partition(" ")[0]: line.split() for line in result.stdout.splitlines()}
     assert rows["scripted"][1:] == ["text,", "constraints,", "reasoning", "budgets,", "logprobs"]
     assert rows["failing"] == ["failing"]
-    assert "Capabilities are told" not in result.stdout
+    assert "Capabilities are shown" not in result.stdout
 
 
 @pytest.mark.usefixtures("config")

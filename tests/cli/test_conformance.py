@@ -25,7 +25,7 @@ def test_a_server_that_does_not(run: Run, serve_scripted: ServeScripted) -> None
     assert line.startswith("-")
     assert "fail" in line
     assert "access-control-allow-origin is '*'" in line
-    assert "the model called nothing" in result.stdout
+    assert "the model made no call" in result.stdout
 
 
 def test_a_key_is_needed(run: Run, serve_scripted: ServeScripted) -> None:

@@ -51,7 +51,7 @@ def test_models_that_cannot_be_inspected(run: Run, plugin: Path) -> None:
     Path("config.yml").write_text(CONFIG, encoding="utf-8")
     result = run("models", "inspect", "other")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "the config has no model 'other'; it has: mine, broken" in result.stderr
+    assert "'other' is neither a model of the config (mine, broken)" in result.stderr
     result = run("models", "inspect", "broken")
     assert result.exit_code == 1
     assert "broken cannot be loaded: out of memory" in result.stderr
@@ -87,7 +87,7 @@ def test_of_a_file_beside_a_server(run: Run, plugin: Path, serve_scripted: Serve
         result = run("models", "inspect", path)
         assert result.exit_code == 0, result.output
         assert result.stderr.startswith(
-            f"the server at {server.url} does not show this model; loading {path}"
+            f"the server at {server.url} does not list this model; loading {path}"
         )
         assert rows(result.stdout)["model"] == "script on scripted"
     result = run("models", "inspect", "served")  # the server's model goes before the file

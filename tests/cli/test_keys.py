@@ -24,7 +24,7 @@ def config() -> None:
 
 
 def known(key: str) -> str | None:
-    """Whose key it is."""
+    """Name of the key's owner."""
     found = find_key([key.encode()], KeyStore(Path("keys.yml")).known())
     return found and found.name
 
@@ -34,7 +34,7 @@ def test_add_list_rotate_remove(run: Run) -> None:
     assert added.exit_code == 0
     key = added.stdout.rstrip()
     assert KEY.fullmatch(key)
-    assert "shown only now" in added.stderr
+    assert "shown only once" in added.stderr
     assert key not in Path("keys.yml").read_text(encoding="utf-8")
     assert known(key) == "anna"
     root = run("keys", "add", "root", "--admin", "--concurrent", "2", "--priority", "-1")
@@ -75,11 +75,11 @@ def test_what_cannot_be_done(run: Run) -> None:
     run("keys", "add", "anna")
     before = Path("keys.yml").read_text(encoding="utf-8")
     for arguments, message in (
-        (("add", "anna"), "has a key of anna already; `enginebay keys rotate anna`"),
+        (("add", "anna"), "already has a key of anna; `enginebay keys rotate anna`"),
         (("add", "a b"), "name: must match pattern"),
         (("add", "bob", "--models", ","), "models[0]: "),
-        (("remove", "bob"), "has no key of bob; it has those of: anna"),
-        (("rotate", "bob"), "has no key of bob; it has those of: anna"),
+        (("remove", "bob"), "has no key of bob; it has keys of: anna"),
+        (("rotate", "bob"), "has no key of bob; it has keys of: anna"),
     ):
         result = run("keys", *arguments)
         assert (result.exit_code, result.stdout) == (1, ""), arguments
@@ -144,8 +144,8 @@ def test_a_server_that_nobody_could_use_does_not_start(
     serving = start_serving()
     assert serving.process.wait(60) == 1
     assert serving.log.endswith(
-        f"every request needs a key here, and there is none in {Path('keys.yml').absolute()} nor "
-        "under `server.api_keys`: make one with `enginebay keys add NAME`, or let in everybody who "
+        f"every request needs an API key, but there is none in {Path('keys.yml').absolute()} or "
+        "under `server.api_keys`: create one with `enginebay keys add NAME`, or allow everyone who "
         "can connect with `server.auth: none` in the config\n"
     )
 
@@ -163,7 +163,7 @@ def test_a_public_address_needs_keys(start_serving: StartServing) -> None:
     serving.lines_until("NAME is one of")
     lines = serving.lines_until("Model ")
     url = lines[0].split()[4].rstrip(";")
-    about = "API keys    needed for everything; 2 known (1 of admins), "
+    about = "API keys    needed for everything; 2 known (1 admin), "
     assert any(line.startswith(about) for line in lines)
     assert httpx2.get(f"{url}/v1/models").status_code == 401
     assert httpx2.get(f"{url}/health").status_code != 401
@@ -175,7 +175,7 @@ def test_a_public_address_needs_keys(start_serving: StartServing) -> None:
 @pytest.mark.parametrize(
     ("auth", "warning", "line"),
     [
-        ("none", "can use, load and unload models without a key", "none needed: everybody"),
+        ("none", "can use, load and unload models without a key", "none needed: everyone"),
         ("admin", "can use the models without a key", "needed for admin routes only"),
     ],
 )
@@ -187,6 +187,7 @@ def test_a_public_address_without_keys_is_warned_of(
     serving = start_serving()
     lines = serving.lines_until("Model ")
     assert any(text.startswith(f"API keys    {line}") for text in lines)
-    assert re.search(rf"^warning: .*{warning}, as .*config.yml line 4", serving.log, re.MULTILINE)
+    pattern = rf"^warning: .*{warning}, because .*config.yml line 4"
+    assert re.search(pattern, serving.log, re.MULTILINE)
     assert Path("keys.yml").exists() is (auth == "admin")
     assert serving.interrupt() == 0

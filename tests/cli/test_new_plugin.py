@@ -108,7 +108,7 @@ def test_what_is_there_is_never_touched(run: Run) -> None:
     (PACKAGE / "pyproject.toml").write_text("mine", encoding="utf-8")
     result = run("plugins", "new", "my-engine")
     assert result.exit_code == 1
-    assert result.stderr == f"{PACKAGE} exists already; nothing was written\n"
+    assert result.stderr == f"{PACKAGE} already exists; nothing was written\n"
     assert [path.name for path in PACKAGE.iterdir()] == ["pyproject.toml"]
     assert (PACKAGE / "pyproject.toml").read_text(encoding="utf-8") == "mine"
 
@@ -134,4 +134,4 @@ def test_names_that_cannot_be(run: Run, name: str) -> None:
 def test_names_that_are_taken(run: Run, name: str) -> None:
     result = run("plugins", "new", name)
     assert (result.exit_code, list(Path().iterdir())) == (2, [])
-    assert "already; take another name" in result.stderr
+    assert "already exists; choose another name" in result.stderr

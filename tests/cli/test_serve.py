@@ -61,8 +61,8 @@ def test_serve(start_serving: StartServing) -> None:
     serving = start_serving()
     keys = Path("keys.yml").absolute()
     assert serving.lines_until("NAME is one of") == [
-        f"New keys are in {keys}, as hashes.",
-        "They are shown on terminals only; `enginebay keys rotate NAME` makes new",
+        f"New keys are stored in {keys}, as hashes.",
+        "Keys are shown only on a terminal; `enginebay keys rotate NAME` creates new",
         "ones and prints them. NAME is one of: user, admin",
     ]
     lines = serving.lines_until("Model +broken")
@@ -73,7 +73,7 @@ def test_serve(start_serving: StartServing) -> None:
         f"OpenAI URL  {url[0]}/v1",
         f"Page        {url[0]}",
         f"API docs    {url[0]}/docs",
-        f"API keys    needed for everything; 4 known (1 of admins), {keys} and config.yml line 3",
+        f"API keys    needed for everything; 4 known (1 admin), {keys} and config.yml line 3",
         "Model       good: scripted, context 4096 tokens, reasoning think, tools none",
         "Model       free: scripted, context 4096 tokens, reasoning think, tools none, no "
         "structured output",
@@ -140,7 +140,7 @@ def test_flags_and_no_models(start_serving: StartServing, level: str) -> None:
     assert lines[0].startswith("Enginebay")
     assert " http://localhost:" in lines[0]
     assert lines[4:] == [
-        "API keys    needed for admin routes only; 2 known (1 of admins), "
+        "API keys    needed for admin routes only; 2 known (1 admin), "
         f"{Path('keys.yml').absolute()}",
         "Model       none; add one under `models` in other.yml",
     ]
@@ -157,8 +157,8 @@ def test_a_port_that_is_taken(start_serving: StartServing) -> None:
         serving = start_serving()
         assert serving.process.wait(60) == 1
     assert serving.log == (
-        f"port {port} is in use already (set in config.yml line 2): stop what listens there, or "
-        "take another one with --port\n"
+        f"port {port} is already in use (set in config.yml line 2): stop the program that listens "
+        "there, or choose another port with --port\n"
     )
 
 
@@ -166,7 +166,7 @@ def test_a_port_that_is_taken(start_serving: StartServing) -> None:
     ("host", "message"),
     [
         ("no.such.host.invalid", "the host 'no.such.host.invalid' is not known"),
-        ("203.0.113.7", "203.0.113.7 is no address of this machine"),
+        ("203.0.113.7", "203.0.113.7 is not an address of this machine"),
     ],
 )
 def test_a_host_that_is_none(start_serving: StartServing, host: str, message: str) -> None:

@@ -106,7 +106,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert result.returncode == 7, result.stdout + result.stderr
     assert said(result) == [["serve"], None]
     assert "Installing Enginebay [hf]" in result.stdout
-    assert "Making" not in result.stdout  # the environment was there already
+    assert "Creating" not in result.stdout  # the environment was there already
 
     result = start(project, "serve", "--port", "9000")
     assert said(result) == [["serve", "--port", "9000"], None]
@@ -118,7 +118,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     result = start(project, "install", "llamacpp")
     assert (result.returncode, result.stderr) == (0, "")
     assert "Installing Enginebay [hf, llamacpp]" in result.stdout
-    assert "Say what to install" in start(project, "install").stderr
+    assert "Name a backend to install" in start(project, "install").stderr
 
     # from elsewhere: the checkout's config, paths of arguments as they are meant there
     result = start(project, "chat", cwd=tmp_path)

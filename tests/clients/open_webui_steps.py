@@ -25,7 +25,7 @@ def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> 
     """Every step, each with what it needs from those before."""
     with report.step("a wrong key") as finding:
         finding.seen = webui.connect(server, "sk-wrong")
-        assert "this API key is not known" in finding.seen, finding.seen
+        assert "this API key is not valid" in finding.seen, finding.seen
     with report.step("connect, list the models") as finding:
         assert "connection verified" in webui.connect(server, KEY)
         webui.new_chat()

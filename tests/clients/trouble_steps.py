@@ -55,7 +55,7 @@ def try_all(
             _hear_a_story(client)
             client.stop()
             client.ask("Another one")
-            finding.seen = client.error_with("limited to 1 a minute")
+            finding.seen = client.error_with("limited to 1 per minute")
         with report.step("a full queue") as finding:
             connect_to(server, KEY)
             client.new_chat()

@@ -21,7 +21,7 @@ from tests.support import DEMO_MODEL, REPOSITORY, Server, serve
 
 DEMO = {
     "ids_with_slashes_can_be_retrieved": "no model has a slash in its id",
-    "text_is_not_escaped": "the model said nothing outside ASCII",
+    "text_is_not_escaped": "the model generated nothing outside ASCII",
     "json_object_is_an_object": "the model did not come to an end",
     "empty_schemas_do_no_harm": "the model did not come to an end",
 }
@@ -73,7 +73,7 @@ def remote(
 def remote_chat(
     outsider: Outsider, demo: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The same without a tokenizer, so that messages are handed on."""
+    """The same without a tokenizer, so that messages are passed on unrendered."""
     with _in_front_of(demo, outsider, tmp_path_factory.mktemp("remote_chat"), {}) as url:
         yield url
 

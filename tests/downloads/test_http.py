@@ -221,6 +221,6 @@ def test_the_command_goes_on_after_ctrl_c(
         patched.setattr(Hub, "snapshot", interrupt)
         result = run(REPO)
     assert result.exit_code == 130
-    assert "goes on where it was" in result.stderr
+    assert "same command again to resume" in result.stderr
     assert hub.fetched == []
     assert run(REPO).exit_code == 0

@@ -574,7 +574,7 @@ async def test_a_dead_engine_fails_waiting_embeddings(isolation: Isolation) -> N
 @both
 async def test_engines_make_no_embeddings_unless_they_say_how(isolation: Isolation) -> None:
     async with running(partial(ScriptedEngine, ["a"]), isolation=isolation) as backend:
-        with pytest.raises(InvalidRequestError, match="makes no embeddings"):
+        with pytest.raises(InvalidRequestError, match="does not support embeddings"):
             await backend.embed([[1]])
         for call in (backend.rerank([[1]]), backend.tokenize_pair("a", "b")):
             with pytest.raises(InvalidRequestError, match="does not rerank"):

@@ -1,4 +1,4 @@
-"""The hf engine's passes on a CUDA device: over pages, by CUDA graphs, or what stands in for them.
+"""The hf engine's passes on a CUDA device: over pages, with CUDA graphs, or a fallback.
 
 Which of them a machine can do is found by probes. Where it cannot, a test says why it is skipped.
 """
@@ -124,7 +124,7 @@ def test_loading_says_how_passes_run(folder: Path, caplog: pytest.LogCaptureFixt
         assert "packed forward passes over pages" in said
         assert "CUDA graphs" in said
     else:
-        assert "keys and values not in pages, because" in said
+        assert "paged KV cache disabled because" in said
     run = Run(engine, request(LONG[:400], id="a", n=2), request(LONG[:20], id="b")).finish()
     assert run.token_ids("a", 0) == run.token_ids("a", 1)
     assert len(run.token_ids("b")) == 12
@@ -145,7 +145,7 @@ def test_graphs_compute_what_plain_passes_do(
 ) -> None:
     engine = paged_engine(folder, caplog, max_batch_size=20)
     runner = engine._runner
-    if "by CUDA graphs" not in how(caplog):
+    if "with CUDA graphs" not in how(caplog):
         pytest.skip(how(caplog))
     exact = reference(folder, torch.float32)
 

@@ -71,7 +71,7 @@ def test_replay(serve_scripted: ServeScripted, tmp_path: Path, chunks: str) -> N
     file.write_text(wrong, encoding="utf-8")
     code, output = replay(str(file), "--chunks", chunks)
     assert code == 1, output
-    assert "differs from what was answered" in output
+    assert "differs from the recorded answer" in output
 
 
 def test_a_constrained_answer_is_replayed(serve_scripted: ServeScripted, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Models that show no sign of life."""
+"""Models that make no progress."""
 
 import asyncio
 import threading
@@ -91,7 +91,7 @@ async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyP
         assert model.stuck is None  # not for longer than the limit
         clock.now += 2
         await watch.check()
-        assert model.stuck == "no sign of life for 62 s, while 0 requests wait for it"
+        assert model.stuck == "no progress for 62 s while 0 requests wait for it"
         engine.goes_on.set()
         await first
         await model.served().backend.ping()
@@ -145,7 +145,7 @@ async def test_requests_without_progress_of_a_backend_that_cannot_be_asked() -> 
                 assert model.stuck is None
                 clock.now += 1
                 await watch.check()
-                assert model.stuck == ("no sign of life for 61 s, while 2 requests wait for it")
+                assert model.stuck == ("no progress for 61 s while 2 requests wait for it")
         clock.now += 1
         await watch.check()
         assert model.stuck is None
@@ -172,7 +172,7 @@ async def test_steps_without_deltas_are_progress() -> None:
                 assert model.stuck is None
             clock.now += LIMIT + 1
             await watch.check()
-            assert model.stuck == "no sign of life for 61 s, while 1 requests wait for it"
+            assert model.stuck == "no progress for 61 s while 1 requests wait for it"
 
 
 async def test_a_model_that_is_not_loaded_is_not_stuck() -> None:

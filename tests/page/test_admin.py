@@ -80,7 +80,7 @@ def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> No
         dialog.get_by_label("Key", exact=True).fill(key)
         dialog.get_by_role("button", name="Use key").click()
 
-    dialog.get_by_text("This server wants an API key").wait_for()
+    dialog.get_by_text("This server requires an API key").wait_for()
     use("key-of-anna")
     page.locator(".card", has_text="small").wait_for()
     assert page.locator(".card").count() == 1

@@ -223,7 +223,7 @@ def test_a_key_is_asked_for_and_remembered_only_if_wanted(
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Key", exact=True).fill("wrong")
     page.keyboard.press("Enter")
-    dialog.get_by_text("this API key is not known").wait_for()
+    dialog.get_by_text("this API key is not valid").wait_for()
     dialog.get_by_label("Key", exact=True).fill("secret")
     page.keyboard.press("Enter")
     page.locator(".card").wait_for()
@@ -241,5 +241,5 @@ def test_a_key_is_asked_for_and_remembered_only_if_wanted(
     another.locator(".card").wait_for()
     another.get_by_role("button", name="Key").click()
     another.get_by_role("button", name="Forget").click()
-    another.get_by_role("dialog").get_by_text("This server wants an API key").wait_for()
+    another.get_by_role("dialog").get_by_text("This server requires an API key").wait_for()
     assert another.evaluate("localStorage.length") == 0

@@ -81,7 +81,7 @@ def test_an_answer_that_waits_for_its_model_says_so(page: "Page") -> None:
         say(page, "Hi")
         answer = page.locator(".message.assistant")
         try:
-            answer.get_by_text("The model is being loaded: 50 %").wait_for()
+            answer.get_by_text("Loading the model: 50 %").wait_for()
             page.locator("#requests li").get_by_text("loading").wait_for()
         finally:
             go_on.set()

@@ -43,7 +43,7 @@ class Batch:
         return pick(self.cache, row, crop=self.width - length), length
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Drop all rows but these, and with them the padding that nobody needs any more."""
+        """Keep only these rows, and drop padding that is no longer needed."""
         if len(rows) == len(self.lengths):
             return
         old_width = self.width

@@ -1,7 +1,8 @@
-"""What a model can do, found by trying it once after loading.
+"""A model's abilities, found by trying it once after loading.
 
-Class names do not tell whether a model is causal, whether its cache continues a prompt, or whether
-rows of different lengths can share a batch. Logits do: two short texts are run from the start, then
+Class names do not reveal whether a model is causal, whether its cache continues a prompt, or
+whether rows of different lengths can share a batch. Logits
+do: two short texts are run from the start, then
 token by token, then together; the logits must agree.
 """
 
@@ -32,7 +33,7 @@ TOKENS = _LONG + 1
 
 
 class Ability(IntEnum):
-    """How far a model can be served; each includes the ones before it."""
+    """Levels of support; each includes the ones before it."""
 
     NONE = 0
     ONE_ROW = 1

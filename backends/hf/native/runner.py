@@ -1,4 +1,4 @@
-"""Decodes rows of transformers' own cache, for models whose attention is not to be replaced."""
+"""Runs models with transformers' own cache, where attention cannot be replaced."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -78,7 +78,7 @@ class NativeRunner(SamplingRunner):
         return [logits[self._order.index(chunk.slot)] for chunk in chunks]
 
     def _make_batch(self, wanted: Sequence[int] | dict[int, Chunk]) -> None:
-        """Let the batch have these slots, and the others stay apart."""
+        """Put these slots into the batch, and the others into caches of their own."""
         for row, slot in enumerate(self._order):
             if slot not in wanted:
                 self._apart[slot] = self._batch.copy(row)

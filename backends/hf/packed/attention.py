@@ -29,7 +29,7 @@ _ROUND = 32
 
 
 class Attention(Protocol):
-    """What attends in one forward pass."""
+    """The attention of one forward pass."""
 
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: "Kind"
@@ -39,7 +39,7 @@ class Attention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a layer attends: what transformers passes beside queries, keys and values."""
+    """A layer's kind of attention: what transformers passes besides queries, keys and values."""
 
     scale: float | None = None
     window: int | None = None
@@ -84,7 +84,7 @@ def forward(attention: Attention, call: Callable[[], Any]) -> Any:
 
 
 def layer_shapes(model: PreTrainedModel) -> dict[int, LayerShape]:
-    """What each layer will remember, found by one forward pass of one token.
+    """The shapes of each layer's keys and values, found by a forward pass of one token.
 
     The model must have been switched to `NAME`.
     """
@@ -116,7 +116,7 @@ class Group:
 
     @property
     def end(self) -> int:
-        """The token of the pass behind the last."""
+        """The end of the group in the pass (exclusive)."""
         return self.offset + self.tokens * len(self.starts)
 
 
@@ -152,7 +152,7 @@ class PackedAttention:
     def _attend_short(
         self, group: Group, query: Tensor, keys: Tensor, values: Tensor, kind: Kind
     ) -> Tensor:
-        """All slots at once, the queries that share a key head as if they were tokens."""
+        """All slots at once; queries that share a key head are treated as tokens."""
         rows, tokens = len(group.starts), group.tokens
         heads, key_heads = query.shape[0], keys.shape[1]
         shared = heads // key_heads
@@ -227,9 +227,9 @@ class PackedAttention:
         return made[0], made[1]
 
     def _mask(self, group: Group, window: int | None, query: Tensor, padding: int = 0) -> Tensor:
-        """`[rows, tokens, positions]`: 0 where a token may look, minus infinity elsewhere.
+        """`[rows, tokens, positions]`: 0 where a token may attend, minus infinity elsewhere.
 
-        Tokens of `padding` come behind the others and may look everywhere.
+        Tokens of `padding` come after the others and may attend everywhere.
         """
         name = (group, window, query.device, query.dtype, padding)
         mask: Tensor | None = self._made.get(name)

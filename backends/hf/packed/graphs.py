@@ -18,7 +18,7 @@ from backends.hf.packed.pages import PagedMemory
 from enginebay import Chunk
 
 Replay = Callable[[], Tensor]
-"""Computes the logits anew from what the input tensors hold now."""
+"""Recomputes the logits from the current contents of the input tensors."""
 
 Capture = Callable[[Replay], Replay]
 """Turns a forward pass into one that launches its kernels at once, like `CudaCapture`."""

@@ -1,4 +1,4 @@
-"""Keys and values of all layers: one region a slot, which takes physical memory only while used."""
+"""The KV cache of all layers: one region per slot, which takes physical memory only while used."""
 
 import mmap
 import platform
@@ -19,7 +19,7 @@ _MAP_NORESERVE: int = getattr(
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one attention layer remembers of a token: `heads` keys and values of these sizes."""
+    """What one attention layer caches of a token: `heads` keys and values of these sizes."""
 
     heads: int
     key_size: int
@@ -66,7 +66,7 @@ class KeyValueMemory:
             region.tensor[target, :, :tokens] = region.tensor[source, :, :tokens]
 
     def forget(self, slot: int, tokens: int) -> None:
-        """Zero what a slot holds behind its first `tokens`, and give the memory back."""
+        """Zero what a slot holds after its first `tokens`, and return the memory."""
         end = self._written[slot]
         if tokens < end:
             for region in self._regions:
@@ -105,7 +105,7 @@ class _LazyRegion(_Region):
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
             self._pages = mmap.mmap(-1, size, flags=flags)
         except OSError as error:
-            raise MemoryError(f"{size} bytes for keys and values cannot be had") from error
+            raise MemoryError(f"cannot allocate {size} bytes for keys and values") from error
         # A huge page would be taken whole for its first token.
         self._pages.madvise(mmap.MADV_NOHUGEPAGE)
         self._bytes = torch.frombuffer(self._pages, dtype=torch.uint8)

@@ -49,7 +49,7 @@ class PackedModel:
         return (logits if self._keeps else logits[wanted]).float()
 
     def run(self, attention: Attention, chunks: Sequence[Chunk], wanted: Sequence[int]) -> Tensor:
-        """The logits of the tokens `wanted` in a pass of `chunks`, one behind another.
+        """The logits of the tokens `wanted` in a pass of `chunks`, one after another.
 
         On a CPU the pass is padded to one of few sizes: for each new size that a matrix product is
         asked for, oneDNN makes and keeps a program.

@@ -1,4 +1,4 @@
-"""Attention over keys and values in pages, by one call of a kernel a layer."""
+"""Attention over a paged KV cache, with one kernel call per layer."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from backends.hf.packed.pages import PagedMemory
 from enginebay import Chunk
 
 Kernel = Callable[..., Any]
-"""A function with the signature and the meaning of `torch.nn.attention.varlen.varlen_attn`."""
+"""A function with the signature and semantics of `torch.nn.attention.varlen.varlen_attn`."""
 
 _DTYPES = (torch.float16, torch.bfloat16)
 
 
 class NotPagedError(Exception):
-    """The kernel, or the device, is not made for this model; the message says why."""
+    """The kernel or the device does not support this model; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Where the tokens of a pass and of its sequences lie, in tensors on the memory's device.
+    """The layout of a pass's tokens and sequences in memory, in tensors on the memory's device.
 
     `places`: for each token of the pass, where in the memory it is written, counted in tokens
     (int64). `bounds`: where the sequences begin in the pass, and its end. `lengths`: how many
@@ -44,7 +44,7 @@ class Layout:
 
 
 def layout(memory: PagedMemory, chunks: Sequence[Chunk]) -> Layout:
-    """The layout of a pass that runs `chunks` one behind another."""
+    """The layout of a pass that runs `chunks` one after another."""
     size = memory.page_size
     counts = torch.tensor([len(chunk.token_ids) for chunk in chunks])
     starts = torch.tensor([chunk.start for chunk in chunks])
@@ -72,7 +72,7 @@ def sums(counts: Tensor) -> Tensor:
 
 
 class PagedAttention:
-    """Attention of one forward pass; tokens behind those of the layout attend nothing."""
+    """Attention of one forward pass; tokens after those of the layout attend to nothing."""
 
     def __init__(self, memory: PagedMemory, layout: Layout, kernel: Kernel) -> None:
         self._memory = memory

@@ -1,4 +1,4 @@
-"""Whether the paged runner computes what the model computes, found by trying after loading."""
+"""Checks after loading that the paged runner's logits match the model's."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _SLOTS = 4
 _CAPACITY = 64
 # So far before the end of a page the probe's own tokens begin: chunks cross it, a copy ends just
-# before it and a slot is cut just behind it.
+# before it and a slot is cut just after it.
 _BEFORE_END = 23
 
 
@@ -34,7 +34,7 @@ def probe_paged(
     context_length: int,
     page_size: int = PAGE_SIZE,
 ) -> probe.Verdict:
-    """As `probe`, with keys and values in pages."""
+    """As `probe`, with a paged KV cache."""
     before = max(0, min(page_size - _BEFORE_END, context_length - _CAPACITY))
     pages = 1 + _SLOTS * -(-(before + _CAPACITY) // page_size)
 

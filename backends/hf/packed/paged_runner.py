@@ -1,4 +1,4 @@
-"""Packed forward passes over keys and values in pages, for GPUs with a kernel that reads them."""
+"""Packed forward passes over a paged KV cache, for GPUs with a kernel that reads it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ from enginebay import Chunk, RunnerMemory
 
 
 class PagedRunner(SamplingRunner):
-    """A model in packed forward passes whose slots share the pages of what they have in common.
+    """A model in packed forward passes whose slots share the pages of common prefixes.
 
     `layers` is what `layer_shapes` says of the model. `capacity` is the most tokens of a slot.
     """
@@ -74,7 +74,7 @@ class PagedRunner(SamplingRunner):
         return self._graphs.sizes
 
     def drop_captured(self) -> None:
-        """Decode as any other chunk is run."""
+        """Stop using captured passes."""
         self._graphs = None
 
 

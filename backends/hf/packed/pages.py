@@ -1,4 +1,4 @@
-"""Keys and values of all layers in pages, which slots share until one of them writes."""
+"""The paged KV cache of all layers; slots share pages until one of them writes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ class PageTables:
             self._users[page] += 1
 
     def cut(self, slot: int, tokens: int) -> int | None:
-        """Drop the pages behind the first `tokens`; the page they end in, if no other slot has it.
+        """Drop the pages after the first `tokens`; the page they end in, if no other slot has it.
 
         None, too, if they fill their last page.
         """

@@ -1,7 +1,7 @@
-"""Whether packed forward passes compute what the model computes, found by trying after loading.
+"""Checks after loading that the logits of packed forward passes match the model's.
 
-A few things are known to be wrong from the configuration. Beyond that, names do not tell: some
-classes have attention code of their own, some drop arguments. Logits do.
+A few things are known to be wrong from the configuration. Beyond that, names do not reveal it:
+some classes have attention code of their own, some drop arguments. Logits do.
 """
 
 import inspect
@@ -42,11 +42,11 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a probe.
+    """The result of a probe.
 
     `layers` is what the packed runner needs to know of the model, None if it cannot be packed;
     `reason` then says why. `distance` is the worst seen between logits that should be equal, in
-    standard deviations; None if it did not come to that.
+    standard deviations; None if it was not measured.
     """
 
     layers: dict[int, LayerShape] | None = None
@@ -60,7 +60,7 @@ class Verdict:
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """How many standard deviations apart logits may be that are computed in two right ways."""
+    """How many standard deviations apart the logits of two correct methods may be."""
     return _TOLERANCE.get(dtype, _TOLERANCE_OF_HALF)
 
 
@@ -156,7 +156,7 @@ def _plain(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:
 
 
 _Step = list[tuple[int, int, int, int]]
-"""What runs in one pass: slot, text, first token, token behind the last."""
+"""What runs in one pass: slot, text, first token, end (exclusive)."""
 
 _COPY_AFTER = 3
 

@@ -47,7 +47,7 @@ def require_constraints(model: ServedModel, param: str) -> None:
     """Raise unless the model's engine keeps to grammars."""
     if not model.info.constraints:
         raise UnsupportedParameterError(
-            f"the engine of model {model.name!r} keeps to no grammar, which {param} needs",
+            f"{param} is not supported: model {model.name!r} has no constrained decoding",
             param=param,
         )
 

@@ -1,4 +1,4 @@
-"""What routes ask of the key of a request."""
+"""Authorization checks of routes."""
 
 from fastapi import Request
 
@@ -17,19 +17,19 @@ def is_admin(http: Request) -> bool:
 
 
 def sees_inside(http: Request) -> bool:
-    """Whether the request may be told what may name files of the machine: an admin's, and any
-    where nobody is kept out."""
+    """Whether error details (file paths) may be shown: to admins, and to everyone where no key is
+    needed."""
     return is_admin(http) or needed(services(http).config.server) != "required"
 
 
 async def require_key(http: Request) -> None:
     """Raise unless the request has a known key, or nobody needs one.
 
-    For public paths that need a key after all; others need one without this.
+    For public paths that need a key after all; other paths need one anyway.
     """
     if running_request(http).key is None and needed(services(http).config.server) != "none":
         raise AuthenticationError(
-            "this needs an API key, in the header 'Authorization: Bearer KEY'"
+            "this requires an API key in the header 'Authorization: Bearer KEY'"
         )
 
 
@@ -39,10 +39,10 @@ async def require_admin(http: Request) -> None:
         return
     if key := running_request(http).key:
         raise PermissionDeniedError(
-            f"this needs an admin key, and that of {key.name} is a user's; `enginebay keys list` "
-            "shows them"
+            f"this requires an admin key, but the key of {key.name} is a user key; `enginebay "
+            "keys list` shows them"
         )
     raise AuthenticationError(
-        "this needs an admin key, in the header 'x-admin-key' or 'Authorization: Bearer KEY'; "
-        "`enginebay keys add NAME --admin` makes one"
+        "this requires an admin key in the header 'x-admin-key' or 'Authorization: Bearer KEY'; "
+        "`enginebay keys add NAME --admin` creates one"
     )

@@ -38,13 +38,12 @@ PUBLIC = frozenset(
 PUBLIC_FOLDERS = ("/page/", "/docs/assets/")
 
 UNCOUNTED = ("/token/encode", "/token/decode", "/tokenize", "/detokenize")
-"""What frontends call for every message, and costs next to nothing, is under no limit."""
+"""Cheap routes that frontends call for every message are not limited."""
 
 
 def needed(server: ServerConfig) -> Needed:
-    """Who needs a key: all, admins, or nobody.
-
-    Left to the server, all do if other machines can connect or keys stand in the config.
+    """Who needs a key: all, admins, or nobody. With `auto`, all do if other machines can connect
+    or the config has keys.
     """
     if server.auth != "auto":
         return server.auth
@@ -71,7 +70,7 @@ class Guard:
         self._uses = KeyUses(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer with what is wrong with it."""
+        """Pass the request on, or answer with an error."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -94,7 +93,7 @@ class Guard:
             return key
         if self._needed == "required":
             raise AuthenticationError(
-                "this API key is not known"
+                "this API key is not valid"
                 if sent
                 else "no API key was sent; use the header 'Authorization: Bearer KEY'"
             )
@@ -104,17 +103,17 @@ class Guard:
         return None
 
     def _with_limits(self, key: Key | None, send: Send) -> Send:
-        """`send`, which also tells how much of the limit of requests is left."""
+        """`send`, which also adds the rate-limit headers."""
         if key is None or key.requests_per_minute is None:
             return send
         use = self._uses.of(key)
 
-        async def told(message: Message) -> None:
+        async def send_with_limits(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(use.headers(key))
             await send(message)
 
-        return told
+        return send_with_limits
 
 
 def _is_public(path: str) -> bool:
@@ -122,5 +121,5 @@ def _is_public(path: str) -> bool:
 
 
 def _counts(scope: Scope) -> bool:
-    """Whether a request is under the limits of its key: looking is free."""
+    """Whether a request counts towards the limits of its key; reading is free."""
     return scope["method"] not in ("GET", "HEAD") and not scope["path"].endswith(UNCOUNTED)

@@ -1,4 +1,4 @@
-"""Which names a server is reached by, and which web pages may call it.
+"""Allowed host names, and the web pages that may call the server.
 
 Only where no key is needed: a page that does not know a key can do nothing with the others.
 """
@@ -45,8 +45,8 @@ def check_host(host: str, server: ServerConfig) -> None:
     ):
         return
     raise PermissionDeniedError(
-        f"this server is not known as {name or host!r}: add the name to `server.allowed_hosts` in "
-        "the config if it is one of its names, or send an API key"
+        f"the host {name or host!r} is not allowed: add it to `server.allowed_hosts` in the "
+        "config if it is a name of this server, or send an API key"
     )
 
 
@@ -68,7 +68,7 @@ def check_origin(headers: dict[bytes, bytes], server: ServerConfig) -> None:
     program = bool(place) and scheme not in ("http", "https")
     if own or program or {"*", origin}.intersection(server.cors_origins):
         return
-    page = f"the web page {origin!r}" if origin else "a web page of another site"
+    page = f"the web page {origin!r}" if origin else "a web page from another site"
     raise PermissionDeniedError(
         f"{page} may not call this server: add it to `server.cors_origins` in the config"
     )

@@ -1,4 +1,4 @@
-"""How much a key may ask for at once and in a minute."""
+"""Rate and concurrency limits of keys."""
 
 import math
 import time
@@ -14,7 +14,7 @@ WINDOW = 60.0
 
 
 class KeyUse:
-    """What one key asked for lately, and what it is being answered now.
+    """The recent and the running requests of one key.
 
     A sliding window: in no 60 seconds are there more requests than the limit, and the time after
     which there is room again is known exactly. Requests that were refused do not count.
@@ -27,13 +27,13 @@ class KeyUse:
 
     @asynccontextmanager
     async def counted(self, key: Key) -> AsyncIterator[None]:
-        """A request that runs as long as the block does. Raises `RateLimitError`."""
+        """Count a request for as long as the block runs. Raises `RateLimitError`."""
         self._forget()
         limit = key.requests_per_minute
         if limit is not None and len(self._received) >= limit:
             seconds = math.ceil(self._received[-limit] + WINDOW - self._clock())
             raise RateLimitError(
-                f"requests with the API key of {key.name} are limited to {limit} a minute; "
+                f"requests with the API key of {key.name} are limited to {limit} per minute; "
                 f"try again in {seconds} s",
                 retry_after=seconds,
             )

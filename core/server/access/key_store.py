@@ -1,4 +1,4 @@
-"""The keys that are known now: those of the config and those of the keys file."""
+"""The current keys: those of the config and those of the keys file."""
 
 import logging
 import os
@@ -24,8 +24,8 @@ SHORT = 16
 class KeyStore:
     """The keys of a config and of a file that may change at any time.
 
-    The file is looked at when keys are asked for, at most once a second. One that cannot be used
-    any more is logged with its line, and the keys that it had stay. Raises `ConfigError` if it
+    The file is checked when keys are needed, at most once a second. If it becomes invalid, that is
+    logged with the line, and the previous keys stay in effect. Raises `ConfigError` if it
     cannot be used at the start; there may be none.
     """
 
@@ -40,7 +40,7 @@ class KeyStore:
         self._keys = self._fixed + (self._load() if self._seen else ())
 
     def known(self) -> tuple[Key, ...]:
-        """All keys that count now."""
+        """All current keys."""
         if self._clock() - self._looked >= LOOK_EVERY:
             self._looked = self._clock()
             self._look()
@@ -52,16 +52,16 @@ class KeyStore:
             return
         self._seen = state
         if state is None:
-            logger.error("%s is gone; its keys stay known until the server stops", self.path)
+            logger.error("%s was removed; its keys stay valid until the server stops", self.path)
             return
         try:
             self._keys = self._fixed + self._load()
         except ConfigError as error:
             for problem in error.problems:
                 logger.error("%s", problem)
-            logger.error("the keys are those that %s had before", self.path)
+            logger.error("keeping the previous keys of %s", self.path)
         else:
-            logger.info("%s has changed: %d keys are known", self.path, len(self._keys))
+            logger.info("%s has changed: %d keys are valid", self.path, len(self._keys))
 
     def _load(self) -> tuple[Key, ...]:
         entries = load_keys(self.path)
@@ -72,23 +72,23 @@ class KeyStore:
         return tuple(map(_key, entries))
 
     def _hash(self, entries: Sequence[KeyEntry]) -> None:
-        """Write hashes in the place of keys."""
+        """Replace keys by their hashes."""
         for entry in entries:
             if len(_secret(entry)) < SHORT:
                 logger.warning(
-                    "the key of %s is short: whoever sees its hash can guess it; "
-                    "`enginebay keys rotate %s` makes a long one",
+                    "the key of %s is short: anyone who sees its hash can guess it; `enginebay "
+                    "keys rotate %s` creates a long one",
                     entry.name,
                     entry.name,
                 )
         try:
             keys_file.set_hash(self.path, {e.name: hash_of(_secret(e)) for e in entries})
         except (ConfigError, OSError) as error:
-            logger.warning("keys stay readable in %s: %s", self.path, error)
+            logger.warning("keys remain in plain text in %s: %s", self.path, error)
 
 
 def key_store(config: Config) -> KeyStore:
-    """The keys that a config means."""
+    """The key store of a config."""
     fixed = [
         # no name of the file has brackets
         Key(f"api_keys[{index}]", digest_of(secret.get_secret_value()))

@@ -1,4 +1,4 @@
-"""API keys: what one may do, making new ones, finding the one that a request sent."""
+"""API keys: permissions, creating new ones, finding the one a request sent."""
 
 import hmac
 import secrets

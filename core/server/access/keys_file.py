@@ -1,4 +1,4 @@
-"""Changing the keys file: nobody's comments are lost, no reader ever sees half a file."""
+"""Edits the keys file: comments are kept, and readers never see half a file."""
 
 import os
 import shutil
@@ -18,10 +18,10 @@ from core.server.access.keys import hash_of
 Entry = Mapping[str, Any]
 
 HEADER = """\
-# The API keys of this server. A key is shown once, when it is made; here is only its hash.
-#   enginebay keys add NAME      makes another one; also: list, rotate NAME, remove NAME
-# Changes count at once, without a restart. For a key of your own write `key: ...` instead of
-# `hash`; the server writes its hash in its place. Limits that a key can have: models,
+# The API keys of this server. A key is shown once, when it is created; only its hash is kept here.
+#   enginebay keys add NAME      creates another; also: list, rotate NAME, remove NAME
+# Changes apply at once, without a restart. For a key of your own write `key: ...` instead of
+# `hash`; the server replaces it by its hash. Limits that a key can have: models,
 # requests_per_minute, concurrent_requests, max_tokens, priority.
 """
 
@@ -42,7 +42,7 @@ def create(path: Path, entries: Sequence[Entry]) -> None:
 
 
 def add(path: Path, entry: Entry) -> None:
-    """Append an entry; the file is made if there is none."""
+    """Append an entry; the file is created if there is none."""
     try:
         create(path, [entry])
     except FileExistsError:
@@ -51,7 +51,7 @@ def add(path: Path, entry: Entry) -> None:
 
 
 def remove(path: Path, name: str) -> None:
-    """Take out the entry of this name."""
+    """Remove the entry of this name."""
     with _edited(path) as keys:
         for index in reversed(range(len(keys))):
             if keys[index]["name"] == name:
@@ -59,7 +59,7 @@ def remove(path: Path, name: str) -> None:
 
 
 def set_hash(path: Path, hashes: Mapping[str, str]) -> None:
-    """Give the entries of these names these hashes, in the place of the hash or key they have."""
+    """Give the entries of these names these hashes, in place of the hash or key they have."""
     with _edited(path) as keys:
         for entry in keys:
             if (hash := hashes.get(entry["name"])) is None:

@@ -1,4 +1,4 @@
-"""Which models the key of a request may use, and what it gets to know of them."""
+"""Which models the key of a request may use, and what it may see of them."""
 
 from fastapi import Request
 
@@ -23,25 +23,25 @@ def may_use(key: Key | None, model: ModelEntry, adapter: str | None = None) -> b
 
 
 def shown_to(http: Request, model: ModelEntry) -> tuple[ShownState, str | None]:
-    """The state of a model, and what is wrong with it, but to strangers not why it failed."""
+    """The state of a model and its error; strangers do not see why it failed."""
     state, error = model.shown
     if state == "failed" and not sees_inside(http):
         error = f"it {NOT_LOADED}"
     return state, error
 
 
-def told(http: Request, error: ServingError) -> ServingError:
-    """An error as whoever sent the request may know it."""
+def visible_error(http: Request, error: ServingError) -> ServingError:
+    """An error as the sender of the request may see it."""
     if isinstance(error, ModelFailedError) and not sees_inside(http):
         return BackendUnavailableError(f"the model {NOT_LOADED}", retry_after=error.retry_after)
     return error
 
 
 def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
-    """What a request means by a name; without one the default model, or if its key may not use
-    that, the first that it may.
+    """The model a request names; without a name the default model, or the first that its key may
+    use.
 
-    `ModelNotFoundError` for what is no model; those that it may not use are said not to be there.
+    `ModelNotFoundError` for an unknown name, and for models that the key may not use.
     """
     if key is None or key.models is None:
         return models.look_up(name)

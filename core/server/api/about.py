@@ -1,4 +1,4 @@
-"""What the server tells about itself: version, permission, props, service info."""
+"""Routes about the server: version, permission, props, service info."""
 
 from importlib.metadata import PackageNotFoundError, metadata
 
@@ -35,7 +35,7 @@ async def permission(http: Request) -> Permission:
 
 @router.get("/props", response_model_exclude_none=True)
 async def props(http: Request, model: str | None = None) -> Props:
-    """What frontends want to know of a model before they use it."""
+    """What frontends need to know about a model before using it."""
     asked = (await configured_model(http, model)).served()
     usual = asked.templates.choose(with_tools=False)
     special = asked.info.special_tokens
@@ -73,7 +73,7 @@ async def service_info(http: Request) -> ServiceInfo:
 
 
 def _links() -> dict[str, str]:
-    """The URLs that the package says, by their names."""
+    """The project URLs in the package metadata, by name."""
     try:
         urls = metadata("enginebay").get_all("Project-URL") or []
     except PackageNotFoundError:

@@ -16,7 +16,7 @@ router = APIRouter(tags=["chat"])
 
 @router.post("/chat/completions", response_model=ChatCompletion)
 async def create_chat_completion(body: ChatCompletionRequest, http: Request) -> Response:
-    """Answer a conversation, whole or as server-sent events."""
+    """Answer a conversation, as JSON or as server-sent events."""
     running = tracked(http, body, "chatcmpl")
     model = await generating_model(http, body.model)
     plan = await services(http).planner.chat(body, model, running.most_tokens)

@@ -14,7 +14,7 @@ router = APIRouter(tags=["completions"])
 
 @router.post("/completions", response_model=Completion)
 async def create_completion(body: CompletionRequest, http: Request) -> Response:
-    """Continue one prompt or several, as text or token ids, whole or as server-sent events."""
+    """Continue one or more prompts (text or token ids), as JSON or as server-sent events."""
     running = tracked(http, body, "cmpl")
     model = await prompted_model(http, body.model)
     plan = await services(http).planner.completion(body, model, running.most_tokens)

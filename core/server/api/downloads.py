@@ -21,8 +21,8 @@ router = APIRouter(tags=["downloads"], dependencies=[Depends(require_admin)])
 async def download(body: DownloadRequest, http: Request) -> Response:
     """Download a repository into `model_dir`, or a LoRA into `lora_dir`.
 
-    With `stream`, or if the client accepts nothing but events, it tells how far it is. A client
-    that leaves stops it; the same request goes on where it was.
+    With `stream`, or if the client accepts only events, progress is streamed. Disconnecting stops
+    the download; the same request resumes it.
     """
     headers = unsupported_header(http, sorted(body.model_extra or ()))
     running = running_request(http)

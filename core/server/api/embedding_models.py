@@ -1,4 +1,4 @@
-"""TabbyAPI's `/v1/model/embedding*`: embedding models are models like any others here."""
+"""TabbyAPI's `/v1/model/embedding*`: embedding models are ordinary models here."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def current_embedding_model(http: Request) -> ModelCard:
 
 @router.get("/model/embedding/list")
 async def list_embedding_models(http: Request) -> LoadableList:
-    """Models that make embeddings, or may do so once they are loaded."""
+    """Models that support embeddings, or may do so once they are loaded."""
     cards = [
         model_card(http, model) for model in _usable(http) if model.makes_embeddings is not False
     ]
@@ -37,7 +37,7 @@ async def list_embedding_models(http: Request) -> LoadableList:
 
 @router.post("/model/embedding/load", dependencies=_ADMIN, response_model=LoadEvent)
 async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -> Response:
-    """Load an embedding model beside the others, and answer when that is done."""
+    """Load an embedding model in addition to the others, and answer once it is loaded."""
     models = services(http).models
     device = body.embeddings_device
     asked = {**(body.model_extra or {}), "embeddings_device": device and device.lower()}
@@ -52,7 +52,7 @@ async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -
     if not model.makes_embeddings:
         if not was_loaded:
             await models.unload(model)
-        raise InvalidRequestError(f"model {model.name!r} makes no embeddings", param="name")
+        raise InvalidRequestError(f"model {model.name!r} does not support embeddings", param="name")
     event.model_type = "embedding_model"
     return Response(event.model_dump_json(), media_type="application/json", headers=headers)
 

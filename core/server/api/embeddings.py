@@ -23,7 +23,7 @@ router = APIRouter(tags=["embeddings"])
 
 @router.post("/embeddings", response_model=EmbeddingList)
 async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
-    """Embed one input or several, as text or token ids."""
+    """Embed one or more inputs, as text or token ids."""
     running_request(http).id = request_id(http)
     model = await served_model(http, body.model)
     _check(body, model)
@@ -35,12 +35,13 @@ def _check(body: EmbeddingRequest, model: ServedModel) -> None:
     size = model.info.embedding_size
     if size is None or model.adapter:
         raise InvalidRequestError(
-            f"model {model.name!r} makes no embeddings; choose an embedding model", param="model"
+            f"model {model.name!r} does not support embeddings; choose an embedding model",
+            param="model",
         )
     if body.dimensions not in (None, size):
         raise UnsupportedParameterError(
             f"the embeddings of model {model.name!r} have {size} dimensions, not "
-            f"{body.dimensions}; leave `dimensions` out",
+            f"{body.dimensions}; omit `dimensions`",
             param="dimensions",
         )
 

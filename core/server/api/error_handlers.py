@@ -1,4 +1,4 @@
-"""Errors as answers in the API's shape, whatever raised them."""
+"""Turns any exception into an error response of the API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from core.config.problems import key_text
 from core.contract.errors import InvalidRequestError, RequestTooLargeError, ServingError
-from core.server.access.model_permissions import told
+from core.server.access.model_permissions import visible_error
 from core.server.http.error_response import error_response
 from core.server.http.respond import ClientLeft
 
@@ -26,7 +26,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 async def _serving_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, ServingError)
-    return error_response(told(http, error))
+    return error_response(visible_error(http, error))
 
 
 async def _invalid_body(http: Request, error: Exception) -> Response:
@@ -78,7 +78,7 @@ async def _http_error(http: Request, error: Exception) -> Response:
         case 404:
             answer = InvalidRequestError(f"there is no route {http.method} {http.url.path}")
         case 405:
-            answer = InvalidRequestError(f"{http.url.path} does not take {http.method}")
+            answer = InvalidRequestError(f"{http.url.path} does not allow {http.method}")
         case 413:
             answer = RequestTooLargeError(str(error.detail))
         case 400 if isinstance(error.__cause__, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What requests come to and what is known of models: `/explain` and `/inspect`."""
+"""How requests are resolved and what is known about models: `/explain` and `/inspect`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -36,8 +36,8 @@ router = APIRouter(tags=["chat"])
 async def explain_chat_completion(body: ChatCompletionRequest, http: Request) -> Explanation:
     """What `/v1/chat/completions` would run for this body, and why.
 
-    It is answered by the functions that plan the real answer, so it says what happens there; what
-    is refused there is refused here, too, but for a prompt that is too long, which is shown.
+    It uses the functions that plan the real answer, so it shows what would happen there. What is
+    refused there is refused here, too, except for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
     planner, most_tokens = services(http).planner, running_request(http).most_tokens
@@ -77,7 +77,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
 
 @router.get("/models/{model_id:path}/inspect")  # ids may hold slashes
 async def inspect_model(model_id: str, http: Request) -> ModelReport:
-    """What is known of a model: formats found and how, features of its chat template, defaults."""
+    """What is known about a model: detected formats and why, chat template features, defaults."""
     model = await served_model(http, model_id)
     return await asyncio.to_thread(model_report, model)
 

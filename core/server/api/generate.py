@@ -1,4 +1,4 @@
-"""From a plan to an HTTP answer, for every route that generates text."""
+"""From a plan to an HTTP response, for every route that generates text."""
 
 import hashlib
 import logging
@@ -57,7 +57,7 @@ async def answer(
 
 
 def head_of(http: Request, plan: RequestPlan[Any]) -> Head:
-    """What all of an answer says of itself."""
+    """The response header shared by all chunks of an answer."""
     running = running_request(http)
     return Head(
         running.answer_id or running.id, plan.model.name, _fingerprint(http.app.version, plan.model)
@@ -65,7 +65,7 @@ def head_of(http: Request, plan: RequestPlan[Any]) -> Head:
 
 
 def logprob_form(http: Request, plan: RequestPlan[Any]) -> LogprobForm:
-    """How tokens beside logprobs are written: as the request says, else as the config does."""
+    """How tokens in logprobs are written: as the request says, or else the config."""
     asked = plan.body.return_tokens_as_token_ids
     as_ids = services(http).config.server.tokens_as_ids if asked is None else asked
     return LogprobForm(as_ids=bool(as_ids) and plan.chat is None)
@@ -81,7 +81,7 @@ def _fingerprint(version: str, model: ServedModel) -> str:
 def _begin_capture(
     http: Request, plan: RequestPlan[Any], requests: Sequence[GenerationRequest]
 ) -> Capture | None:
-    """Write down what is asked and what will be answered; None where nobody wants that.
+    """Record the request and its answer; None if capturing is off.
 
     Headers, and keys with them, are left out.
     """

@@ -1,4 +1,4 @@
-"""`GET /health`: are the models well, is the server alive, can it answer?"""
+"""`GET /health`: model state, liveness and readiness."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -20,11 +20,12 @@ _UNWELL: dict[int | str, dict[str, Any]] = {503: {"model": Health}}
 @router.head("/health", include_in_schema=False)
 @router.get("/health", responses=_UNWELL)
 async def health(http: Request, response: Response) -> Health:
-    """200 when at least one model answers, 503 while loading or when none does. Needs no key.
+    """200 if at least one model answers, 503 while loading or if none does. Needs no key.
 
-    A model that cannot answer for now, as its engine is started again say, is `loading`, with the
-    reason as its error; it does not make the server `loading` while other models answer. One whose
-    engine shows no sign of life is `stuck`.
+    A model that cannot answer for now, for example because its engine is restarting, is `loading`,
+    with the reason as its
+    error; it does not make the server `loading` while other models answer. One whose engine makes
+    no progress is `stuck`.
     """
     models = services(http).models
     await services(http).watch.check()
@@ -36,7 +37,7 @@ async def health(http: Request, response: Response) -> Health:
 @router.get("/health/live", responses=_UNWELL)
 @router.get("/livez", include_in_schema=False)
 async def live(http: Request, response: Response) -> Health:
-    """503 when a model is stuck, so that only a restart of the server will help. Needs no key."""
+    """503 if a model is stuck, so that only a restart of the server will help. Needs no key."""
     models = services(http).models
     await services(http).watch.check()
     return _health(http, response, well=all(m.shown[0] != "stuck" for m in models.all()))
@@ -46,7 +47,7 @@ async def live(http: Request, response: Response) -> Health:
 @router.get("/health/ready", responses=_UNWELL)
 @router.get("/readyz", include_in_schema=False)
 async def ready(http: Request, response: Response) -> Health:
-    """200 when the default model can answer, or is loaded when it is asked to. Needs no key."""
+    """200 if the default model can answer, or would be loaded on request. Needs no key."""
     await services(http).watch.check()
     return _health(http, response, well=_can_answer(services(http).models))
 
@@ -77,7 +78,7 @@ def _can_answer(models: Models) -> bool:
 
 
 def _state(models: Sequence[ModelEntry], *, starting: bool) -> ServerState:
-    """Models that are unloaded, or about to be, are as they should be."""
+    """Models that are unloaded, or being unloaded, count as healthy."""
     first = any(model.config.load == "start" for model in models)
     states = {model.shown[0] for model in models} - {"unloaded", "draining"}
     if starting and first:

@@ -1,6 +1,6 @@
 """Loading and unloading models over HTTP: TabbyAPI's `/v1/model*`, and `/v1/models/{id}/load`.
 
-A load goes on when the client who asked for it leaves.
+A load continues when the client that requested it disconnects.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ async def current_model(http: Request) -> CurrentModel:
 @router.get("/model/list")
 @router.get("/model/draft/list")
 async def list_loadable(http: Request) -> LoadableList:
-    """What can be loaded: the configured models and, for admins, those in the folder of models."""
+    """The models that can be loaded: configured ones and, for admins, the model folder."""
     models = services(http).models
     key = running_request(http).key
     cards = [model_card(http, model) for model in models.all() if may_use(key, model)]
@@ -65,7 +65,7 @@ async def list_loadable(http: Request) -> LoadableList:
 
 
 async def named_in_folder(http: Request) -> list[NamedModel]:
-    """The models of the folder that are not listed anyway; none for those who are no admins."""
+    """The models of the folder that are not listed anyway; admins only."""
     models = services(http).models
     if not is_admin(http):
         return []
@@ -79,7 +79,7 @@ async def named_in_folder(http: Request) -> list[NamedModel]:
     "/model/load", dependencies=_ADMIN, response_model=LoadEvent, responses={503: {}, 404: {}}
 )
 async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
-    """Load a model in the place of the current one: a configured one, or one of the folder.
+    """Load a model in place of the current one: a configured one, or one of the folder.
 
     The answer is a stream of `LoadEvent`s, or with `stream: false` the last of them.
     """
@@ -101,7 +101,7 @@ async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
 
 @router.post("/models/{model_id:path}/load", dependencies=_ADMIN, response_model=LoadEvent)
 async def load_model(model_id: str, http: Request, body: LoadOptions | None = None) -> Response:
-    """Load a model beside the others. Answers as `/v1/model/load` does."""
+    """Load a model in addition to the others. Answers as `/v1/model/load` does."""
     models = services(http).models
     loadable = services(http).loadable
     body = body or LoadOptions()
@@ -118,7 +118,7 @@ async def load_model(model_id: str, http: Request, body: LoadOptions | None = No
 
 @router.post("/model/unload", dependencies=_ADMIN)
 async def unload_current(http: Request, body: ModelUnloadRequest | None = None) -> ModelCard:
-    """Unload the current model, or the one that is named. Its requests may end before."""
+    """Unload the current model, or the one that is named, once its requests have ended."""
     models = services(http).models
     body = body or ModelUnloadRequest()
     if not body.name and not models.default.is_loaded:
@@ -131,7 +131,7 @@ async def unload_current(http: Request, body: ModelUnloadRequest | None = None) 
 async def unload_model(
     model_id: str, http: Request, body: ModelUnloadRequest | None = None
 ) -> ModelCard:
-    """Unload a model, or stop loading it. Its requests may end before."""
+    """Unload a model once its requests have ended, or stop loading it."""
     named = services(http).models.look_up(model_id)
     return await _unload(http, named, skip_queue=bool(body and body.skip_queue))
 

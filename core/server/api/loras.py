@@ -31,14 +31,14 @@ router = APIRouter(tags=["loras"])
 @router.get("/loras")
 @router.get("/lora/list")
 async def list_loras(http: Request) -> LoraList:
-    """What there is in `lora_dir`: PEFT folders, GGUF files and folders of one."""
+    """The LoRAs in `lora_dir`: PEFT folders, GGUF files and folders of one."""
     found = await asyncio.to_thread(lambda: sorted(_in_folder(_folder(http))))
     return LoraList(data=[LoraCard(id=name, created=created) for name, created in found])
 
 
 @router.get("/lora")
 async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
-    """The LoRAs that apply to requests for a model, which it is not loaded for."""
+    """The LoRAs that apply to requests for a model; does not load the model."""
     return LoraList(
         data=[
             LoraCard(id=each.name, created=each.created, scaling=each.lora.scaling)
@@ -49,9 +49,8 @@ async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
 
 @router.post("/lora/load", dependencies=[Depends(require_admin)])
 async def load_loras(body: LoraLoadRequest, http: Request, response: Response) -> LoraLoadResponse:
-    """Load LoRAs in the place of those that are loaded.
-
-    They apply to all requests for the model that start from now on.
+    """Replace the loaded LoRAs. The new ones apply to all requests for the model that start from
+    now on.
     """
     response.headers.update(unsupported_header(http, body.unknown_fields))
     model = await served_model(http, body.model)
@@ -78,7 +77,7 @@ async def load_loras(body: LoraLoadRequest, http: Request, response: Response) -
 async def unload_loras(
     http: Request, response: Response, body: LoraUnloadRequest | None = None
 ) -> LoraUnloadResponse:
-    """Unload all LoRAs of a model. Requests that run keep theirs to their end."""
+    """Unload all LoRAs of a model. Running requests keep theirs until they end."""
     body = body or LoraUnloadRequest()
     response.headers.update(unsupported_header(http, sorted(body.model_extra or ())))
     model = await served_model(http, body.model)

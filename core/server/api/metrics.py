@@ -12,7 +12,7 @@ router = APIRouter(tags=["health"])
 
 @router.get("/metrics", response_class=Response)
 async def metrics(http: Request) -> Response:
-    """Counts and times in Prometheus' form; whether it needs a key is in the config."""
+    """Metrics in Prometheus format; the config says whether it needs a key."""
     server = services(http).config.server
     if server.metrics == "keyed" or not is_loopback(server.host):
         await require_key(http)

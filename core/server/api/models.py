@@ -15,9 +15,8 @@ router = APIRouter(tags=["models"])
 @router.head("/models", include_in_schema=False)
 @router.get("/models")
 async def list_models(http: Request) -> ModelList:
-    """Every model, loaded or not, their adapters as far as they are known, and dummy names.
-
-    Of those, the ones that the request's key may use.
+    """Every model that the request's key may use, loaded or not, with known adapters and dummy
+    names.
     """
     models = services(http).models
     running = running_request(http)
@@ -42,7 +41,7 @@ async def retrieve_model(model_id: str, http: Request) -> ModelCard:
 
 
 def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> ModelCard:
-    """What clients get to know of a model, or of one of its adapters."""
+    """What clients see of a model, or of one of its adapters."""
     memory = model.memory
     state, error = shown_to(http, model)
     return ModelCard(

@@ -22,13 +22,13 @@ router = APIRouter(tags=["sampling"])
 @router.get("/sampling/override/list")
 @router.get("/sampling/overrides")
 async def list_overrides(http: Request, model: str | None = None) -> OverrideList:
-    """What is in effect for a model, and for admins the presets that there are."""
+    """The overrides in effect for a model and, for admins, the available presets."""
     return _listed(http, known_model(http, model))
 
 
 @router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
 async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> OverrideList:
-    """Override sampling params of later requests; a `preset` goes before `overrides`."""
+    """Override sampling params of later requests; a `preset` takes precedence over `overrides`."""
     preset = (
         _preset(http, body.preset) if body.preset else Preset(overrides=_read(body.overrides or {}))
     )
@@ -39,7 +39,7 @@ async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> Overri
 async def unload_overrides(
     http: Request, body: OverrideUnloadRequest | None = None
 ) -> OverrideList:
-    """Go on with what the config says under `sampling`, without a preset."""
+    """Return to `sampling` of the config, without a preset."""
     return _use(http, body.model if body else None, Preset())
 
 
@@ -64,7 +64,7 @@ def _preset(http: Request, name: str) -> Preset:
     known = list(preset_files(base))
     if name not in known:
         raise InvalidRequestError(
-            f"there is no preset {name!r}; there are: {', '.join(known) or 'none'}", param="preset"
+            f"there is no preset {name!r}; available: {', '.join(known) or 'none'}", param="preset"
         )
     try:
         return load_preset(name, base)

@@ -1,4 +1,4 @@
-"""What `/v1/embeddings` and `/v1/rerank` share: prompts are computed, and no text comes of them."""
+"""Shared by `/v1/embeddings` and `/v1/rerank`: prompts are computed without generating text."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar

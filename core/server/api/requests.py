@@ -17,20 +17,20 @@ router = APIRouter(tags=["requests"])
 
 @router.get("/requests")
 async def list_requests(http: Request) -> RequestList:
-    """What models are being asked: by holders of the same key, for admins by all."""
+    """The requests in progress: those with the same key, or all for admins."""
     return RequestList(data=[_card(request) for request in _visible(http)])
 
 
 @router.post("/requests/{request_id:path}/cancel")  # ids may hold slashes
 async def cancel_request(request_id: str, http: Request) -> CancelledRequest:
-    """End a request: by the id of its answer, or its `X-Request-Id`.
+    """Cancel a request, by the id of its answer or its `X-Request-Id`.
 
-    An answer that has begun ends as it is, with the `finish_reason` `abort`; a request that waits
-    gets an error with the code `request_cancelled`.
+    An answer that has begun ends with the `finish_reason` `abort`; a waiting request gets an error
+    with the code `request_cancelled`.
     """
     asked = [r for r in _visible(http) if request_id in (r.id, r.answer_id)]
     if not asked:
-        raise RequestNotFoundError(f"no request {request_id!r} is being answered")
+        raise RequestNotFoundError(f"no request {request_id!r} is in progress")
     for request in asked:
         request.cancel()
     return CancelledRequest(id=request_id)

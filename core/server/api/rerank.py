@@ -23,10 +23,8 @@ router = APIRouter(tags=["rerank"])
 
 @router.post("/rerank", response_model=RerankAnswer)
 async def rerank(body: RerankRequest, http: Request) -> Response:
-    """Sort documents by how relevant they are to a query.
-
-    A reranker reads each beside the query; an embedding model embeds them, and the score is the
-    cosine similarity.
+    """Sort documents by their relevance to a query. A reranker scores each with the query; with an
+    embedding model, the score is the cosine similarity of the embeddings.
     """
     running = running_request(http)
     running.answer_id = f"rerank-{request_id(http)}"
@@ -44,8 +42,10 @@ def _cannot(http: Request, model: ServedModel) -> InvalidRequestError:
     able = [repr(m.name) for m in models.all() if m.can_rerank and may_use(key, m)]
     advice = "choose a reranker or an embedding model"
     if able:
-        advice = f"of the models that are loaded, {', '.join(able)} can"
-    return InvalidRequestError(f"model {model.name!r} does not rerank; {advice}", param="model")
+        advice = f"loaded models that can: {', '.join(able)}"
+    return InvalidRequestError(
+        f"model {model.name!r} does not support reranking; {advice}", param="model"
+    )
 
 
 async def _answer(body: RerankRequest, model: ServedModel, http: Request, id: str) -> RerankAnswer:

@@ -1,4 +1,4 @@
-"""Which model a request means, and that it is kept until the response has ended."""
+"""Resolves the model of a request, and keeps it loaded until the response has ended."""
 
 from fastapi import Request
 
@@ -15,22 +15,22 @@ from core.server.services import services
 
 
 def model_counts(http: Request, model: ServedModel | ModelEntry) -> ModelCounts:
-    """Where what a model does is counted, with its adapters."""
+    """The counts of a model, including its adapters."""
     return services(http).metrics.of(model.config.name)
 
 
 def named_model(http: Request, name: str | None) -> FoundModel:
-    """What a request means by a name, as far as its key may use that; in whatever state it is."""
+    """The model a request names, in any state, if its key may use it."""
     return permitted(running_request(http).key, name, services(http).models)
 
 
 def known_model(http: Request, name: str | None) -> ModelEntry:
-    """The model that a request means, in whatever state; of an adapter the one it is for."""
+    """The model a request names, in any state; for an adapter, its base model."""
     return named_model(http, name).entry
 
 
 async def served_model(http: Request, name: str | None) -> ServedModel:
-    """The model a request means, ready to answer, and kept so until the response has ended."""
+    """The model a request names, ready to answer, and kept loaded until the response has ended."""
     return await _served(http, named_model(http, name))
 
 
@@ -64,7 +64,7 @@ async def generating_model(http: Request, name: str | None) -> ServedModel:
     if not model.info.generates:
         route = "rerank" if model.info.reranks else "embeddings"
         raise InvalidRequestError(
-            f"model {model.name!r} generates no text: use /v1/{route}", param="model"
+            f"model {model.name!r} does not generate text: use /v1/{route}", param="model"
         )
     return model
 
@@ -86,7 +86,7 @@ async def tokenized_model(http: Request, name: str | None) -> ServedModel:
 def _require_tokens(model: ServedModel) -> None:
     if model.info.chats:
         raise UnsupportedParameterError(
-            f"model {model.name!r} takes the messages of chats, and its prompts are rendered "
-            "elsewhere: only /v1/chat/completions can be asked for it",
+            f"model {model.name!r} takes chat messages, and its prompts are rendered elsewhere: "
+            "it supports only /v1/chat/completions",
             param="model",
         )

@@ -1,4 +1,4 @@
-"""`GET /v1/stats`: what the page plots."""
+"""`GET /v1/stats`: the data of the page's plots."""
 
 import time
 
@@ -17,9 +17,8 @@ router = APIRouter(tags=["health"])
 
 @router.get("/stats")
 async def stats(http: Request) -> Stats:
-    """How the models are and what they do, in numbers; made to be asked for every second.
-
-    Those that the request's key may use.
+    """State and activity of the models that the request's key may use; cheap enough to poll every
+    second.
     """
     models = services(http).models
     await models.measure()

@@ -20,7 +20,7 @@ router = APIRouter(tags=["templates"])
 @router.get("/template/list")
 @router.get("/templates")
 async def list_templates(http: Request, model: str | None = None) -> TemplateList:
-    """Names of what `switch` takes; for those who are no admins the one that is in use."""
+    """The names that `switch` accepts; non-admins see only the one in use."""
     asked = await configured_model(http, model)
     if is_admin(http):
         return TemplateList(data=template_names(asked.served().info, services(http).config.base))
@@ -29,19 +29,19 @@ async def list_templates(http: Request, model: str | None = None) -> TemplateLis
 
 @router.post("/template/switch", dependencies=[Depends(require_admin)])
 async def switch_template(body: TemplateSwitchRequest, http: Request) -> TemplateList:
-    """Write and read the model's later chats by another template, until it is unloaded."""
+    """Use another template for the model's later chats, until the model is unloaded."""
     entry = await configured_model(http, body.model)
     model = entry.served()
     if model.info.chats:
         raise InvalidRequestError(
-            f"model {model.name!r} takes the messages of chats; its prompts are rendered elsewhere",
+            f"model {model.name!r} takes chat messages; its prompts are rendered elsewhere",
             param="model",
         )
     name = body.prompt_template_name.removesuffix(".jinja")
     known = template_names(model.info, services(http).config.base)
     if name not in known:
         raise InvalidRequestError(
-            f"there is no chat template {name!r}; there are: {', '.join(known) or 'none'}",
+            f"there is no chat template {name!r}; available: {', '.join(known) or 'none'}",
             param="prompt_template_name",
         )
     return await _use(http, entry, name)
@@ -49,7 +49,7 @@ async def switch_template(body: TemplateSwitchRequest, http: Request) -> Templat
 
 @router.post("/template/unload", dependencies=[Depends(require_admin)])
 async def unload_template(http: Request, body: TemplateUnloadRequest | None = None) -> TemplateList:
-    """Go back to the template that the config says, or the model's own."""
+    """Return to the template of the config, or the model's own."""
     return await _use(http, await configured_model(http, body.model if body else None), None)
 
 

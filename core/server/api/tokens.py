@@ -26,7 +26,7 @@ from core.server.services import services
 router = APIRouter(tags=["tokens"])
 
 _CONTEXTS = 8
-"""A text may have so many times as many tokens as the context, which is what people count for."""
+"""Longest text to tokenize, as a multiple of the context length."""
 
 
 @router.post("/token/encode")
@@ -143,7 +143,7 @@ def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
 
 
 def _fields_of_chats(body: TokenizeRequest) -> list[str]:
-    """What is sent beside a prompt and is about messages only."""
+    """Fields sent with a prompt that apply to messages only."""
     of_prompts = {"model", "prompt", "add_special_tokens", "return_token_strs"}
     return sorted(body.model_fields_set - of_prompts)
 

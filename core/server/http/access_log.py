@@ -1,4 +1,4 @@
-"""What every HTTP request leaves behind: a count and a line of the access log."""
+"""Counts every HTTP request and writes its access log line."""
 
 import logging
 import time
@@ -19,8 +19,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 class ObserveRequests:
     """ASGI middleware, the outermost one: counts responses and logs each.
 
-    What is asked again and again by machines, `/health`, `/metrics` and what the page asks for, is
-    logged at debug.
+    What machines poll (`/health`, `/metrics` and the page's requests) is logged at debug level.
     """
 
     def __init__(self, app: App, metrics: Metrics) -> None:

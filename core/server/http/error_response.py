@@ -5,7 +5,7 @@ from fastapi.responses import JSONResponse
 from core.contract.errors import ServingError
 
 _RETRY_AFTER = 2
-"""Seconds after which clients try again where nobody knows better."""
+"""Seconds after which clients should retry, by default."""
 
 
 def error_response(error: ServingError) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Headers that say what a request did not get."""
+"""Headers that report what a request did not get."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ TRUNCATED_HEADER = "X-Truncated-Prompt-Tokens"
 
 
 def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
-    """The header that names what has no effect, or an error if the config says so."""
+    """The header that names unsupported parameters, or an error if the config says so."""
     accept_ignored(names, services(http).config.server)
     return ignored_header(names)
 
@@ -26,7 +26,7 @@ def plan_headers(plan: RequestPlan[Any]) -> dict[str, str]:
 
 
 def ignored_header(names: Sequence[str]) -> dict[str, str]:
-    """The header that names what has no effect."""
+    """The header that names unsupported parameters."""
     if not names:
         return {}
     printable = [name for name in names if name.isascii() and name.isprintable()]
@@ -34,7 +34,7 @@ def ignored_header(names: Sequence[str]) -> dict[str, str]:
 
 
 def clamped_header(clamped: Mapping[str, int]) -> dict[str, str]:
-    """The header that says what params were made smaller, and to what."""
+    """The header that names params that were lowered, and to what."""
     text = ", ".join(f"{name}={value}" for name, value in clamped.items())
     return {CLAMPED_HEADER: text} if text else {}
 

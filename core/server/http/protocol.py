@@ -78,7 +78,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._stop_timer()
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise RuntimeError("too many requests wait")  # the parser stops, and answers with 400
+            raise RuntimeError(
+                "too many requests are waiting"
+            )  # the parser stops, and answers with 400
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

@@ -27,7 +27,7 @@ def request_id(http: Request, body: GenerationBody | None = None) -> str:
 
 
 def tracked(http: Request, body: GenerationBody, prefix: str) -> RunningRequest:
-    """This very request, with what others may know it by while it runs.
+    """This request, with the ids by which others may refer to it while it runs.
 
     `prefix`: what the id of its answer begins with.
     """

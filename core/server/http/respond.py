@@ -1,4 +1,4 @@
-"""One way to answer every generation route: streamed or whole."""
+"""Responses of all generation routes, streaming or not."""
 
 import asyncio
 import logging
@@ -61,10 +61,10 @@ async def _whole(generation: Generation, composer: Composer) -> str:
                 composer.add(update)
         return composer.whole(generation.counter.usage).model_dump_json(exclude_unset=True)
     except Exception as error:
-        told = _told(error, composer.head.id)
-        if told is error:
+        visible = _visible_error(error, composer.head.id)
+        if visible is error:
             raise
-        raise told from error
+        raise visible from error
 
 
 async def _events(
@@ -94,17 +94,17 @@ async def _events(
             finish.usage = usage
             yield sse.event(finish)
     except Exception as error:
-        told = _told(error, composer.head.id)
-        if not opened and told is error:
+        visible = _visible_error(error, composer.head.id)
+        if not opened and visible is error:
             raise
         if not opened:
-            raise told from error
-        yield sse.event(ErrorBody.model_validate(told.body()))
+            raise visible from error
+        yield sse.event(ErrorBody.model_validate(visible.body()))
     yield sse.DONE
 
 
-def _told(error: Exception, id: str) -> ServingError:
-    """What the client gets to know of an error."""
+def _visible_error(error: Exception, id: str) -> ServingError:
+    """An error as the client may see it."""
     if isinstance(error, ServingError):
         return error
     logger.error("request %s failed", id, exc_info=error)

@@ -33,9 +33,8 @@ def data(json: bytes) -> bytes:
 async def of_work(
     running: RunningRequest, bodies: AsyncGenerator[BaseModel, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Events of work that takes long, until the request is cancelled or the server stops.
-
-    What goes wrong before the first event is raised, later it is the last event.
+    """Events of long-running work, until the request is cancelled or the server stops. An error
+    before the first event is raised; later it is the last event.
     """
     opened = False
     try:
@@ -113,7 +112,7 @@ class EventStreamResponse(StreamingResponse):
                     await send(comment)
                 if sending.cancelled_caught:
                     logger.warning(
-                        "a client has read nothing of its stream for %g seconds; it is closed",
+                        "a client has not read its stream for %g seconds; closing it",
                         self._ping_interval + self._send_timeout,
                     )
                     stream.cancel()

@@ -1,4 +1,4 @@
-"""ASGI middleware that keeps the list of requests that are being answered."""
+"""ASGI middleware that keeps the list of running requests."""
 
 from fastapi import Request
 
@@ -29,6 +29,6 @@ class TrackRequests:
 
 
 def running_request(http: Request) -> RunningRequest:
-    """This very request among those that are being answered."""
+    """This request in the list of running requests."""
     running: RunningRequest = http.state.running
     return running

@@ -25,7 +25,7 @@ from core.server.services import services_of
 logger = logging.getLogger(__name__)
 
 _ENDING = 2
-"""Seconds in which streams are told that they end, before their connections are closed."""
+"""Seconds in which streams get their final events, before their connections are closed."""
 
 WhenStarted = Callable[[], Awaitable[None]]
 
@@ -43,11 +43,11 @@ def listen(host: str, port: int, source: str = "") -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         reasons = {
-            errno.EADDRINUSE: f"port {port} is in use already{set_in}: stop what listens there, "
-            "or take another one with --port",
-            errno.EACCES: f"port {port} needs more rights{set_in}: take one from 1024 on",
-            errno.EADDRNOTAVAIL: f"{host} is no address of this machine: 127.0.0.1 is for this "
-            "machine only, 0.0.0.0 for all who can reach it",
+            errno.EADDRINUSE: f"port {port} is already in use{set_in}: stop the program that "
+            "listens there, or choose another port with --port",
+            errno.EACCES: f"port {port} needs more privileges{set_in}: choose 1024 or higher",
+            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: use 127.0.0.1 for "
+            "this machine only, 0.0.0.0 for everyone who can reach it",
         }
         if isinstance(error, socket.gaierror):
             reason = f"the host {host!r} is not known: {error.strerror}"
@@ -78,8 +78,8 @@ def urls_elsewhere(host: str, port: int) -> list[str]:
 class Server(uvicorn.Server):
     """uvicorn, which runs `when_started` beside the requests once it takes them.
 
-    Ctrl-C and SIGTERM give answers under way `server.shutdown_timeout` seconds of the config, a
-    second one none, a third one leaves at once. What waits meanwhile gets a 503.
+    Ctrl-C and SIGTERM give running answers `server.shutdown_timeout` seconds, a second signal
+    none, a third exits at once. Waiting requests get a 503.
     """
 
     def __init__(self, app: FastAPI, level: str, when_started: WhenStarted) -> None:
@@ -119,7 +119,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info(
-            "stopping; %d answers under way get %g seconds, none after another Ctrl-C",
+            "stopping; %d running answers get %g seconds, none after another Ctrl-C",
             sum(request.state == "running" for request in self._requests),
             self._timeout,
         )
@@ -162,7 +162,7 @@ class Server(uvicorn.Server):
 
 
 def _stopping() -> ServerStoppingError:
-    return ServerStoppingError("the server is being stopped; try again when it is up again")
+    return ServerStoppingError("the server is shutting down; try again when it is back up")
 
 
 def set_up_logging(level: str, console: Console, *, as_json: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Whether models are alive, proved by what they do."""
+"""Liveness check of models, by their progress."""
 
 import asyncio
 import logging
@@ -19,17 +19,17 @@ from core.server.observe.prometheus import Metrics
 logger = logging.getLogger(__name__)
 
 _FRESH = 1.0
-"""Seconds that a sign of life counts for, so that nobody can have models asked all the time."""
+"""Seconds that a check stays valid, so that clients cannot trigger constant pings."""
 
 _PATIENCE = 1.0
 """Seconds that a check waits for models to answer."""
 
 _INTERVAL = 5.0
-"""Seconds between two checks when nobody asks."""
+"""Seconds between two background checks."""
 
 
 class Watch(Collector):
-    """Finds out which models are stuck.
+    """Detects stuck models.
 
     A model shows that it is alive by a delta, by a step of its engine (`EngineStats.steps`), or by
     the answer to `Backend.ping`. It is stuck when a ping has waited for longer than `stall_timeout`
@@ -58,7 +58,7 @@ class Watch(Collector):
             await self.check()
 
     async def check(self) -> None:
-        """Look for signs of life of every model that should have some; takes a second at most."""
+        """Check every model that should make progress; takes a second at most."""
         now = self._clock()
         if now - self._checked_at < _FRESH:
             return
@@ -78,7 +78,7 @@ class Watch(Collector):
             self.impaired_since(model)
 
     def impaired_since(self, model: ModelEntry) -> datetime | None:
-        """When it was noticed that a model does not answer and should; None for one that does."""
+        """When it was noticed that a model does not answer though it should; else None."""
         if not model.impaired:
             self._impaired_since.pop(model.config.name, None)
             return None
@@ -97,7 +97,7 @@ class Watch(Collector):
         """A gauge of models that are stuck."""
         family = GaugeMetricFamily(
             "enginebay:model_stuck",
-            "1 for a model that shows no sign of life.",
+            "1 for a model that is stuck: it makes no progress.",
             labels=("model_name", "backend"),
         )
         for model in self._models.all():
@@ -107,7 +107,7 @@ class Watch(Collector):
 
 
 class _Pulse:
-    """The signs of life of one model; `ping` is a question that has not been answered yet."""
+    """The liveness of one model; `ping` is a ping that has not been answered yet."""
 
     def __init__(self, model: ModelEntry, counts: ModelCounts, clock: Callable[[], float]) -> None:
         self._model = model
@@ -119,7 +119,7 @@ class _Pulse:
         self.ping: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Note what has gone on, and ask if that is nothing."""
+        """Note progress, and send a ping if there was none."""
         stats = self._model.stats
         if stats and stats.steps != self._steps:
             self._steps, self._stepped_at = stats.steps, self._clock()
@@ -138,17 +138,17 @@ class _Pulse:
         silent = self._clock() - min(silent_since, default=self._clock())
         if silent <= stall_timeout:
             if self._model.stuck:
-                logger.warning("model %s is alive again", self._model.config.name)
+                logger.warning("model %s is responding again", self._model.config.name)
             self._model.stuck = None
             return
         waiting = self._counts.in_flight
-        reason = f"no sign of life for {silent:.0f} s, while {waiting} requests wait for it"
+        reason = f"no progress for {silent:.0f} s while {waiting} requests wait for it"
         if not self._model.stuck:
             logger.error("model %s is stuck: %s", self._model.config.name, reason)
         self._model.stuck = reason
 
     def forget(self) -> None:
-        """Wait for no answer any more; a model that is loaded again is another one."""
+        """Cancel the ping; a model that is loaded again starts afresh."""
         self._model.stuck = None
         if self.ping:
             self.ping.cancel()
@@ -162,6 +162,6 @@ class _Pulse:
             with suppress(ServingError):  # there is no engine now, which the model's state says
                 await self._model.served().backend.ping()
         except Exception:
-            logger.exception("model %s cannot be asked", self._model.config.name)
+            logger.exception("the ping of model %s failed", self._model.config.name)
         finally:
             self.ping = None

@@ -22,7 +22,7 @@ _ESCAPED = {code: repr(chr(code))[1:-1] for code in _CONTROLS}
 class AddRequest(logging.Filter):
     """Gives each record the `request_id`, `model` and `key` (its name) that it is about.
 
-    What the record says itself goes before; records of an engine's process say what they know.
+    What the record says itself takes precedence; records of an engine's process say what they know.
     `about` is the id in brackets, unless the message has it anyway.
     """
 

@@ -1,4 +1,4 @@
-"""`/metrics`: what is counted, in Prometheus' form."""
+"""`/metrics`: metrics in Prometheus format."""
 
 import time
 from collections import Counter
@@ -30,48 +30,48 @@ _LABELS = ("model_name", "backend")
 _HISTOGRAMS: tuple[tuple[str, str, Callable[[ModelCounts], Histogram]], ...] = (
     (
         "time_to_first_token_seconds",
-        "From a request's arrival to the first token of its answer.",
+        "Time from a request's arrival to the first token of its answer.",
         lambda counts: counts.time_to_first_token,
     ),
     (
         "inter_token_latency_seconds",
-        "Between two tokens of a choice.",
+        "Time between two tokens of a choice.",
         lambda counts: counts.inter_token_latency,
     ),
     (
         "request_queue_time_seconds",
-        "How long requests waited for their turn.",
+        "Time that requests waited in the queue.",
         lambda counts: counts.queue_time,
     ),
     (
         "e2e_request_latency_seconds",
-        "From a request's arrival to the end of its answer.",
+        "Time from a request's arrival to the end of its answer.",
         lambda counts: counts.request_latency,
     ),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[ModelCounts], float]], ...] = (
-    ("prompt_tokens", "Tokens of prompts, cached ones included.", lambda c: c.prompt_tokens),
-    ("cached_prompt_tokens", "Tokens of prompts that were cached.", lambda c: c.cached_tokens),
-    ("generation_tokens", "Tokens that were generated.", lambda c: c.generation_tokens),
+    ("prompt_tokens", "Prompt tokens, including cached ones.", lambda c: c.prompt_tokens),
+    ("cached_prompt_tokens", "Prompt tokens found in the cache.", lambda c: c.cached_tokens),
+    ("generation_tokens", "Generated tokens.", lambda c: c.generation_tokens),
 )
 _ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float | None]], ...] = (
-    ("engine_choices_running", "Choices that the engine computes.", lambda s: s.running),
-    ("engine_choices_waiting", "Choices that wait in the engine.", lambda s: s.waiting),
-    ("kv_cache_used_tokens", "Tokens that running choices hold.", lambda s: s.kv_used),
-    ("kv_cache_tokens", "Tokens that there is room for.", lambda s: s.kv_total),
+    ("engine_choices_running", "Choices being computed by the engine.", lambda s: s.running),
+    ("engine_choices_waiting", "Choices waiting in the engine.", lambda s: s.waiting),
+    ("kv_cache_used_tokens", "KV cache tokens in use by running choices.", lambda s: s.kv_used),
+    ("kv_cache_tokens", "KV cache capacity in tokens.", lambda s: s.kv_total),
     (
         "kv_cache_usage_perc",
-        "The part of the room that running choices hold, 0 to 1.",
+        "Share of the KV cache in use by running choices, 0 to 1.",
         lambda s: s.kv_usage,
     ),
 )
 _ENGINE_COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float | None]], ...] = (
-    ("engine_steps", "Steps of the engine.", lambda s: s.steps),
-    ("num_preemptions", "Choices that gave way to others.", lambda s: s.preempted),
+    ("engine_steps", "Engine steps.", lambda s: s.steps),
+    ("num_preemptions", "Preempted choices.", lambda s: s.preempted),
     ("prefix_cache_queries", "Tokens looked up in the prefix cache.", lambda s: s.cache_queries),
     ("prefix_cache_hits", "Tokens found in the prefix cache.", lambda s: s.cache_hits),
-    ("spec_decode_num_draft_tokens", "Tokens that were guessed.", lambda s: s.drafted),
-    ("spec_decode_num_accepted_tokens", "Guessed tokens that were right.", lambda s: s.accepted),
+    ("spec_decode_num_draft_tokens", "Draft tokens proposed.", lambda s: s.drafted),
+    ("spec_decode_num_accepted_tokens", "Draft tokens accepted.", lambda s: s.accepted),
 )
 
 
@@ -110,7 +110,7 @@ class Metrics(Collector):
         self._answered[method, route, str(status), self._configured(model)] += 1
 
     def register(self, collector: Collector) -> None:
-        """Let others tell of themselves, too."""
+        """Add another collector."""
         self._registry.register(collector)
 
     def text(self) -> bytes:
@@ -147,7 +147,7 @@ class Metrics(Collector):
         yield responses
         yield GaugeMetricFamily(
             "enginebay:http_requests_in_progress",
-            "HTTP requests that are being answered.",
+            "HTTP requests in progress.",
             value=len(self._requests),
         )
 
@@ -161,18 +161,18 @@ def _of_models(models: _Models) -> Iterator[Metric]:
     )
     running = GaugeMetricFamily(
         "enginebay:num_requests_running",
-        "Choices of requests that were let into the engine.",
+        "Choices admitted to the engine.",
         labels=_LABELS,
     )
     waiting = GaugeMetricFamily(
-        "enginebay:num_requests_waiting", "Requests that wait for their turn.", labels=_LABELS
+        "enginebay:num_requests_waiting", "Requests waiting in the queue.", labels=_LABELS
     )
     answers = CounterMetricFamily(
-        "enginebay:answers", "Answers that have ended, by how.", labels=(*_LABELS, "outcome")
+        "enginebay:answers", "Finished answers, by outcome.", labels=(*_LABELS, "outcome")
     )
     choices = CounterMetricFamily(
         "enginebay:request_success",
-        "Choices that have ended by themselves, by their finish_reason.",
+        "Choices that finished without an abort, by finish_reason.",
         labels=(*_LABELS, "finished_reason"),
     )
     for model, counts in models:
@@ -200,26 +200,26 @@ def _of_models(models: _Models) -> Iterator[Metric]:
 
 
 def _of_engines(held: Sequence[Holder]) -> Iterator[Metric]:
-    """What engines take and tell; nothing of what they do not know.
+    """The engines' own numbers; unknown ones are left out.
 
     Models that share one would count it several times, so it has the name of the first of them.
     """
     memory = GaugeMetricFamily(
-        "enginebay:model_memory_bytes", "Memory as it was measured.", labels=(*_LABELS, "kind")
+        "enginebay:model_memory_bytes", "Measured memory.", labels=(*_LABELS, "kind")
     )
-    told: list[tuple[tuple[str, str], EngineStats]] = []
+    known: list[tuple[tuple[str, str], EngineStats]] = []
     for holder in held:
         labels, started = _labels(holder.models[0]), holder.started
         memory.add_metric((*labels, "ram"), started.memory.ram)
         memory.add_metric((*labels, "gpu"), started.memory.gpu)
         if stats := started.backend.stats:
-            told.append((labels, stats))
+            known.append((labels, stats))
     yield memory
     kinds = ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS))
     for kind, metrics in kinds:
         for name, help, value in metrics:
             family = kind(f"enginebay:{name}", help, labels=_LABELS)
-            for labels, stats in told:
+            for labels, stats in known:
                 if (number := value(stats)) is not None:
                     family.add_metric(labels, number)
             yield family

@@ -1,4 +1,4 @@
-"""Bodies of the routes that tell about the server."""
+"""Bodies of the routes about the server."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ class Version(BaseModel):
 
 
 class Permission(BaseModel):
-    """What the key of the request is for, as TabbyAPI says it."""
+    """The permission of the request's key, in TabbyAPI's form."""
 
     permission: Literal["admin", "api"]
 
@@ -24,13 +24,13 @@ class GenerationSettings(BaseModel):
 
 
 class Modalities(BaseModel):
-    """What a model takes beside text."""
+    """Input modalities of a model besides text."""
 
     vision: bool = False
 
 
 class Props(BaseModel):
-    """What llama.cpp and TabbyAPI tell of a model.
+    """What llama.cpp and TabbyAPI report about a model.
 
     `chat_template` is its source, which SillyTavern hashes to find out what model it is for.
     `total_slots`: how many choices are decoded at once.

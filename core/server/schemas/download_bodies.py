@@ -17,7 +17,7 @@ _Patterns = Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_len
 
 
 class DownloadRequest(BaseModel):
-    """A repository, and which of its files. Empty texts and lists are as good as none.
+    """A repository, and which of its files. Empty strings and lists count as unset.
 
     `api_server` and `api_type` are what SillyTavern notes for itself.
     """
@@ -70,7 +70,7 @@ class DownloadResponse(BaseModel):
 
 
 class DownloadEvent(BaseModel):
-    """How far a streamed download is: bytes and files that are there; the last has the path."""
+    """Progress of a streamed download, in bytes and files; the last event has the path."""
 
     status: Literal["processing", "finished"]
     file: str

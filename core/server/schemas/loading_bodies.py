@@ -11,7 +11,7 @@ from core.server.schemas.model_bodies import ModelCard
 
 
 class DraftModel(BaseModel):
-    """The small model that guesses tokens for the large one."""
+    """The draft model, for speculative decoding."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -24,7 +24,7 @@ class DraftModel(BaseModel):
 
 
 class LoadOptions(BaseModel):
-    """How a model is loaded; what is not sent is as configured.
+    """How a model is loaded; unset fields are as configured.
 
     `options` are those of the backend, by its own names. `stream`: answer with events.
     """
@@ -65,7 +65,7 @@ class LoadOptions(BaseModel):
 
 
 class ModelLoadRequest(LoadOptions):
-    """`POST /v1/model/load`. `skip_queue`: abort what the model before it is answering."""
+    """`POST /v1/model/load`. `skip_queue`: abort the running requests of the model it replaces."""
 
     name: str = Field(min_length=1, validation_alias=AliasChoices("name", "model_name"))
     backend: str | None = None
@@ -107,7 +107,7 @@ class LoadEvent(BaseModel):
 
 
 class CardParameters(BaseModel):
-    """What TabbyAPI's cards say of a model; None is what the engine chose by itself."""
+    """TabbyAPI's card of a model; None is what the engine chose by itself."""
 
     max_seq_len: int | None = None
     cache_size: int | None = None

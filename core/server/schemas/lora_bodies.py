@@ -51,7 +51,7 @@ class LoraLoadRequest(BaseModel):
     def _unique(cls, loras: list[LoraToLoad]) -> list[LoraToLoad]:
         names = [lora.name for lora in loras]
         if repeated := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"{repeated[0]!r} is there twice")
+            raise ValueError(f"{repeated[0]!r} appears twice")
         return loras
 
 

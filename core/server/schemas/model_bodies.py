@@ -52,7 +52,7 @@ class ModelList(BaseModel):
 
 
 class ModelHealth(BaseModel):
-    """How one model is."""
+    """The state of one model."""
 
     state: State
     progress: float
@@ -60,7 +60,7 @@ class ModelHealth(BaseModel):
 
 
 class Issue(BaseModel):
-    """What is wrong with a model, and when that was noticed, as TabbyAPI says it."""
+    """A problem of a model, and when it was noticed, in TabbyAPI's form."""
 
     time: datetime
     description: str

@@ -6,10 +6,10 @@ from pydantic import BaseModel
 
 
 class RequestCard(BaseModel):
-    """One request that is being answered.
+    """One request in progress.
 
     `id`: that of its answer, as far as it has one. `key`: the name of the API key it came with.
-    `position`: how many get their turn before it, while it is queued. Tokens are None until they
+    `position`: how many are ahead of it in the queue. Tokens are None until they
     are counted; `n` are the choices of all its prompts, or the texts to embed.
     """
 
@@ -28,14 +28,14 @@ class RequestCard(BaseModel):
 
 
 class RequestList(BaseModel):
-    """Those that one may see, the oldest first."""
+    """The requests that one may see, the oldest first."""
 
     object: Literal["list"] = "list"
     data: list[RequestCard]
 
 
 class CancelledRequest(BaseModel):
-    """What `id` names is being ended."""
+    """The request or answer `id` is being cancelled."""
 
     id: str
     object: Literal["request"] = "request"

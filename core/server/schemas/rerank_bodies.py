@@ -15,10 +15,10 @@ from core.server.schemas.embedding_bodies import MAX_INPUTS
 def _text(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() != {"text"}:
-            raise ValueError('must be a text, or an object with a "text" and nothing else')
+            raise ValueError('must be a string, or an object with only "text"')
         value = value["text"]
     if not isinstance(value, str):
-        raise ValueError('must be a text, or {"text": ...}')
+        raise ValueError('must be a string, or {"text": ...}')
     if not value:
         raise ValueError("is empty")
     return value

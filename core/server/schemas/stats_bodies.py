@@ -13,7 +13,7 @@ class FirstToken(BaseModel):
 
 
 class ModelStats(BaseModel):
-    """How one model is and what it does.
+    """State and activity of one model.
 
     `default`: it answers requests that name no model. `progress`: of loading, from 0 to 1, and
     `stage`, what it is at. `running`: choices of answers under way, `waiting`: requests that have

@@ -28,7 +28,7 @@ class OverrideUnloadRequest(BaseModel):
 
 
 class OverrideList(BaseModel):
-    """What is in effect for a model, and the presets that there are."""
+    """The overrides in effect for a model, and the available presets."""
 
     selected_preset: str | None
     overrides: dict[str, Any]
@@ -52,6 +52,6 @@ class TemplateSwitchRequest(BaseModel):
 
 
 class TemplateUnloadRequest(BaseModel):
-    """Which model goes back to the template that its config says."""
+    """The model that returns to the template of its config."""
 
     model: str | None = None

@@ -12,7 +12,7 @@ Tokens = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 
 
 class TokenBody(BaseModel):
-    """What these requests have in common; null is the same as nothing."""
+    """Shared fields of these requests; null counts as unset."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -36,7 +36,7 @@ TextOrMessages = Annotated[
     Discriminator(
         lambda value: type(value).__name__,
         custom_error_type="text",
-        custom_error_message="must be a text or a list of messages",
+        custom_error_message="must be a string or a list of messages",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Does a server speak OpenAI's protocol? Checks from outside, of any server with any model.
+"""Checks from outside whether a server follows OpenAI's protocol, for any server and model.
 
 `enginebay conformance URL` prints what they find, row by row. What depends on the words of a model
 cannot be seen from outside; the tests of Enginebay see to that (docs/reference/conformance.md).

@@ -1,4 +1,4 @@
-"""Checks of whole chat answers."""
+"""Checks of non-streaming chat responses."""
 
 from core.testing.conformance.endpoint import STORY, Endpoint, Json
 from core.testing.conformance.expect import NotShown, expect
@@ -10,7 +10,7 @@ SUM = [{"role": "user", "content": "What is 7 + 5?"}]
 @check("MLC-1", "MLC-24", "MLC-25", "MLC-33", "MLC-38", "TAB-9", "TAB-11", "TAB-14", "TAB-15",
        "WEB-2", "WEB-4", "WEB-8", "WEB-9", "VLLM-84", "VLLM-98")  # fmt: skip
 def whole_answer_is_complete(server: Endpoint) -> None:
-    """A whole answer is a `chat.completion` with id, model, one choice, message and finish."""
+    """A response is a `chat.completion` with id, model, one choice, message and finish."""
     answer = server.chat()
     expect(answer["object"] == "chat.completion", f"object is {answer['object']!r}")
     expect(answer["id"].startswith("chatcmpl-"), f"id is {answer['id']!r}")
@@ -58,7 +58,7 @@ def same_seed_has_the_same_answer(server: Endpoint) -> None:
 
 @check("MLC-28", "TAB-88", "WEB-5")
 def n_choices(server: Endpoint) -> None:
-    """`n` makes so many choices, in order."""
+    """`n` returns that many choices, in order."""
     choices = server.chat(n=3)["choices"]
     indices = [choice["index"] for choice in choices]
     expect(indices == [0, 1, 2], f"indices are {indices}")
@@ -66,10 +66,10 @@ def n_choices(server: Endpoint) -> None:
 
 @check()
 def stop_strings_end_an_answer(server: Endpoint) -> None:
-    """Wherever a stop string begins, nothing of it is seen, streamed or whole."""
+    """No part of a stop string is returned, streaming or not."""
     text = server.chat(max_tokens=48)["choices"][0]["message"]["content"] or ""
     if len(text) < 8:
-        raise NotShown(f"the model said only {text!r}")
+        raise NotShown(f"the model generated only {text!r}")
     for start in range(2, min(len(text) - 3, 12), 2):
         stop = text[start : start + 3]
         expected = text[: text.index(stop)]
@@ -87,7 +87,7 @@ def stop_reason_says_which(server: Endpoint) -> None:
     """`stop_reason` is the stop string that ended a choice, streamed too."""
     text = server.chat(max_tokens=48)["choices"][0]["message"]["content"] or ""
     if len(text) < 8:
-        raise NotShown(f"the model said only {text!r}")
+        raise NotShown(f"the model generated only {text!r}")
     stop = text[4:7]
     whole = server.chat(max_tokens=48, stop=stop)["choices"][0].get("stop_reason")
     streamed = server.stream(max_tokens=48, stop=stop).choices()[-1].get("stop_reason")

@@ -1,4 +1,4 @@
-"""Checks of what is answered to requests that are wrong."""
+"""Checks of the responses to invalid requests."""
 
 import httpx2
 
@@ -44,7 +44,7 @@ def wrong_values_are_refused(server: Endpoint) -> None:
 
 @check("MLC-11", "VLLM-36")
 def streams_fail_with_a_status(server: Endpoint) -> None:
-    """What is wrong before the first token has a status and JSON, also when streaming."""
+    """Errors before the first token have a status and a JSON body, also when streaming."""
     for _, fields in WRONG[:-1]:
         response = server.post(CHAT, server.chat_body(**{"stream": True, **fields}))
         _error(response, 400, f"{fields} gave ")
@@ -54,7 +54,7 @@ def streams_fail_with_a_status(server: Endpoint) -> None:
 
 @check()
 def a_body_that_is_no_json_is_refused(server: Endpoint) -> None:
-    """A body that is no JSON object is a 400."""
+    """A body that is not a JSON object is a 400."""
     for content in NO_JSON:
         response = server.http.post(
             CHAT, content=content, headers={"Content-Type": "application/json"}
@@ -85,7 +85,7 @@ def a_prompt_that_does_not_fit_is_refused(server: Endpoint) -> None:
     """A prompt longer than the context is a 400 `context_length_exceeded`, streamed too."""
     length = server.context_length
     if length is None or length > 300_000:
-        raise NotShown("the server does not say how long its context is")
+        raise NotShown("the server does not report its context length")
     long = [{"role": "user", "content": "hi, " * length}]
     for stream in (False, True):
         response = server.post(CHAT, server.chat_body(messages=long, stream=stream))

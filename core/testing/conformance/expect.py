@@ -1,8 +1,8 @@
-"""How a check says that it failed, or could not be made."""
+"""Exceptions by which a check fails or is skipped."""
 
 
 class Mismatch(AssertionError):
-    """The server does something else than it should; the message says what was seen."""
+    """The server deviates from the protocol; the message says what was seen."""
 
 
 class Unsupported(Mismatch):
@@ -10,7 +10,7 @@ class Unsupported(Mismatch):
 
 
 class NotShown(Exception):
-    """This server or model gives no occasion for the check; the message says why."""
+    """The check does not apply to this server or model; the message says why."""
 
 
 def expect(kept: bool, seen: str) -> None:

@@ -24,7 +24,7 @@ def entries_are_complete(server: Endpoint) -> None:
 
 @check("VLLM-103")
 def candidates_are_as_many_as_asked_for(server: Endpoint) -> None:
-    """`top_logprobs` is a list of so many candidates, and an empty one when none are asked for."""
+    """`top_logprobs` is a list of that many candidates, empty if none are requested."""
     for wanted in (2, 0):
         entries = _content(server.chat(logprobs=True, top_logprobs=wanted)["choices"][0])
         for entry in entries:
@@ -75,7 +75,7 @@ def completions_have_the_old_shape(server: Endpoint) -> None:
 
 def _content(choice: Json) -> list[Json]:
     if not choice["message"].get("content"):
-        raise NotShown("the model said nothing outside of its reasoning")
+        raise NotShown("the model generated nothing outside of its reasoning")
     entries: list[Json] | None = (choice.get("logprobs") or {}).get("content")
     expect(bool(entries), f"logprobs are {choice.get('logprobs')!r}")
     return entries or []

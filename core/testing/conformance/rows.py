@@ -1,4 +1,4 @@
-"""The rows that Enginebay answers for, kept in `rows.toml`."""
+"""The rows of Enginebay's conformance table, kept in `rows.toml`."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What a check is, and how checks are run."""
+"""Defines and runs checks."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +10,7 @@ from core.testing.conformance.expect import Mismatch, NotShown, Unsupported
 
 Outcome = Literal["pass", "fail", "skip"]
 Feature = Literal["grammars", "prompts", "continuous usage"]
-"""What a server can do without: holding answers to a form, prompts that are no chats, and usage in
-every chunk.
+"""What a server may lack: structured output, text completions, and usage in every chunk.
 """
 
 
@@ -39,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a check; `seen` is what was seen, or why there was nothing to see."""
+    """The result of a check; `seen` is what was seen, or why it was skipped."""
 
     check: Check
     outcome: Outcome
@@ -54,7 +53,7 @@ def check(
 
 
 def run_checks(endpoint: Endpoint, checks: Iterable[Check]) -> Iterator[Result]:
-    """Run checks one after the other; nothing that a server does ends the run."""
+    """Run checks one by one; nothing that a server does ends the run."""
     for each in checks:
         yield _run(endpoint, each)
 

@@ -95,7 +95,7 @@ def parse_helper_understands_answers(server: Endpoint) -> None:
         raise NotShown("the model's call has no end") from error
     calls = answer.choices[0].message.tool_calls
     if not calls:
-        raise NotShown("the model called nothing")
+        raise NotShown("the model made no call")
     for call in calls:
         parsed = call.function.parsed_arguments
         expect(isinstance(parsed, dict), f"parsed arguments are {parsed!r}")

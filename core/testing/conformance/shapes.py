@@ -1,4 +1,4 @@
-"""Whether an object is what the `openai` SDK says it is.
+"""Validates objects against the models of the `openai` SDK.
 
 The SDK takes whatever comes (`model_construct`), so its models are asked to validate strictly.
 """

@@ -97,7 +97,7 @@ def max_tokens_end_with_length(server: Endpoint) -> None:
     """An answer that `max_tokens` cuts off ends with `length`, streamed too."""
     whole = server.chat(max_tokens=2)
     if whole["usage"]["completion_tokens"] < 2:
-        raise NotShown("the model said less than two tokens")
+        raise NotShown("the model generated fewer than two tokens")
     reason = whole["choices"][0]["finish_reason"]
     expect(reason == "length", f"it ended with {reason!r}")
     reason = server.stream(max_tokens=2).finish_reason()
@@ -112,7 +112,7 @@ def text_is_not_escaped(server: Endpoint) -> None:
     escaped = re.findall(rb"(?<!\\)\\u(?!00[0-7])....", raw)  # control characters must be
     expect(not escaped, f"there is {b' '.join(escaped).decode()}")
     if raw.isascii():
-        raise NotShown("the model said nothing outside ASCII")
+        raise NotShown("the model generated nothing outside ASCII")
 
 
 @check("WEB-1")

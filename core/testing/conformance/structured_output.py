@@ -1,4 +1,4 @@
-"""Checks of answers that must have a form: JSON, by a schema or any, choices, expressions."""
+"""Checks of structured output: JSON, schemas, choices, regular expressions."""
 
 import json
 import math
@@ -67,7 +67,7 @@ def json_object_is_an_object(server: Endpoint) -> None:
 
 @check("TAB-58", optional="grammars")
 def constraints_bind_behind_thought(server: Endpoint) -> None:
-    """A schema binds the answer and not the reasoning in front of it."""
+    """A schema applies to the answer, not to the reasoning before it."""
     choice = server.chat(messages=SUM, **BY_SCHEMA)["choices"][0]
     if not choice["message"].get("reasoning_content"):
         raise NotShown("the model did not reason")
@@ -160,7 +160,7 @@ def _parsed(content: str) -> object:
     try:
         return json.loads(content)
     except ValueError:
-        expect(False, f"it is no JSON: {content!r}")
+        expect(False, f"it is not JSON: {content!r}")
         raise
 
 

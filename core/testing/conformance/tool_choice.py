@@ -1,4 +1,4 @@
-"""Checks of calls that a request forces or narrows down."""
+"""Checks of `tool_choice`: forced and restricted calls."""
 
 import json
 
@@ -87,7 +87,7 @@ def reasoning_comes_before_forced_calls(server: Endpoint) -> None:
         thinking = [bool(delta.get("reasoning_content")) for delta in deltas]
         expect(any(calling) and any(thinking), "streamed there is no call, or no reasoning")
         late = calling.index(True) < len(thinking) - thinking[::-1].index(True)
-        expect(not late, "streamed, reasoning comes behind a call")
+        expect(not late, "streamed, reasoning comes after a call")
 
 
 @check(optional="grammars")

@@ -83,7 +83,7 @@ def finish_says_calls_only_if_there_are_some(server: Endpoint) -> None:
 def _calls(choice: Json) -> list[Json]:
     calls: list[Json] | None = choice["message"].get("tool_calls")
     if not calls:
-        raise NotShown("the model called nothing")
+        raise NotShown("the model made no call")
     if choice["finish_reason"] == "length":
         raise NotShown("the model's call has no end")
     return calls

@@ -65,7 +65,7 @@ def streams_count_as_whole_answers(server: Endpoint) -> None:
 
 @check("WEB-24", "VLLM-46", "VLLM-74")
 def cached_tokens_are_told(server: Endpoint) -> None:
-    """The whole prompt is counted, and how much of it was cached is told beside it."""
+    """The whole prompt is counted, and its cached part is reported separately."""
     counts = [server.chat(max_tokens=1)["usage"] for _ in range(2)]
     prompts = {usage["prompt_tokens"] for usage in counts}
     expect(len(prompts) == 1, f"the same prompt counted {prompts}")

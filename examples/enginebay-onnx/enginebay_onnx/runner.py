@@ -1,4 +1,4 @@
-"""The model behind Enginebay's batching: chunks of many sequences, each in a row of its memory."""
+"""Runs the model for Enginebay's batching: chunks of many sequences, each in its memory row."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ from enginebay_onnx.model import Model
 class OnnxRunner(NumpyRunner):
     """Slots are rows of the model's memory.
 
-    Nothing is written where a slot is cut or cleared: what is behind a sequence's end is not read,
+    Nothing is written where a slot is cut or cleared: what is after a sequence's end is not read,
     and the next tokens are written over it.
     """
 

@@ -1,4 +1,4 @@
-"""The model behind the whole server, asked as clients ask."""
+"""The model in the whole server, called as clients do."""
 
 import json
 

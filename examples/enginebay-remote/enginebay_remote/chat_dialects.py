@@ -60,7 +60,7 @@ class ChatDialect:
     def body(self, request: GenerationRequest, known: frozenset[str]) -> dict[str, Any]:
         """The request without `model`. What nobody has set is left to the server.
 
-        `known`: those of `fields` that the engine behind the server honours, too.
+        `known`: those of `fields` that the upstream engine honours, too.
         """
         chat = request.chat
         if chat is None:

@@ -48,7 +48,7 @@ def says_something(event: Json) -> bool:
 class ChatReader:
     """Reads the answer to one request; its choices are numbered from `first`.
 
-    The last delta waits for the usage, which comes behind it. `so_far`: what answers to the same
+    The last delta waits for the usage, which comes after it. `so_far`: what answers to the same
     request have used before this one.
     """
 

@@ -221,7 +221,7 @@ class _Tries:
 
 
 def _dumped(body: Any) -> bytes:
-    """JSON in ASCII, which can say half a surrogate pair, too."""
+    """JSON in ASCII, which can also encode a lone surrogate."""
     return json.dumps(body, separators=(",", ":")).encode()
 
 

@@ -42,7 +42,7 @@ class Reader:
     """Reads the answer to one request.
 
     Its very last delta is held back, since it says how many tokens of the prompt were cached, which
-    servers tell behind it.
+    servers tell after it.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Reader:
         return deltas
 
     def last(self) -> Delta:
-        """The delta behind which there are no more events."""
+        """The delta after which there are no more events."""
         if self._held is None:
             raise BackendUnavailableError(
                 f"the remote server ended without choices {sorted(self._unfinished)}"

@@ -1,4 +1,4 @@
-"""A second Enginebay, in a process of its own, to stand behind the backend."""
+"""A second Enginebay, in a process of its own, to be the upstream server."""
 
 import json
 import os

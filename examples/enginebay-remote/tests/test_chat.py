@@ -84,7 +84,7 @@ PATH = "/chat/completions"
 
 @pytest.fixture(scope="module")
 def ended() -> Iterator[socket.socket]:
-    """Where the server behind tells that it has ended what would go on for ever."""
+    """The upstream server reports that it ended an endless answer."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(60)
         yield listening
@@ -169,7 +169,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_streams_are_those_of_the_server_behind(near: str, far: str, body: dict[str, Any]) -> None:
-    """Reasoning, content, calls, the end and usage, cut where the server behind has cut them."""
+    """Reasoning, content, calls, the end and usage, cut where the upstream server cut them."""
     asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
     mine, theirs = ask(near, asked), ask(far, asked)
     assert (mine.status_code, theirs.status_code) == (200, 200), (mine.text, theirs.text)

@@ -54,7 +54,7 @@ async def test_tries_again(busy: Answer) -> None:
 
 
 async def test_gives_up() -> None:
-    """After `retries`, at once if the request is wrong, and behind the first event."""
+    """After `retries`, at once if the request is wrong, and after the first event."""
     with fake({PATH: [(503, {})]}) as server:
         with pytest.raises(BackendUnavailableError):
             await _texts(server, retries=3)

@@ -83,7 +83,7 @@ async def test_says_what_the_remote_says(remote: Make, options: dict[str, Any]) 
     assert of_folder != bool(options)
     assert info.chat_template
     assert not info.constraints
-    # What the engine behind the remote has no use for is unsupported here, too.
+    # What the upstream engine does not support is unsupported here, too.
     assert {"temperature", "mirostat", "constraint"} <= info.unsupported
     assert not info.unsupported & {"stop", "stop_token_ids", "max_tokens", "logprobs"}
 

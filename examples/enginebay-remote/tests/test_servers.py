@@ -43,7 +43,7 @@ async def run(
 
 
 async def test_vllm() -> None:
-    """Token ids beside the text, with the one that ends it, which is no part of the logprobs."""
+    """Token ids beside the text, with the one that ends it, which is not part of the logprobs."""
     logprobs = {
         "tokens": ["token_id:9", "token_id:2"],
         "token_logprobs": [-0.5, -0.1],

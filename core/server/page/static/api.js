@@ -47,7 +47,7 @@ export async function* events(path, body, signal) {
     }
   } catch (error) {
     if (error.name === "AbortError" || error instanceof ApiError) throw error;
-    throw new ApiError(0, "The connection was lost before the answer had ended.");
+    throw new ApiError(0, "The connection was lost before the answer was complete.");
   }
 }
 

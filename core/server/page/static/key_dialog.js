@@ -4,8 +4,8 @@ import { byId, setText } from "./dom.js";
 import { apiKey } from "./store.js";
 
 const WANTED =
-  "This server wants an API key: one of those that its first start showed, " +
-  "or one that `enginebay keys add NAME` makes.";
+  "This server requires an API key: one of those shown on its first start, " +
+  "or one created with `enginebay keys add NAME`.";
 
 /** Wire the dialog; `changed` is called when another key is to be used. Returns how to open it. */
 export function keyDialog(changed) {

@@ -45,7 +45,7 @@ export function toWire(message) {
   return wire;
 }
 
-/** JSON with line breaks, or the text itself as long as it is none. */
+/** JSON with line breaks, or the text itself if it is not JSON. */
 export function prettyArguments(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
@@ -57,12 +57,12 @@ export function prettyArguments(text) {
 /** What an answer took, in words: tokens, their speed, the time to the first one. */
 export function usageWords({ usage }) {
   if (!usage) return "";
-  const thought = usage.completion_tokens_details?.reasoning_tokens;
+  const reasoning = usage.completion_tokens_details?.reasoning_tokens;
   const cached = usage.prompt_tokens_details?.cached_tokens;
   const { decode_tokens_per_s: speed, time_to_first_token_s: first } = usage.extra ?? {};
   return [
     `prompt ${usage.prompt_tokens}${cached ? ` (${cached} cached)` : ""}`,
-    `answer ${usage.completion_tokens}${thought ? ` (${thought} thought)` : ""}`,
+    `answer ${usage.completion_tokens}${reasoning ? ` (${reasoning} reasoning)` : ""}`,
     speed ? `${speed.toFixed(speed < 10 ? 1 : 0)} tokens/s` : null,
     first ? `first token ${first.toFixed(2)} s` : null,
   ]

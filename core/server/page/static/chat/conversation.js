@@ -123,9 +123,9 @@ const isEmpty = ({ role, content, reasoning, toolCalls }) =>
 function wordsFor(error) {
   if (!(error instanceof ApiError)) return error.message;
   const intro = {
-    401: "The server wants a key: ",
-    403: "This key may not do that: ",
-    429: "Not now: ",
+    401: "The server requires an API key: ",
+    403: "This key is not allowed to do that: ",
+    429: "Too many requests: ",
     503: "The model cannot answer now: ",
   }[error.status];
   const words = `${intro ?? ""}${error.message}`;

@@ -25,8 +25,8 @@ export class MessageView {
     const { role } = message;
     this.model = h("small");
     this.body = h("div", { class: "said text" });
-    this.thought = h("div", { class: "text" });
-    this.reasoning = h("details", { class: "reasoning", hidden: true }, h("summary"), this.thought);
+    this.reasoningText = h("div", { class: "text" });
+    this.reasoning = h("details", { class: "reasoning", hidden: true }, h("summary"), this.reasoningText);
     this.reasoning.firstChild.addEventListener("click", () => (this.folded = true));
     this.calls = h("ol", { class: "calls", hidden: true });
     this.error = h("p", { class: "error", role: "alert", hidden: true });
@@ -66,9 +66,9 @@ export class MessageView {
     this.reasoning.hidden = !reasoning;
     if (!reasoning) return;
     const thinking = state === "thinking";
-    setText(this.reasoning.firstChild, thinking ? "Thinking…" : "Thought");
+    setText(this.reasoning.firstChild, thinking ? "Thinking…" : "Reasoning");
     if (!this.folded) this.reasoning.open = thinking; // from the first click on it is the user's
-    renderMarkdown(this.thought, reasoning);
+    renderMarkdown(this.reasoningText, reasoning);
   }
 
   #showCalls(growing) {
@@ -115,7 +115,7 @@ export class MessageView {
 function waitingWords({ state, loading = null }) {
   if (state !== "waiting") return state === "thinking" ? "Thinking…" : "Writing…";
   if (loading === null) return "Waiting for the first token…";
-  return `The model is being loaded: ${Math.round(loading * 100)} %`;
+  return `Loading the model: ${Math.round(loading * 100)} %`;
 }
 
 function noteWords(message) {

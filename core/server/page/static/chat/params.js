@@ -1,4 +1,4 @@
-// The settings of a chat: what a request has beside its messages. What is left empty is not sent.
+// The settings of a chat: the fields of a request besides its messages. Empty ones are not sent.
 
 import { h } from "../dom.js";
 import { load, save } from "../store.js";
@@ -20,7 +20,7 @@ const CHOICES = [
 ];
 const JSONS = [
   ["tools", "Tools", "a JSON list of functions, or of {type, function}", checkTools],
-  ["extra", "Other fields", "a JSON object: whatever the API takes, such as {\"stop\": [\"###\"]}", checkExtra],
+  ["extra", "Other fields", "a JSON object with any fields of the API, such as {\"stop\": [\"###\"]}", checkExtra],
 ];
 
 /** The form of the settings in `form`, kept for this tab. */
@@ -110,7 +110,7 @@ function parsed(text, label) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${label}: this is no JSON; ${error.message}`);
+    throw new Error(`${label}: not valid JSON; ${error.message}`);
   }
 }
 
@@ -125,7 +125,7 @@ function checkTools(value) {
 
 function checkExtra(value) {
   if (value === null || typeof value !== "object" || Array.isArray(value)) {
-    throw new Error("Other fields: this is no JSON object");
+    throw new Error("Other fields: not a JSON object");
   }
   return value;
 }

@@ -1,4 +1,4 @@
-// What the tools that a model called have to say: nobody runs them here, so the user does.
+// Results of tool calls, typed in by the user, since no tool runs here.
 
 import { h } from "../dom.js";
 

@@ -41,7 +41,7 @@ export class Download {
       this.done();
     } catch (error) {
       const stopped = error.name === "AbortError";
-      setText(this.message, stopped ? "Stopped; the next time it goes on from here." : error.message);
+      setText(this.message, stopped ? "Stopped; downloading again resumes from here." : error.message);
     } finally {
       this.#running(false);
       this.form.elements.token.value = "";

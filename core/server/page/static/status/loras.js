@@ -29,7 +29,7 @@ export class Loras {
   #show(model, found, loaded) {
     this.model = model;
     if (!found.length) {
-      this.form.replaceChildren("There is none in the folder of LoRAs (lora_dir in the config).");
+      this.form.replaceChildren("The LoRA folder (lora_dir in the config) is empty.");
       return;
     }
     const rows = found.map(({ id }) => {

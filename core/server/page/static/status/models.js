@@ -47,7 +47,7 @@ class Card {
     this.error = h("p", { class: "error", role: "alert", hidden: true });
     this.load = this.#button("Load", () => this.#follow(events(`v1/models/${path(id)}/load`, {})));
     this.switch = this.#button("Switch", () => this.#follow(events("v1/model/load", { name: id })));
-    this.switch.title = "Load it in the place of the default model";
+    this.switch.title = "Load it in place of the default model";
     this.unload = this.#button("Unload", () =>
       call(`v1/models/${path(id)}/unload`, { method: "POST", body: {} }),
     );

@@ -59,7 +59,7 @@ class Row {
   show(request) {
     const { state, position } = request;
     this.element.dataset.state = state === "running" ? "ready" : state;
-    setText(this.state, position === null ? state : `${state}, ${position} before it`);
+    setText(this.state, position === null ? state : `${state}, ${position} ahead`);
     setText(this.facts, facts(request));
   }
 
