@@ -63,7 +63,7 @@ class _Dispatch:
 
 def _log_call(hook: str, implementations: Sequence[pluggy.HookImpl], arguments: object) -> None:
     names = ", ".join(each.plugin_name for each in reversed(implementations))  # as they are called
-    logger.debug("hook %s: %s", hook, names or "nobody")
+    logger.debug("hook %s: %s", hook, names or "no implementation")
 
 
 def _log_result(
@@ -126,7 +126,7 @@ class Plugins:
         plugin: object = None
         try:
             if self._manager.has_plugin(name):
-                raise ValueError(f"there is a plugin {name!r} already")
+                raise ValueError(f"a plugin named {name!r} is already registered")
             plugin = candidate.load()
             self._manager.register(plugin, name=name)
             hooks = self._hooks(plugin)
@@ -134,7 +134,7 @@ class Plugins:
             self._collect(plugin)
         except (Exception, SystemExit) as error:  # a script without a guard leaves when imported
             reason = _reason(error)
-            logger.warning("plugin %s (%s) is left out: %s", name, source, reason)
+            logger.warning("skipping plugin %s (%s): %s", name, source, reason)
             if plugin is not None and self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)
             for register, kept in zip(registers, before, strict=True):
@@ -150,11 +150,13 @@ class Plugins:
     def _hooks(self, plugin: object) -> tuple[str, ...]:
         callers = self._manager.get_hookcallers(plugin)
         if not callers:
-            raise ValueError("it has no hook: a function with @hookimpl and the name of a hook")
+            raise ValueError(
+                "it implements no hook: a function with @hookimpl and the name of a hook"
+            )
         for caller in callers:
             near = get_close_matches(caller.name, _HOOKS, n=1)
             if near and not caller.has_spec():
-                raise ValueError(f"there is no hook {caller.name!r}; did you mean {near[0]!r}?")
+                raise ValueError(f"unknown hook {caller.name!r}; did you mean {near[0]!r}?")
         return tuple(sorted(caller.name for caller in callers))
 
     def _collect(self, plugin: object) -> None:

@@ -28,5 +28,5 @@ def engine_problems(models: Sequence[ModelConfig]) -> Iterator[tuple[KeyPath, st
         other = first.setdefault(key, model)
         for name in _OF_ENGINE:
             if getattr(model, name) != getattr(other, name):
-                message = f"it shares the engine of {other.name!r}; set this there, for both"
+                message = f"it shares the engine of {other.name!r}; set this there for both"
                 yield ("models", index, name), message

@@ -54,6 +54,7 @@ def with_value(data: Any, path: KeyPath, value: Any, above: KeyPath = ()) -> Any
     if isinstance(data, list):
         first = f"{PREFIX}{'__'.join(map(str, above)).upper()}__0"
         raise Unusable(
-            f"{key_text(above)} has {len(data)} entries; variables of the first begin {first}__"
+            f"{key_text(above)} has {len(data)} entries; variables of the first begin "
+            f"with {first}__"
         )
     raise Unusable(f"{key_text(above)} has no keys of its own")

@@ -70,7 +70,7 @@ def json_list(value: Any) -> Any:
         try:
             value = json.loads(text if text.startswith("[") else f"[{text}]")
         except (ValueError, RecursionError) as error:
-            raise ValueError("must be a list of strings, or JSON of one") from error
+            raise ValueError("must be a list of strings, or its JSON text") from error
     return value or None
 
 

@@ -301,7 +301,7 @@ class SamplingFields(BaseModel):
             for token_id in getattr(self, field) or ():
                 if not 0 <= token_id < vocab_size:
                     raise InvalidRequestError(
-                        f"{field} has the token id {token_id}; this model's go from 0 to "
+                        f"{field} has the token id {token_id}, but this model's are 0 to "
                         f"{vocab_size - 1}",
                         param=field,
                     )

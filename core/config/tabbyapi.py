@@ -73,7 +73,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     },
     "lora": {
         "lora_dir": "`server.lora_dir`",
-        "loras": f"`adapters` {_OPTIONS}, which are asked for by name",
+        "loras": f"`adapters` {_OPTIONS}, requested by name",
     },
     "embeddings": {
         "embedding_model_dir": "`server.model_dir`",

@@ -80,14 +80,14 @@ class Backend(ABC):
 
         Optional: `UnsupportedParameterError` from a backend whose tokenizer cannot do that.
         """
-        raise UnsupportedParameterError("this backend recognises special tokens in every text")
+        raise UnsupportedParameterError("this backend cannot treat special tokens as plain text")
 
     async def detokenize_plain(self, token_ids: Sequence[int]) -> str:
         """As `detokenize`, special tokens left out.
 
         Optional: `UnsupportedParameterError` from a backend that cannot tell which they are.
         """
-        raise UnsupportedParameterError("this backend writes special tokens out")
+        raise UnsupportedParameterError("this backend cannot leave special tokens out of text")
 
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """An embedding of each prompt, in their order, `ModelInfo.embedding_size` numbers each.
@@ -95,7 +95,7 @@ class Backend(ABC):
         Prompts are not empty and have at most `context_length` tokens. Without an
         `embedding_size` nobody asks. A `ServingError` fails this call alone.
         """
-        raise InvalidRequestError("this model makes no embeddings", param="model")
+        raise InvalidRequestError("this model does not support embeddings", param="model")
 
     async def tokenize_pair(self, query: str, document: str) -> list[int]:
         """Token ids of a query and a document as `rerank` wants them, in what the model has around.
@@ -103,7 +103,7 @@ class Backend(ABC):
         What looks like a special token in either is plain text. Nobody asks a model that does not
         rerank.
         """
-        raise InvalidRequestError("this model does not rerank", param="model")
+        raise InvalidRequestError("this model does not support reranking", param="model")
 
     async def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
         """How relevant the document of each pair is to its query, in their order.
@@ -112,7 +112,7 @@ class Backend(ABC):
         probability. Pairs are what `tokenize_pair` gave, with at most `context_length` tokens. A
         model that does not rerank is not asked. A `ServingError` fails this call alone.
         """
-        raise InvalidRequestError("this model does not rerank", param="model")
+        raise InvalidRequestError("this model does not support reranking", param="model")
 
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """Let requests ask for the adapter `name` from now on: the sum of these LoRAs.
@@ -120,14 +120,14 @@ class Backend(ABC):
         An adapter of that name is replaced. `InvalidRequestError` for one that cannot be read or
         does not fit the model, which goes on as before.
         """
-        raise UnsupportedParameterError("this backend loads no adapters", param="loras")
+        raise UnsupportedParameterError("this backend cannot load adapters", param="loras")
 
     async def unload_adapter(self, name: str) -> None:
         """Let no request ask for this adapter any more; those that have it keep it to their end.
 
         An unknown one is no error.
         """
-        raise UnsupportedParameterError("this backend unloads no adapters", param="loras")
+        raise UnsupportedParameterError("this backend cannot unload adapters", param="loras")
 
     @abstractmethod
     async def close(self) -> None:

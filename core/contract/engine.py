@@ -44,11 +44,11 @@ class Engine(ABC):
 
     def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """As `Backend.tokenize_plain`; from any thread."""
-        raise UnsupportedParameterError("this engine recognises special tokens in every text")
+        raise UnsupportedParameterError("this engine cannot treat special tokens as plain text")
 
     def detokenize_plain(self, token_ids: Sequence[int]) -> str:
         """As `Backend.detokenize_plain`; from any thread."""
-        raise UnsupportedParameterError("this engine writes special tokens out")
+        raise UnsupportedParameterError("this engine cannot leave special tokens out of text")
 
     def compile(self, grammar: Grammar) -> float:
         """Have a constraint ready before requests with it are added; how many seconds it took.
@@ -63,19 +63,19 @@ class Engine(ABC):
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """As `Backend.embed`; on the engine thread, between steps."""
-        raise InvalidRequestError("this model makes no embeddings", param="model")
+        raise InvalidRequestError("this model does not support embeddings", param="model")
 
     def tokenize_pair(self, query: str, document: str) -> list[int]:
         """As `Backend.tokenize_pair`; from any thread."""
-        raise InvalidRequestError("this model does not rerank", param="model")
+        raise InvalidRequestError("this model does not support reranking", param="model")
 
     def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
         """As `Backend.rerank`; on the engine thread, between steps."""
-        raise InvalidRequestError("this model does not rerank", param="model")
+        raise InvalidRequestError("this model does not support reranking", param="model")
 
     def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """As `Backend.load_adapter`, of a name that was never loaded before; between steps."""
-        raise UnsupportedParameterError("this engine loads no adapters", param="loras")
+        raise UnsupportedParameterError("this engine cannot load adapters", param="loras")
 
     def unload_adapter(self, name: str) -> None:  # noqa: B027  (for engines that load some)
         """Free an adapter that no request uses or will use; an unknown one is no error."""

@@ -34,7 +34,7 @@ class Register(Mapping[str, T], Generic[T]):
                 f"the {self.kind} {name!r} must be an instance of {self._of.__name__}, not {item!r}"
             )
         if name in self._reserved:
-            raise ValueError(f"no {self.kind} can be named {name!r}: that means something else")
+            raise ValueError(f"{name!r} is reserved and cannot name a {self.kind}")
         if name in self._items:
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._items[name] = item

@@ -211,14 +211,14 @@ class EngineBackend(Backend):
                     self._unavailable = self._restarting = None
                 if self._info:
                     self._restore_adapters(info.adapters)
-                    logger.info("the engine runs again")
+                    logger.info("the engine is running again")
                 else:
                     self._adapters.configure(info.adapters)
                 self._info = info
                 resolve(self._started, info)
             case NotStarted(error):
                 resolve(self._started, error)
-                self._die(f"the engine could not be started again: {error}")
+                self._die(f"the engine could not be restarted: {error}")
             case Died(reason):
                 self._die(reason)
             case Exited(reason):
@@ -241,7 +241,7 @@ class EngineBackend(Backend):
             answer.add_done_callback(partial(self._restored, name))
 
     def _restored(self, name: str, answer: asyncio.Future[None]) -> None:
-        if _failed("an adapter could not be loaded again", answer):
+        if _failed("an adapter could not be reloaded", answer):
             self._adapters.forget(name)
 
     def _deliver(self, outputs: list[Output]) -> None:
@@ -272,7 +272,7 @@ class EngineBackend(Backend):
             1 if ran is not None and ran >= self._backoff.settled else self._failures + 1
         )
         delay = self._backoff.delay(self._failures)
-        logger.error("%s; starting it again in %g s", self._restarting, delay)
+        logger.error("%s; restarting it in %g s", self._restarting, delay)
         self._waiting = self._loop.call_later(delay, self._executor.start, self._receive)
 
 

@@ -50,7 +50,7 @@ class ProcessExecutor(Executor):
             packed, report_progress = wire.pack_factory(self._create_engine)
         except Exception as error:
             raise BackendUnavailableError(
-                "this backend cannot run in a process of its own, set `isolation: thread`: "
+                "this backend cannot run in its own process; set `isolation: thread`: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
@@ -180,9 +180,9 @@ class _Child:
         except (EOFError, OSError):
             return None
         except Exception as error:
-            logger.exception("a message of the engine's process cannot be read")
+            logger.exception("a message from the engine's process cannot be read")
             self._process.kill()
-            return f"a message of the engine's process cannot be read: {error}"
+            return f"a message from the engine's process cannot be read: {error}"
 
     def _write(self) -> None:
         while command := self._commands.get():
@@ -211,12 +211,12 @@ def _log(record: logging.LogRecord) -> None:
 
 def _reason(exit_code: int | None) -> str:
     if exit_code is None or exit_code >= 0:
-        return f"the engine's process ended with exit code {exit_code}"
+        return f"the engine's process exited with code {exit_code}"
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    hint = " (was the memory full?)" if name == "SIGKILL" else ""
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
     return f"the engine's process was killed by {name}{hint}"
 
 

@@ -50,9 +50,7 @@ class Constraint:
         start = perf_counter()
         mask, self.mask = self.mask, None
         if mask is not None and not mask[token_id // 32] >> token_id % 32 & 1:
-            raise ServingError(
-                "the model's logits leave none of the tokens that the grammar allows"
-            )
+            raise ServingError("the model's logits rule out every token that the grammar allows")
         if not self.matcher.accept(token_id):
             reason = self.matcher.error.partition("\n")[0]
             message = f"the grammar cannot be followed any further: {reason}"

@@ -21,7 +21,7 @@ _PREFIX = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 _UNIMPLEMENTED = re.compile(r'Unimplemented keys: \["([^"]*)"')
 _UNSATISFIABLE = "Unsatisfiable schema: "
 _REASONS = (
-    (r"oneOf constraints are not supported.*", "the branches of oneOf overlap, or may: use anyOf"),
+    (r"oneOf constraints are not supported.*", "the branches of oneOf may overlap: use anyOf"),
     (r"Unknown format: (.*)", r"the format '\1' is not supported"),
     (_UNSATISFIABLE, "nothing can satisfy it: "),
 )
@@ -55,7 +55,7 @@ def relaxed(schema: Schema | bool) -> dict[str, object]:
 def _errors(schema: Schema | bool) -> list[SchemaError]:
     """What is wrong with a schema, though not always all of it."""
     if schema is False:
-        return [SchemaError("", "nothing can satisfy it: it is false")]
+        return [SchemaError("", "nothing can satisfy the schema false")]
     root = _object(schema)
     errors, nodes = [], []
     try:
@@ -104,7 +104,7 @@ def _object(schema: object) -> Schema:
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
     if not isinstance(schema, Mapping):
-        raise SchemaError("", "a schema is an object, true or false")
+        raise SchemaError("", "a schema must be an object, true or false")
     return schema
 
 

@@ -41,7 +41,7 @@ def grammar_source(source: str) -> Lark:
     `check_grammar`.
     """
     if source.count(":") > _MOST_RULES:
-        raise ValueError(f"a grammar of more than {_MOST_RULES} rules")
+        raise ValueError(f"the grammar has more than {_MOST_RULES} rules")
     lark = gbnf_to_lark(source) if _GBNF_RULE.search(source) else source
     for found in _JSON.finditer(lark):
         _check_json(lark, found.end())

@@ -47,7 +47,7 @@ class Loadable:
         if entry is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise InvalidRequestError(
-                f"there is no backend {config.backend!r}; installed are: {installed}",
+                f"unknown backend {config.backend!r}; installed: {installed}",
                 param="backend",
             )
         changes: dict[str, Any] = {"options": {**config.options, **(options or {})}}
@@ -82,6 +82,6 @@ class Loadable:
         path = template_path(name, self._base)
         if "/" in name or (path and path.suffix not in (".jinja", ".jinja2")):
             raise InvalidRequestError(
-                f"{name!r} is no name of a chat template", param="prompt_template"
+                f"{name!r} is not the name of a chat template", param="prompt_template"
             )
         return name

@@ -143,7 +143,7 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
     ):
         names = ["auto", "none", *known]
         if name not in names:
-            yield (key,), f"there is no format {name!r}{nearest(name, names)}"
+            yield (key,), f"unknown format {name!r}{nearest(name, names)}"
 
 
 def _unknown_backend(name: str, plugins: Plugins) -> str:

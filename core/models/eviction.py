@@ -15,7 +15,7 @@ from core.models.running_backends import Backends
 
 logger = logging.getLogger(__name__)
 
-_REASON = "it made room for another model"
+_REASON = "it was unloaded to make room for another model"
 
 
 class Unload(Protocol):
@@ -67,7 +67,7 @@ class Room:
         expected, measured = await asyncio.to_thread(
             self._backends.expected, model.config, model.root
         )
-        how = "as measured" if measured else "the size of its files"
+        how = "as measured" if measured else "estimated from its files"
         taken = f"{gib(expected.ram)} RAM and {gib(expected.gpu)} GPU memory, {how}"
         logger.info("model %s will take %s", model.name, taken)
         await self.measure()
@@ -81,9 +81,9 @@ class Room:
             others = [each for each in held if loaded not in each.models and not each.in_use]
             victim = first_to_go(others)
             if victim is None:
-                logger.warning("%s; loaded are %s", crossed, _listed(held))
+                logger.warning("%s; loaded: %s", crossed, _listed(held))
                 return
-            logger.info("%s; %s is unloaded", crossed, victim)
+            logger.info("%s; unloading %s", crossed, victim)
             for model in victim.models:
                 await self._unload(model, 0, _REASON)
 
@@ -91,14 +91,14 @@ class Room:
         held = self._held()
         victim = first_to_go(held)
         if victim is None:
-            raise BackendUnavailableError(f"{problem}; loaded are {_listed(held)}")
-        logger.info("%s; %s is unloaded", problem, victim)
+            raise BackendUnavailableError(f"{problem}; loaded: {_listed(held)}")
+        logger.info("%s; unloading %s", problem, victim)
         try:
             for model in victim.models:
                 await self._unload(model, self._config.timeout, _REASON, abort=False)
         except TimeoutError:
             raise BackendUnavailableError(
-                f"{problem}; loaded are {_listed(held)}, and did not get idle"
+                f"{problem}; loaded: {_listed(held)}, which did not become idle in time"
             ) from None
 
     async def _limits(self) -> Limits:

@@ -26,9 +26,10 @@ def require_no_prompts(config: ModelConfig, info: ModelInfo) -> None:
     renders = "chat_template_kwargs" not in info.unsupported
     if info.chats and (settings := settings_of_prompts(config, renders=renders)):
         raise BackendUnavailableError(
-            f"the backend {config.backend!r} hands messages on; the prompt is rendered "
-            f"and the answer read elsewhere, so nothing comes of: {', '.join(settings)}; "
-            "delete that from the config, or have the backend take prompts, if it has an "
+            f"the backend {config.backend!r} forwards messages; the prompt is rendered "
+            "and the answer parsed elsewhere, so these have no effect: "
+            f"{', '.join(settings)}; "
+            "delete them from the config, or switch the backend to prompts if it has an "
             "option for that"
         )
 

@@ -35,4 +35,4 @@ class IdleTimers:
         if idle < model.config.idle_timeout:
             self._call_later(model, model.config.idle_timeout - idle)
             return
-        self._unload(model, f"nobody asked for it for {idle:.0f} s")
+        self._unload(model, f"it was idle for {idle:.0f} s")

@@ -181,7 +181,7 @@ class Loader:
                 await asyncio.wait({before})
             async with self._turn:
                 if model.is_loaded and config not in (None, model.config):
-                    await self._unload(model, limit, "it is loaded with other settings")
+                    await self._unload(model, limit, "it is being reloaded with other settings")
                 if not model.is_loaded:
                     model.begin_loading()
                     model.config = config or model.config
@@ -198,7 +198,7 @@ class Loader:
             await model.close(self._backends, error.message)
         except asyncio.CancelledError:
             if not model.is_loaded:  # one that is has requests, perhaps, which get their time
-                await model.close(self._backends, "its loading was stopped")
+                await model.close(self._backends, "its loading was cancelled")
             raise
         if model.is_loaded:
             self._idle.watch(model)
@@ -241,7 +241,7 @@ class Loader:
             if not abort:
                 model.resume()
                 raise
-            logger.info("model %s: %d requests are aborted", model.name, model.use.count)
+            logger.info("model %s: aborting %d requests", model.name, model.use.count)
         except BaseException:
             model.resume()
             raise

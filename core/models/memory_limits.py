@@ -32,7 +32,7 @@ class Limits:
             ("max_gpu", memory.gpu, self.gpu),
         ):
             if limit is not None and size > limit:
-                return f"{name} is {gib(limit)}, and {gib(size)} would be taken"
+                return f"{name} is {gib(limit)}, and {gib(size)} would be used"
         return None
 
 

@@ -44,8 +44,7 @@ class ModelFolder:
         if chosen is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise InvalidRequestError(
-                f"no backend takes {path} for a model of its own; name one as `backend`, "
-                f"installed are: {installed}",
+                f"no backend recognises {path}; name one as `backend`, installed: {installed}",
                 param="backend",
             )
         return ModelConfig(name=name, backend=chosen, path=str(path), load="command")
@@ -67,5 +66,5 @@ class ModelFolder:
                 if entry.serves and entry.serves(path):
                     return name
             except Exception:  # a plugin's own code
-                logger.exception("the backend %s cannot tell whether %s is for it", name, path)
+                logger.exception("the backend %s failed to check whether it serves %s", name, path)
         return None

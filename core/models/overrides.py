@@ -103,7 +103,7 @@ class Overrides:
         field, entry = read_entry(name, written)
         additive = bool(entry.additive)
         if additive and not isinstance(entry.override, list | dict | None):
-            self.notes.append(f"additive has no effect on {name}, which is no list")
+            self.notes.append(f"additive has no effect on {name}, which is not a list")
             additive = False
         self.written[name] = written
         new = Override(entry.override, bool(entry.force), additive and not entry.force)

@@ -169,7 +169,7 @@ def test_which_models_make_embeddings_by_themselves(models: Path) -> None:
         engine: Any = llamacpp.load(models / name, **options)
         assert isinstance(engine, LlamaCppEngine)
         assert (engine.info.embedding_size, engine.info.generates) == (None, True)
-        with pytest.raises(InvalidRequestError, match="makes no embeddings"):
+        with pytest.raises(InvalidRequestError, match="does not support embeddings"):
             engine.embed([[5]])
         engine.close()
 

@@ -192,7 +192,7 @@ def test_requests_that_cannot_be(models: Path) -> None:
     engine = load(models / "bert.gguf")
     with pytest.raises(InvalidRequestError, match="generates no text"):
         engine.add_request(request([5]))
-    with pytest.raises(InvalidRequestError, match="makes no embeddings"):
+    with pytest.raises(InvalidRequestError, match="does not support embeddings"):
         engine.embed([[5]])
     with pytest.raises(InvalidRequestError, match="not valid Unicode"):
         engine.tokenize_pair("a", "\ud800")

@@ -1,6 +1,6 @@
-"""The run of one answer: requests go out through the `generate` hook, updates come back.
+"""Runs one answer: requests go out through the `generate` hook, updates come back.
 
-Chat and text completions, streamed and whole, all read the same updates.
+Chat and text completions, streaming or not, all read the same updates.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 class Generation:
     """One answer: `n` choices for each of its requests, numbered through.
 
-    `running` is the HTTP request that it answers, which is told how far it is. `counts` are its
-    model's. With `prompt_only` nothing is generated: engines make one token at least, which nobody
-    gets to see. `log_text`: the log gets what is said, not only how much. `constrained_by`: the
-    field of the body that a constraint comes from, for errors that only the engine finds in it.
-    `recipe`: how its text is read. `capture`: where all of it is written down.
+    `running` is the HTTP request that it answers; it is updated with the progress. `counts` are its
+    model's. With `prompt_only` nothing is returned: engines generate at least one token, which is
+    dropped. `log_text`: log the text itself, not only its length. `constrained_by`: the field of
+    the body that a constraint comes from, for errors that only the engine finds in it.
+    `recipe`: how its text is parsed. `capture`: where it is recorded.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ def _text(part: Part) -> str:
 
 
 def _of_the_prompt(delta: Delta) -> Delta:
-    """What a delta says of the prompt, without the tokens that nobody asked for."""
+    """What a delta says about the prompt, without tokens that were not requested."""
     return Delta(
         index=delta.index,
         finish_reason="length" if delta.finish_reason else None,

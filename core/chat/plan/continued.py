@@ -1,4 +1,4 @@
-"""Chats that go on with their last message because the config says so."""
+"""Chats that continue their last message because of `continue_assistant`."""
 
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
@@ -7,10 +7,10 @@ _SAYS_SO = {"continue_final_message", "add_generation_prompt", "response_prefix"
 
 
 def continued(body: ChatCompletionRequest, config: ModelConfig) -> ChatCompletionRequest:
-    """The request, going on with its last message if the config wants that of the model's own.
+    """The request, set to continue its last message if the config asks for that.
 
-    Frontends send a half-written answer so when somebody asks for more of it. What a request says
-    itself about its last message counts, and behind tool calls there is nothing to go on with.
+    Frontends send a partial answer this way to have it continued. The request's own settings take
+    precedence, and a message that ends in tool calls cannot be continued.
     """
     last = body.messages[-1]
     unfinished = last.role == "assistant" and last.content and not last.tool_calls

@@ -229,7 +229,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         choices = [work.choice for work in batch]
         self._scheduler.start_over([c for c in choices if not c.finished])
         if len(choices) > 1:
-            logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
+            logger.warning(
+                "a batch of %d failed, retrying each choice alone: %s", len(choices), error
+            )
             return []
         request_id = choices[0].request.request_id
         logger.error(

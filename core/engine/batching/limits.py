@@ -72,7 +72,7 @@ class RequestLimits:
         for token_id in token_ids:
             if not 0 <= token_id < self.vocab_size:
                 raise InvalidRequestError(
-                    f"{param} has the token id {token_id}; this model's go from 0 to "
+                    f"{param} has the token id {token_id}, but this model's are 0 to "
                     f"{self.vocab_size - 1}",
                     param=param,
                 )

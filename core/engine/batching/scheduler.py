@@ -182,7 +182,7 @@ class Scheduler(Generic[Sampler]):
         if self._failed_together and not any(s.suspect for s in self._all()):
             # Each can run alone, but not all together: it is the size of the batch.
             self._max_running = max(1, self._failed_together // 2)
-            logger.warning("decoding at most %d choices together from now on", self._max_running)
+            logger.warning("limiting the batch to %d choices from now on", self._max_running)
             self._failed_together = 0
 
     def convict(self) -> None:
@@ -218,7 +218,7 @@ class Scheduler(Generic[Sampler]):
         last.slot, last.computed = None, 0
         self.add(last)
         self._preempted += 1
-        logger.debug("request %s is preempted", last.request.request_id)
+        logger.debug("request %s was preempted", last.request.request_id)
 
     def _admit(self, candidates: Iterable[ChoiceState[Sampler]]) -> None:
         for choice in list(candidates):
@@ -300,7 +300,7 @@ class Scheduler(Generic[Sampler]):
         try:
             return self._drafter.draft(choices, room)
         except Exception:
-            logger.exception("guessing tokens failed; going on without it")
+            logger.exception("drafting tokens failed; continuing without speculative decoding")
             self._drafter = None
             return {}
 

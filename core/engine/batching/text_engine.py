@@ -112,6 +112,6 @@ class TextEngine(TokenizingEngine):
     def _require_compiler(self) -> GrammarCompiler:
         if self._compiler is None:
             raise UnsupportedParameterError(
-                "this model's vocabulary can be held to no grammar", param="constraint"
+                "this model's vocabulary does not support constrained decoding", param="constraint"
             )
         return self._compiler

@@ -99,8 +99,7 @@ class Control:
             raise StoppedError
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DownloadTimeoutError(
-                "the download takes longer than its `timeout`; what has come is kept, so start it "
-                "again",
+                "the download exceeded its `timeout`; what arrived is kept, so start it again",
                 param="timeout",
             )
 
@@ -213,7 +212,7 @@ def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
     ]
     if not files:
         raise InvalidRequestError(
-            f"no file of {wanted.repo_id} is left by `include` and `exclude`; it has "
+            f"`include` and `exclude` leave no file of {wanted.repo_id}; it has "
             f"{len(snapshot.files)} files",
             param="include",
         )
@@ -228,8 +227,8 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     total = sum(file.size for file in files)
     if max_bytes is not None and total > max_bytes:
         raise InvalidRequestError(
-            f"these files have {_size(total)}, and `max_download_bytes` of the config allows "
-            f"{_size(max_bytes)}; leave some out by `include` or `exclude`",
+            f"these files take {_size(total)}, but `max_download_bytes` in the config "
+            f"allows {_size(max_bytes)}; leave some out with `include` or `exclude`",
             param="include",
         )
     missing = sum(map(folder.missing, files))
@@ -237,7 +236,7 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     free = shutil.disk_usage(existing).free
     if missing > free:
         raise DiskFullError(
-            f"{_size(missing)} are still to come, and {existing} has room for {_size(free)}"
+            f"{_size(missing)} left to download, but {existing} has room for {_size(free)}"
         )
 
 
@@ -247,5 +246,5 @@ def _size(count: int) -> str:
 
 def _explained(error: OSError) -> ServingError:
     if error.errno in _NO_ROOM:
-        return DiskFullError("the disk is full; make room, and start the download again")
+        return DiskFullError("the disk is full; free some space and start the download again")
     return ServingError(f"the files cannot be written: {error}")

@@ -42,7 +42,7 @@ class Downloads:
         keys = {f"repository {wanted.repo_id.lower()}", f"folder {wanted.folder}"}
         if taken := keys & self._taken:
             raise DownloadConflictError(
-                f"the {min(taken)} is being downloaded already", param="repo_id"
+                f"the {min(taken)} is already being downloaded", param="repo_id"
             )
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[Progress | None] = asyncio.Queue()

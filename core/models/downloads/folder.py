@@ -46,14 +46,14 @@ class Folder:
             path = inside(self.path, file.name, "repo_id")
         except InvalidRequestError as error:
             raise InvalidRequestError(
-                f"the repository has a file that cannot be stored: {error.message}; leave it out "
-                "by `exclude`",
+                f"the repository has a file that cannot be stored: {error.message}; leave "
+                "it out with `exclude`",
                 param="repo_id",
             ) from error
         if path == self._parts or path.is_relative_to(self._parts.parent):
             raise InvalidRequestError(
                 f"the repository has a file {file.name!r}, where downloads keep their state; "
-                "leave it out by `exclude`",
+                "leave it out with `exclude`",
                 param="repo_id",
             )
         return path
@@ -92,8 +92,8 @@ class Folder:
         if size != file.size or digest.hexdigest() != file.digest:
             part.unlink()
             raise HubError(
-                f"{file.name} came with {size} of {file.size} bytes, or with other content than "
-                "the hub says it has; start the download again"
+                f"{file.name} is incomplete or does not match its hash ({size} of {file.size} "
+                "bytes); start the download again"
             )
 
     def keep(self, file: RemoteFile) -> None:

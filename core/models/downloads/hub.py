@@ -89,7 +89,7 @@ class Hub:
             )
         commit = info.sha or ""
         if not _COMMIT.fullmatch(commit):
-            raise HubError(f"the hub names no commit of {self._repo_id}")
+            raise HubError(f"the hub returned no commit for {self._repo_id}")
         return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
 
     def fetch(self, file: RemoteFile, commit: str, part: Path, on_bytes: OnBytes) -> None:
@@ -116,8 +116,8 @@ class Hub:
         except _UnfitPartError as error:
             part.unlink()
             raise HubError(
-                f"{file.name} does not come with the {file.size} bytes that the hub says it has; "
-                "start the download again"
+                f"{file.name} is not the {file.size} bytes that the hub reports; start "
+                "the download again"
             ) from error
 
     def _append(self, file: RemoteFile, commit: str, target: BinaryIO, on_bytes: OnBytes) -> None:
@@ -142,7 +142,7 @@ class Hub:
         except (httpx2.TransportError, RuntimeError) as error:  # the latter are hf_xet's
             raise ConnectionError(f"{type(error).__name__}: {error}") from error
         if xet_hash and target.tell() < file.size:  # hf_xet's way to say that it cannot go on
-            raise ConnectionError("the Xet store sends no more")
+            raise ConnectionError("the Xet store stopped sending")
         if target.tell() != file.size:
             raise _UnfitPartError
 
@@ -190,8 +190,8 @@ class Hub:
 
         if file.size > _LARGEST_OVER_HTTP:
             raise InvalidRequestError(
-                f"{file.name} is larger than 50 GB, and does not come over Xet from this hub; "
-                "leave it out by `exclude`",
+                f"{file.name} is larger than 50 GB and not available over Xet from this hub; "
+                "leave it out with `exclude`",
                 param="exclude",
             )
         start = target.tell()
@@ -219,9 +219,9 @@ class Hub:
     def _file(self, sibling: Any) -> RemoteFile:
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         if not isinstance(sibling.size, int) or sibling.size < 0:
-            raise HubError(f"the hub tells no size of {sibling.rfilename} in {self._repo_id}")
+            raise HubError(f"the hub reports no size for {sibling.rfilename} in {self._repo_id}")
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise HubError(f"the hub tells no hash of {sibling.rfilename} in {self._repo_id}")
+            raise HubError(f"the hub reports no hash for {sibling.rfilename} in {self._repo_id}")
         return RemoteFile(sibling.rfilename, sibling.size, digest)
 
     @contextmanager
@@ -237,8 +237,8 @@ class Hub:
             raise InvalidRequestError(str(error), param="repo_id") from error
         except errors.GatedRepoError as error:
             raise RepositoryForbiddenError(
-                f"{name} is gated: accept its terms on the hub's page of it, and send the token of "
-                "the account that did, or set HF_TOKEN",
+                f"{name} is gated: accept its terms on its hub page, then send a token of "
+                "that account or set HF_TOKEN",
                 param="token",
             ) from error
         except errors.RepositoryNotFoundError as error:
@@ -259,8 +259,8 @@ class Hub:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk, not the hub
             raise HubError(
-                f"the hub cannot be reached ({type(error).__name__}: {error}); what has come is "
-                "kept, so start the download again"
+                f"the hub cannot be reached ({type(error).__name__}: {error}); what "
+                "arrived is kept, so start the download again"
             ) from error
         except (TypeError, KeyError, ValueError) as error:
             raise HubError(f"the hub's answer about {name} cannot be read: {error}") from error
@@ -269,10 +269,11 @@ class Hub:
         status = error.response.status_code
         if status in (401, 403):
             return RepositoryForbiddenError(
-                f"the hub refuses {self._repo_id} ({status}); send a token that may read it",
+                f"the hub denied access to {self._repo_id} ({status}); send a token that "
+                "may read it",
                 param="token",
             )
-        return HubError(f"the hub answers {status} when asked for {self._repo_id}")
+        return HubError(f"the hub answered {status} for {self._repo_id}")
 
 
 def _passes(error: OSError) -> bool:

@@ -67,10 +67,10 @@ def _configured(wanted: str, formats: Mapping[str, Format]) -> Detected[Format] 
     if wanted == "auto":
         return None
     if wanted == "none":
-        return Detected(None, None, "the config says none")
+        return Detected(None, None, "set to none in the config")
     if wanted not in formats:
-        raise BackendUnavailableError(f"there is no reasoning or tool format {wanted!r}")
-    return Detected(wanted, formats[wanted], "the config names it")
+        raise BackendUnavailableError(f"unknown reasoning or tool format {wanted!r}")
+    return Detected(wanted, formats[wanted], "set in the config")
 
 
 def detect_reasoning(
@@ -130,8 +130,8 @@ def _found(formats: Mapping[str, Format], name: str, evidence: str) -> Detected[
 def _by_tags(formats: Mapping[str, Format], template: TemplateFeatures) -> Detected[Format]:
     for name, format in formats.items():
         if format.matches(template.template.source):
-            return _found(formats, name, "its tags stand in the chat template")
-    return Detected(None, None, "the chat template shows none")
+            return _found(formats, name, "its tags are in the chat template")
+    return Detected(None, None, "none found in the chat template")
 
 
 def _best(formats: Mapping[str, Format], source: str, left: Mapping[str, int | None]) -> str | None:

@@ -29,7 +29,7 @@ def mark_final_message(chat: list[dict[str, Any]], field: str, source: str) -> N
     elif isinstance(value, list):
         message[field] = _marked_parts(value)
     else:
-        raise _refusal(f"{field!r} of the last message is no text")
+        raise _refusal(f"{field!r} of the last message is not text")
 
 
 def cut_at_mark(text: str, message: Mapping[str, Any], field: str) -> str:

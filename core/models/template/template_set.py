@@ -53,9 +53,9 @@ class ModelTemplates:
         if not allowed:
             names = ", ".join(self._templates) or "none"
             raise UnsupportedParameterError(
-                "this server takes no chat templates from requests: set "
-                "`server.allow_request_template: true` in its config to allow that; "
-                f"templates of the model, to be asked for by name: {names}",
+                "this server does not accept chat templates in requests: set "
+                "`server.allow_request_template: true` in its config to allow that; the "
+                f"model's templates, usable by name: {names}",
                 param="chat_template",
             )
         try:
