@@ -1,4 +1,4 @@
-"""When a choice has thought enough, and which tokens end its thought."""
+"""Enforces the reasoning budget of a choice by forcing the tokens that end its reasoning."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _GRACE = 8
 class BudgetWatch:
     """Follows one choice: `add` every token, and take `forced` as the next one unless it is None.
 
-    The tokens of the tags are not counted as far as they are tokens of their own.
+    Tag tokens are not counted unless they also contain other text.
     """
 
     def __init__(self, budget: ReasoningBudget) -> None:
@@ -42,7 +42,7 @@ class BudgetWatch:
         self._update()
 
     def let_go(self) -> None:
-        """Nothing must come any more: what is forced may not follow here, so thought has ended."""
+        """Stop forcing: the forced tokens are not allowed here, so reasoning has ended."""
         self._closing = ()
         self._inside = False
 

@@ -30,7 +30,7 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def gbnf_to_lark(source: str) -> str:
-    """A GBNF grammar as Lark. `ValueError` with line and column for what is none.
+    """A GBNF grammar as Lark. `ValueError` with line and column if it is not one.
 
     A grammar in GBNF is about characters, while a terminal here takes all the text that it matches,
     whatever must follow it. So a grammar without recursion becomes one terminal, which is fast; in

@@ -186,7 +186,7 @@ class _Writer:
         return self._rule(text, lazy=True)
 
     def _holding(self, texts: Sequence[str]) -> str:
-        """What keeps a terminal from holding one of these."""
+        """Terminal terms that exclude texts containing one of these."""
         within = "|".join(map(re.escape, _shortest(set(texts))))
         return f" & ~{self._terminal(_regex(f'(?s:.*)(?:{within})(?s:.*)'))}" if texts else ""
 
@@ -238,7 +238,7 @@ class _Writer:
         return json.dumps(opening.text)
 
     def _beginnings(self, cases: Sequence[g.Case]) -> str:
-        """What keeps a terminal from beginning as one of these."""
+        """Terminal terms that exclude texts beginning like one of these."""
         plain = [case.opening for case in cases if not self._starts_special(case.opening)]
         return "".join(
             f" & ~{self._terminal(f'{self._literal(each)} {self._any()}')}" for each in plain

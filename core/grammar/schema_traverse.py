@@ -1,4 +1,4 @@
-"""The schemas within a JSON Schema, and where they are."""
+"""Traverses the subschemas of a JSON Schema."""
 
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote, urldefrag, urljoin
@@ -12,7 +12,7 @@ _WAITING = frozenset(["$defs", "definitions"])  # until they are referred to
 
 
 def check_depth(root: Schema) -> None:
-    """`SchemaError` for what is nested too deeply for functions that call themselves."""
+    """`SchemaError` for a schema nested too deeply for recursive functions."""
     level: list[tuple[str, object]] = [("", root)]
     for _ in range(_DEEPEST):
         inner: list[tuple[str, object]] = []
@@ -30,7 +30,7 @@ def check_depth(root: Schema) -> None:
 def reachable(root: Schema) -> Iterator[tuple[str, Schema]]:
     """All schemas that count and their pointers, the root first.
 
-    `SchemaError` for a `$ref` that leads nowhere, or too far.
+    `SchemaError` for a `$ref` that does not resolve or nests too deeply.
     """
     seen = {""}
     waiting = [("", root)]

@@ -1,4 +1,4 @@
-"""What the grammar engine would accept wrongly in a JSON Schema."""
+"""JSON Schema keywords that the grammar engine would not enforce exactly."""
 
 import math
 import re
@@ -30,7 +30,7 @@ _IGNORED = frozenset(
 
 
 def soundness_errors(node: Schema, pointer: str) -> Iterator[SchemaError]:
-    """For the keywords of this schema, which is at `pointer`, that would not be kept to."""
+    """Errors for keywords of the schema at `pointer` that would not be enforced."""
     for key, value in node.items():
         try:
             _check(node, key, value, further(pointer, key))
@@ -39,9 +39,9 @@ def soundness_errors(node: Schema, pointer: str) -> Iterator[SchemaError]:
 
 
 def remainder_errors(nodes: Sequence[tuple[str, Schema]]) -> Iterator[SchemaError]:
-    """For each `multipleOf` that leaves more remainders than can be told apart in time.
+    """Errors for each `multipleOf` with too many remainders to compile in time.
 
-    Schemas in an `allOf` leave those of their least common multiple.
+    Schemas in an `allOf` count by their least common multiple.
     """
     steps = {
         further(pointer, "multipleOf"): Decimal(str(step))
@@ -79,7 +79,7 @@ def _check(node: Schema, key: str, value: object, place: str) -> None:
 
 
 def _check_value(value: object, place: str) -> None:
-    """What JSON is written without: most control characters, and numbers that are not exact."""
+    """Rejects what the engine cannot write: most control characters and inexact numbers."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_value(key, place)
@@ -116,7 +116,7 @@ def _check_patterns(value: object, place: str) -> None:
 
 
 def _check_least_properties(node: Schema, place: str) -> None:
-    """The engine counts a name that comes twice, twice."""
+    """The engine counts a repeated name twice."""
     left = rewritten({key: node[key] for key in ("minProperties", "required") if key in node})
     least = left.get("minProperties", 0)
     if isinstance(least, int | float) and least > 1:

@@ -1,4 +1,4 @@
-"""What clients send as a constraint, as grammar expressions."""
+"""Converts client constraints to grammar expressions."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _JSON = re.compile(r"%json\s*(?=\{)")
 def regular_expression(pattern: str) -> Pattern:
     r"""What a whole text must match; ECMA-262's dialect, so `\d` and `\w` are ASCII's.
 
-    `ValueError` for what looks around or back, which no grammar can.
+    `ValueError` for lookaround and backreferences, which no grammar can express.
     """
     return Pattern(regex_to_lark(text_regex(pattern), "dw"))
 
