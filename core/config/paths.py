@@ -8,10 +8,10 @@ _LONGEST, _LONGEST_PART = 1000, 255  # bytes; of a part on most file systems
 
 
 def inside(folder: Path, name: str, param: str) -> Path:
-    """What `name` means in `folder`, absolute, whether it exists or not.
+    """The absolute path of `name` in `folder`, whether it exists or not.
 
-    `InvalidRequestError` for whatever lies elsewhere once symbolic links are followed, and for what
-    no file can be called on any system; `param` is the field that the name came in.
+    `InvalidRequestError` for paths outside the folder once symbolic links are resolved, and for
+    names that are not portable; `param` is the request field with the name.
     """
     parts = name.split("/")
     if (

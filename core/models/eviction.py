@@ -1,4 +1,4 @@
-"""Making room: which models are unloaded so that another one can be loaded."""
+"""Eviction: unloads models so that another one can be loaded."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _REASON = "it was unloaded to make room for another model"
 
 
 class Unload(Protocol):
-    """Unload a model when nobody uses it; `Loader` says what becomes of one that is in use."""
+    """Unload a model once it is unused; `Loader` decides what happens while it is in use."""
 
     def __call__(
         self, model: ModelEntry, limit: float, reason: str, *, abort: bool = True
@@ -27,7 +27,7 @@ class Unload(Protocol):
 
 
 class Room:
-    """Keeps the models that are loaded within the limits of the config."""
+    """Keeps the loaded models within the limits of the config."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Room:
         self._measured_at = float("-inf")
 
     async def measure(self) -> None:
-        """Look again what the models take, unless that was done within the last second."""
+        """Measure the models' memory use, at most once per second."""
         if self._clock.time() < self._measured_at + 1:
             return
         self._measured_at = self._clock.time()
@@ -55,9 +55,9 @@ class Room:
             await self._backends.measure(holder.started)
 
     async def make(self, model: ModelEntry) -> None:
-        """Unload others until `model` fits, the longest unused first, none while it is in use.
+        """Unload others until `model` fits, least recently used first, none while it is in use.
 
-        `BackendUnavailableError` when that cannot be.
+        `BackendUnavailableError` if that is impossible.
         """
         if self._backends.is_started(model.config, model.root):
             return

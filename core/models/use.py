@@ -1,10 +1,10 @@
-"""Who is using a model."""
+"""Tracks who is using a model."""
 
 import asyncio
 
 
 class Use:
-    """How many requests hold a model, how many wait for it, and when the last one let go."""
+    """How many requests hold a model, how many wait for it, and when the last one released it."""
 
     def __init__(self) -> None:
         self.count = 0

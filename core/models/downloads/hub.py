@@ -1,8 +1,8 @@
-"""What is asked of a Hugging Face hub: which files a repository has, and the bytes of one.
+"""Hugging Face hub client: lists a repository's files and fetches their bytes.
 
-Bytes come over HTTP or from the hub's Xet store, by what huggingface_hub and hf_xet export. Their
-own `snapshot_download` would do less: it begins each unfinished file anew, checks no hash of what
-comes over HTTP, and a Xet file cannot be stopped, as errors of its progress bar are lost.
+Bytes come over HTTP or from the hub's Xet store, through huggingface_hub and hf_xet. Their own
+`snapshot_download` does less: it restarts unfinished files, does not verify hashes over HTTP, and a
+Xet file cannot be stopped, as errors of its progress bar are lost.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHA256 = 64  # digits
 
 OnBytes = Callable[[int], None]
-"""`on_bytes(count)`: so many have come; below 0, so many are gone again. May raise to stop it."""
+"""`on_bytes(count)`: bytes received; negative if bytes were discarded. May raise to stop it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of a repository: its name there, its size in bytes, and what its content hashes to.
+    """A file of a repository: its name, its size in bytes, and its hash.
 
     `digest`: SHA-256 (64 digits) of the content, or git's SHA-1 of it as a blob (40 digits).
     """
@@ -50,7 +50,7 @@ class RemoteFile:
 
     @property
     def large(self) -> bool:
-        """Whether it is kept beside the repository, and not in it."""
+        """Whether it is stored outside the git repository (LFS)."""
         return len(self.digest) == _SHA256
 
 
@@ -63,14 +63,14 @@ class Snapshot:
 
 
 class _UnfitPartError(Exception):
-    """What has come of a file is not the beginning of it."""
+    """The partial file is not a prefix of the file."""
 
 
 class Hub:
     """One repository of the hub that `HF_ENDPOINT` names, else of huggingface.co.
 
-    `token`: None for what `HF_TOKEN` or a login of huggingface_hub have set. It goes to the hub
-    only, not to where that redirects to. Every method blocks, and raises a `ServingError`.
+    `token`: None for what `HF_TOKEN` or a login of huggingface_hub have set. It is sent to the hub
+    only, not to redirect targets. Every method blocks, and raises a `ServingError`.
     """
 
     def __init__(self, repo_id: str, revision: str | None, token: str | None) -> None:
@@ -80,7 +80,7 @@ class Hub:
         self._endpoint = os.environ.get("HF_ENDPOINT") or None
 
     def snapshot(self) -> Snapshot:
-        """What there is to download, all from one commit."""
+        """The files to download, all from one commit."""
         from huggingface_hub import HfApi
 
         with self._in_words():
@@ -93,10 +93,10 @@ class Hub:
         return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
 
     def fetch(self, file: RemoteFile, commit: str, part: Path, on_bytes: OnBytes) -> None:
-        """Append what `part` lacks of the file; connections that break are taken up again.
+        """Append what is missing to `part`; broken connections are resumed.
 
-        `on_bytes` is told of the bytes that `part` had already, too. A part that cannot become the
-        file is removed.
+        `on_bytes` also reports the bytes that `part` already had. A part that cannot be completed
+        is removed.
         """
         try:
             with self._in_words(), part.open("ab") as target:
@@ -121,7 +121,7 @@ class Hub:
             ) from error
 
     def _append(self, file: RemoteFile, commit: str, target: BinaryIO, on_bytes: OnBytes) -> None:
-        """Append what one connection brings; a `ConnectionError` if that is not all."""
+        """Append what one connection delivers; a `ConnectionError` if that is incomplete."""
         import httpx2
         from huggingface_hub import hf_hub_url
 
@@ -147,7 +147,7 @@ class Hub:
             raise _UnfitPartError
 
     def _xet_hash(self, file: RemoteFile, url: str) -> str | None:
-        """What a Xet store has the file as; None if it is to come over HTTP."""
+        """The file's hash in the Xet store; None to fetch it over HTTP."""
         from huggingface_hub import constants, get_hf_file_metadata
 
         if not file.large or constants.HF_HUB_DISABLE_XET or find_spec("hf_xet") is None:
@@ -226,7 +226,7 @@ class Hub:
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """Say what the errors of the library mean."""
+        """Translate the library's errors."""
         import httpx2
         from huggingface_hub import errors
 
@@ -277,7 +277,7 @@ class Hub:
 
 
 def _passes(error: OSError) -> bool:
-    """Whether the same request may go well a moment later."""
+    """Whether a retry may succeed."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):
