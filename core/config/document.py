@@ -46,7 +46,7 @@ class Document:
             line = self._text.count("\n", 0, error.position) + 1
             message = f"the character U+{error.character:04X} is not allowed in YAML; delete it"
             raise self._error(message, line) from error
-        except ValueError as error:  # of dates and numbers that look like ones and are none
+        except ValueError as error:  # invalid values that look like dates or numbers
             raise self._error(f"{error}; put the value in quotes if it is text") from error
         except ConfigError:
             raise

@@ -112,7 +112,7 @@ def load_keys(path: Path) -> list[KeyEntry]:
     except ValidationError as error:
         of_tabbyapi = dict(keys_of_tabbyapi(document.data))
         found = explain(error, document.data, KeysFile.model_json_schema())
-        problems += [origins.problem(key, of_tabbyapi.get(key, said)) for key, said in found]
+        problems += [origins.problem(key, of_tabbyapi.get(key, message)) for key, message in found]
     names = [entry.name for entry in file.keys]
     for index, name in enumerate(names):
         if name in names[:index]:

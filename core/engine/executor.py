@@ -32,7 +32,7 @@ class EventBridge:
 
     def __call__(self, event: Event) -> None:
         self._pending.acquire()
-        with suppress(RuntimeError):  # the event loop is closed, nobody is left to receive it
+        with suppress(RuntimeError):  # the event loop is closed: nothing can receive it
             self._loop.call_soon_threadsafe(self._arrive, event)
 
     def _arrive(self, event: Event) -> None:

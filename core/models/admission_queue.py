@@ -235,7 +235,7 @@ class Gate:
         self.leave(place)
         if place.waits:
             place.admitted.set_exception(error)
-            place.admitted.exception()  # its client may have left, and then nobody reads it
+            place.admitted.exception()  # mark as retrieved: its client may have left
 
 
 def _take_next(shares: Iterable[_Share], turn: int) -> Place | None:

@@ -82,7 +82,7 @@ def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
 
     `renders`: variables of the chat template are passed on, so they do not count.
     """
-    said = {
+    settings = {
         "chat_template": model.chat_template is not None,
         "continue_assistant": model.continue_assistant,
         "reasoning": model.reasoning not in ("auto", "none"),
@@ -90,7 +90,7 @@ def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
         "template_vars": bool(model.template_vars) and not renders,
         "force_template_vars": bool(model.force_template_vars) and not renders,
     }
-    return [name for name, there in said.items() if there]
+    return [name for name, is_set in settings.items() if is_set]
 
 
 def options_schema(entry: BackendEntry) -> Schema:

@@ -34,7 +34,7 @@ MEANINGLESS = frozenset(
 """TabbyAPI fields that no engine here supports; its files have them, mostly switched off."""
 
 _TEMPERATURES = ("min_temp", "max_temp")
-_MOST_PROBLEMS = 20  # that are told; to find out what each name may have meant takes a while
+_MOST_PROBLEMS = 20  # reported at most: close matches for each name are slow
 
 
 @dataclass(frozen=True, slots=True)

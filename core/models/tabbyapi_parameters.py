@@ -123,7 +123,7 @@ def _options_for(parameter: _Parameter, value: Any, schema: Schema) -> dict[str,
 def parameters_of(config: ModelConfig, context_length: int | None) -> dict[str, Any]:
     """The parameters of a TabbyAPI model card, as far as they were set."""
     options = config.options
-    said: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         name: options[option]
         for name, parameter in _PARAMETERS.items()
         for group in parameter.groups[:1]
@@ -131,8 +131,8 @@ def parameters_of(config: ModelConfig, context_length: int | None) -> dict[str, 
         if convert is _same and options.get(option) is not None
     }
     cache_type = options.get("cache_type") or options.get("cache_type_k") or "f16"
-    said["cache_mode"] = str(cache_type).upper().removesuffix("_0").replace("F16", "FP16")
-    said["max_seq_len"] = context_length
-    if draft := said.pop("draft_model_name", None):
-        said["draft"] = {"id": Path(draft).stem}
-    return said
+    parameters["cache_mode"] = str(cache_type).upper().removesuffix("_0").replace("F16", "FP16")
+    parameters["max_seq_len"] = context_length
+    if draft := parameters.pop("draft_model_name", None):
+        parameters["draft"] = {"id": Path(draft).stem}
+    return parameters

@@ -19,12 +19,12 @@ class Use:
         self._nobody.clear()
 
     def end(self, now: float) -> None:
-        """One less; `now` by the clock that `last` is read with."""
+        """One fewer; `now` by the clock that `last` is read with."""
         self.count -= 1
         self.last = now
         if not self.count:
             self._nobody.set()
 
     async def wait_for_nobody(self) -> None:
-        """Return when nobody uses it."""
+        """Return when it is unused."""
         await self._nobody.wait()

@@ -86,15 +86,15 @@ class AnswerParser(ReasoningParser):
     def _opening(self, text: str) -> list[Part]:
         """Where the answer begins, or calls."""
         self._held += text
-        said = self._held.lstrip() if self._form.trim else self._held
-        space = len(self._held) - len(said)
+        text = self._held.lstrip() if self._form.trim else self._held
+        space = len(self._held) - len(text)
         for opening in self._marks.opens:
-            if said.startswith(opening):
+            if text.startswith(opening):
                 return self._begin_content(space + len(opening))
         tags = (*self._marks.opens, *self._marks.calls)
-        if not said or any(tag.startswith(said) for tag in tags):
+        if not text or any(tag.startswith(text) for tag in tags):
             return []
-        if said.startswith(self._marks.calls):
+        if text.startswith(self._marks.calls):
             text, self._held = self._held, ""
             self._read = self._parser.feed
             return self._read(text)

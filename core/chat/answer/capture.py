@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from core.chat.answer.capture_format import Said, Written, written_delta
+from core.chat.answer.capture_format import JoinedParts, Written, written_delta
 from core.chat.answer.recipe import CollectorRecipe
 from core.contract.types import Delta, Part
 
@@ -65,7 +65,7 @@ class Capture:
         self._captures = captures
         self._id = id
         self._began = time.monotonic()
-        self._said: dict[int, Said] = {}
+        self._joined: dict[int, JoinedParts] = {}
         self._lines: list[str] = []
         self._bytes = 0
         self._cut_off = False
@@ -75,11 +75,11 @@ class Capture:
         """Record a delta and the parts parsed from it."""
         seconds = round(time.monotonic() - self._began, 4)
         self._add({"choice": choice, "at": seconds, "delta": written_delta(delta)})
-        self._said.setdefault(choice, Said()).add(parts)
+        self._joined.setdefault(choice, JoinedParts()).add(parts)
 
     def end(self, outcome: str) -> None:
         """Write the capture."""
-        answer = {str(choice): said.parts for choice, said in sorted(self._said.items())}
+        answer = {str(choice): joined.parts for choice, joined in sorted(self._joined.items())}
         end = {"outcome": outcome, "cut_off": self._cut_off, "answer": answer}
         if self._cut_off:
             end["answer"] = {}

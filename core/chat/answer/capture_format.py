@@ -56,7 +56,7 @@ def delta_of(written: Mapping[str, Any]) -> Delta:
     )
 
 
-class Said:
+class JoinedParts:
     """All parts of a choice, neighbours of a kind joined; ids of calls, which are random, left out.
 
     So the result does not depend on how the text was split.

@@ -112,7 +112,7 @@ class AnswerCounts:
         """The answer has ended."""
         model, usage = self._model, self._usage.usage
         model.outcomes[outcome] += 1
-        if self._last:  # else nobody has read the prompt
+        if self._last:  # else the prompt was never computed
             model.prompt_tokens += usage.prompt_tokens
         if usage.prompt_tokens_details:
             model.cached_tokens += usage.prompt_tokens_details.cached_tokens

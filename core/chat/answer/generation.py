@@ -65,7 +65,9 @@ class Generation:
         self._answered = False
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
-        self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
+        self._texts: list[list[str]] | None = (
+            [[] for _ in range(self.choices)] if log_text else None
+        )
         self._plugins = plugins
         self._recipe = recipe
         self._capture = capture
@@ -97,8 +99,8 @@ class Generation:
                 async with aclosing(merge(streams)) as updates:
                     async for update in updates:
                         counts.add(update.index, len(update.token_ids), update.finish_reason)
-                        if self._said is not None:
-                            self._said[update.index] += map(_text, update.parts)
+                        if self._texts is not None:
+                            self._texts[update.index] += map(_text, update.parts)
                         yield update
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
@@ -143,7 +145,7 @@ class Generation:
             f"{calls} tool calls, " if calls else "",
             outcome,
         )
-        for index, pieces in enumerate(self._said or ()):
+        for index, pieces in enumerate(self._texts or ()):
             request_id = self.requests[0].request_id
             logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from core.chat.answer.capture_format import Said, Written, delta_of
+from core.chat.answer.capture_format import JoinedParts, Written, delta_of
 from core.chat.answer.recipe import CollectorRecipe, recipe_of
 from core.contract.formats import ReasoningFormat, ToolFormat
 from core.contract.types import Delta
@@ -77,10 +77,10 @@ def replay(
             collector = captured.recipe.collector(reasoning, tools)
         except KeyError as error:
             raise CannotReplayError(f"the format {error} is not installed") from error
-        said = Said()
+        joined = JoinedParts()
         for delta in _cut(deltas, chunks, chance):
-            said.add(collector.feed(delta))
-        answer[choice] = said.parts
+            joined.add(collector.feed(delta))
+        answer[choice] = joined.parts
     return answer
 
 

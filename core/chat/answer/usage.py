@@ -51,13 +51,13 @@ class UsageCounter:
         if self._first_token_at is None:
             self._first_token_at = self._last_token_at
 
-    def take(self, told: TokenCounts) -> None:
+    def take(self, counts: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
-        self._prompt_tokens = told.prompt_tokens
-        self._cached_tokens = told.cached_tokens
-        self._completion_tokens = told.completion_tokens
-        if told.reasoning_tokens is not None:
-            self._reasoning_tokens = {0: told.reasoning_tokens}
+        self._prompt_tokens = counts.prompt_tokens
+        self._cached_tokens = counts.cached_tokens
+        self._completion_tokens = counts.completion_tokens
+        if counts.reasoning_tokens is not None:
+            self._reasoning_tokens = {0: counts.reasoning_tokens}
 
     def set_reasoning(self, choice: int, tokens: int) -> None:
         """Record how many tokens of a choice are reasoning so far."""

@@ -28,7 +28,7 @@ from core.contract.grammar import (
 )
 from core.models.served import ServedModel
 
-# Models write line breaks between thought and what follows. JSON and calls do not mind.
+# Models write line breaks between reasoning and what follows. JSON and calls allow that.
 _SPACE = optional(Pattern(r"[ \t\r\n]{1,8}"))
 
 
@@ -133,7 +133,7 @@ class _Turn:
         once = calls.once or not rules.parallel
         answer = Free(calls.cases, calls.first, once=once)
         if self.marks is None or (self.in_thought and not calls.first):
-            return answer  # thought is text like any other
+            return answer  # reasoning is text like any other
         within = [
             replace(case, goes_on=case.goes_on or not once)
             for case in (*self.in_thought, *self.end_thought)
@@ -145,10 +145,10 @@ class _Turn:
             if not any(_begins(case, [text]) for case in self.end_thought)
         ]
         behind = [Case(Text(end), answer) for end in ends]
-        thought = Free((*within, *behind), once=True)
+        reasoning = Free((*within, *behind), once=True)
         if self.inside:
-            return thought
-        first = (Case(Text(self.marks.start), thought), *calls.first)
+            return reasoning
+        first = (Case(Text(self.marks.start), reasoning), *calls.first)
         return Free(calls.cases, first, once=once)
 
     def whole(self, content: Grammar | None, calls: CallGrammar | None) -> Grammar:
@@ -169,14 +169,14 @@ class _Turn:
             return content
         if self.marks is None:
             return self._answer(content, calls, behind_thought=False)
-        thought = sequence(
+        reasoning = sequence(
             UpTo(self.marks.end, without=self.marks.others),
             self._answer(content, calls, behind_thought=True),
         )
         if self.inside:
-            return thought
+            return reasoning
         at_once = self._answer(content, calls, behind_thought=False)
-        return choice(at_once, sequence(self.marks.start, thought))
+        return choice(at_once, sequence(self.marks.start, reasoning))
 
     def form(self, content: Grammar | None, calls: CallGrammar | None) -> AnswerForm:
         """How to parse what `whole` matches."""

@@ -48,7 +48,7 @@ async def infill_prompt(
 ) -> list[int]:
     """The tokens of a prompt whose completion leads to `suffix`; an error if the model has none.
 
-    `add_special_tokens`: what the tokenizer puts before a text (a BOS) goes before this one, too.
+    `add_special_tokens`: prepend what the tokenizer puts before a text (a BOS).
     """
     format, ids = await _format(model)
     prefix = prompt

@@ -106,19 +106,19 @@ def starts_in_reasoning(
 ) -> bool:
     """Whether the answer continues reasoning: of the prompt's end, or of the last message.
 
-    A message that is continued may lack what begins reasoning, as its template left that out, or
-    have it so far in front that the prompt's end does not show it.
+    A continued message may lack the reasoning start tag, because its template dropped it, or have
+    it too far before the prompt's end to be detected.
     """
     if format is None:
         return False
     if body.continue_final_message in REASONING_FIELDS or format.starts_inside(prompt):
         return True
     if body.continue_final_message:
-        said = body.messages[-1].content
+        begun = body.messages[-1].content
     else:
-        said = body.response_prefix if body.add_generation_prompt else None
+        begun = body.response_prefix if body.add_generation_prompt else None
     parser = format.parser(inside=False)
-    parts = [*parser.feed(said), *parser.finish()] if isinstance(said, str) else []
+    parts = [*parser.feed(begun), *parser.finish()] if isinstance(begun, str) else []
     return bool(parts) and isinstance(parts[-1], ReasoningDelta)
 
 

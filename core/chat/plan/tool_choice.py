@@ -94,9 +94,9 @@ def argument_schemas(body: ChatCompletionRequest) -> dict[str, Mapping[str, Any]
 def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | None, list[str]]:
     """The grammar of calls under these rules, and the paths of what it does not enforce.
 
-    Calls that are forced, and those of `strict` functions, keep to their schemas exactly, or there
-    is an `InvalidRequestError`; for others what cannot be enforced is left out of the schema, since
-    users cannot fix the schemas of tool servers.
+    Forced calls, and those of `strict` functions, follow their schemas exactly, or there is an
+    `InvalidRequestError`; for others what cannot be enforced is left out of the schema, since users
+    cannot fix the schemas of tool servers.
     """
     loose: list[str] = []
     schemas: dict[str, Mapping[str, Any]] = {}

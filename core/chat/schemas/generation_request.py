@@ -89,7 +89,7 @@ class GenerationBody(ConstraintBody, SamplingFields):
         return sorted([*nested, *unknown])
 
 
-# What clients note for themselves: nothing that there would be to honour.
+# Fields that clients send for their own use; nothing to honour.
 _NOTES = {"api_server", "api_type", "legacy_api", "num_ctx", "truncation_length"}
 
 _OFF: Mapping[str, tuple[Any, ...]] = {"service_tier": ("auto", "default")}

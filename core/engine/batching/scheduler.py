@@ -15,7 +15,7 @@ from core.engine.batching.slots import Slots, common_prefix
 
 logger = logging.getLogger(__name__)
 
-# A choice waits for another that is still to prefill tokens of so long a common beginning.
+# A choice waits for another that is still prefilling a common prefix this long.
 _WORTH_WAITING = 32
 
 # Room left for each running choice when one more is admitted, so that it need not leave at once.

@@ -143,7 +143,7 @@ class Slots:
                 self._references[cell] -= 1
         del slot.token_ids[tokens:], slot.cells[tokens:]
         if not tokens:
-            slot.released_at = 0  # an empty slot is taken before any that remembers something
+            slot.released_at = 0  # empty slots are used before cached ones
 
     def clear(self) -> None:
         """Empty and release every slot."""

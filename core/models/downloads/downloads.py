@@ -56,7 +56,7 @@ class Downloads:
             self._taken -= keys
             self._controls.discard(control)
             if not work.cancelled():
-                work.exception()  # somebody has asked, even if nobody waits any more
+                work.exception()  # mark as retrieved, even if nothing awaits it any more
             arrived.put_nowait(None)
 
         self._taken |= keys

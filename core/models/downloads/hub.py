@@ -24,10 +24,10 @@ from core.models.downloads.errors import HubError, RepositoryForbiddenError, Rep
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
-_TIMEOUT = 10.0  # seconds until the hub must say something
+_TIMEOUT = 10.0  # seconds until the hub must respond
 _TRIES, _PAUSE = 6, 1.0  # connections that bring no byte, and seconds between them
 _OK, _NOT_SATISFIABLE = 200, 416
-_PASSING = (408, 429, 500, 502, 503, 504)  # statuses that may be others a moment later
+_PASSING = (408, 429, 500, 502, 503, 504)  # transient statuses
 _LARGEST_OVER_HTTP = 50_000_000_000  # bytes; larger files a hub gives out over Xet only
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -185,11 +185,11 @@ def _read(parser: Parser, text: str) -> list[Part]:
 
 def _reasoning_residue(parts: Sequence[Part]) -> int | None:
     """How much text is left beside the answer; None if reasoning and answer were not separated."""
-    thought = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
+    reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
     content = "".join(part.text for part in parts if isinstance(part, ContentDelta))
-    if _THOUGHT not in thought or _ANSWER not in content or _ANSWER in thought:
+    if _THOUGHT not in reasoning or _ANSWER not in content or _ANSWER in reasoning:
         return None
-    return len(content) + len(thought)
+    return len(content) + len(reasoning)
 
 
 def _call_residue(parts: Sequence[Part]) -> int | None:

@@ -54,7 +54,7 @@ class ChatTemplate:
             ) from error
         except RecursionError as error:
             raise TemplateError(f"the chat template ({name}) is nested too deeply") from error
-        except Exception as error:  # constant expressions are computed now, and may go wrong
+        except Exception as error:  # constant expressions are evaluated now and may fail
             raise TemplateError(f"the chat template ({name}) does not compile: {error}") from error
 
     @cached_property

@@ -63,7 +63,7 @@ def turn_end_marker(features: TemplateFeatures) -> str | None:
     answer = features.says("assistant", _ANSWER)
     behind = _behind(_ANSWER, features, asked, answer)
     bare = features.render([asked, answer], add_generation_prompt=False) or behind
-    markers: list[str] = [  # not of tools that stand behind the messages
+    markers: list[str] = [  # not of tools after the messages
         marker for marker in _MARKER.findall(behind) if marker in bare.rpartition(_ANSWER)[2]
     ]
     opened = _behind(_ASKED, features, asked, add_generation_prompt=True)
