@@ -1,4 +1,4 @@
-"""The typed front of the plugin manager; the only module that runs pluggy."""
+"""The typed plugin manager; the only module that uses pluggy."""
 
 import importlib.metadata
 import importlib.util
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin that was found: its name, where it came from, what went wrong if anything.
+    """A discovered plugin: its name, its source, and its error, if any.
 
     `source`: "built in", "entry point of" a distribution, or the file. `version`: the
     distribution's. `backends`, `reasoning` and `tools` are the names that it registers, `hooks`
@@ -54,7 +54,7 @@ class Plugin:
 
 
 class _Dispatch:
-    """The built-in end of the `generate` hook."""
+    """The built-in implementation of the `generate` hook."""
 
     @hookimpl(trylast=True)
     def generate(self, backend: Backend, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
@@ -63,7 +63,7 @@ class _Dispatch:
 
 def _log_call(hook: str, implementations: Sequence[pluggy.HookImpl], arguments: object) -> None:
     names = ", ".join(each.plugin_name for each in reversed(implementations))  # as they are called
-    logger.debug("hook %s: %s", hook, names or "nobody")
+    logger.debug("hook %s: %s", hook, names or "no implementation")
 
 
 def _log_result(
@@ -85,8 +85,8 @@ class Plugins:
     """Everything the plugins contribute.
 
     Built-in plugins come first, then entry points of the group `enginebay`, then the single files
-    of `folder`, but for those that begin with an underscore. A plugin that fails to load, or to
-    register, is listed with its error and left out with all that it registered; the rest works.
+    of `folder`, except those that begin with an underscore. A plugin that fails to load or register
+    is listed with its error, and everything it registered is removed; the others work.
     """
 
     def __init__(self, *, folder: Path | None = None, blocked: Iterable[str] = ()) -> None:
@@ -113,7 +113,7 @@ class Plugins:
         return _version("enginebay")
 
     def generate(self, backend: Backend, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
-        """The stream that answers `request`, from the first plugin that has one."""
+        """The stream that answers `request`, from the first plugin that returns one."""
         stream = self._manager.hook.generate(backend=backend, request=request)
         return cast(AsyncGenerator[Delta, None], stream)
 
@@ -126,7 +126,7 @@ class Plugins:
         plugin: object = None
         try:
             if self._manager.has_plugin(name):
-                raise ValueError(f"there is a plugin {name!r} already")
+                raise ValueError(f"a plugin named {name!r} is already registered")
             plugin = candidate.load()
             self._manager.register(plugin, name=name)
             hooks = self._hooks(plugin)
@@ -134,7 +134,7 @@ class Plugins:
             self._collect(plugin)
         except (Exception, SystemExit) as error:  # a script without a guard leaves when imported
             reason = _reason(error)
-            logger.warning("plugin %s (%s) is left out: %s", name, source, reason)
+            logger.warning("skipping plugin %s (%s): %s", name, source, reason)
             if plugin is not None and self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)
             for register, kept in zip(registers, before, strict=True):
@@ -150,11 +150,13 @@ class Plugins:
     def _hooks(self, plugin: object) -> tuple[str, ...]:
         callers = self._manager.get_hookcallers(plugin)
         if not callers:
-            raise ValueError("it has no hook: a function with @hookimpl and the name of a hook")
+            raise ValueError(
+                "it implements no hook: a function with @hookimpl and the name of a hook"
+            )
         for caller in callers:
             near = get_close_matches(caller.name, _HOOKS, n=1)
             if near and not caller.has_spec():
-                raise ValueError(f"there is no hook {caller.name!r}; did you mean {near[0]!r}?")
+                raise ValueError(f"unknown hook {caller.name!r}; did you mean {near[0]!r}?")
         return tuple(sorted(caller.name for caller in callers))
 
     def _collect(self, plugin: object) -> None:
@@ -166,7 +168,7 @@ class Plugins:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, on one line, with the last line of the plugin's own code that ran."""
+    """The error on one line, with the last line of the plugin's own code that ran."""
     reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*_LOADERS, "<frozen"))]

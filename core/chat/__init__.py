@@ -1,1 +1,1 @@
-"""From the messages of a request to the parts of its answer."""
+"""From a request's messages to the parts of its answer: planning and reading the output."""

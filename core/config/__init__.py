@@ -1,1 +1,1 @@
-"""The configuration: what `config.yml` may say, loading it, checking it."""
+"""The configuration: the schema of `config.yml`, loading and checking it."""

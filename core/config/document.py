@@ -22,10 +22,10 @@ EXPECTED = f" (server, models or plugins); a first model:\n{FIRST_MODEL}"
 
 
 class Document:
-    """A parsed file: `data`, and as `problems` the keys that stand in it twice.
+    """A parsed file: `data`, and duplicate keys as `problems`.
 
-    `expected`: appended to the error for an empty file. Raises `ConfigError` when there is no
-    data to go on with.
+    `expected`: appended to the error for an empty file. Raises `ConfigError` if the file cannot be
+    used at all.
     """
 
     def __init__(self, path: Path, *, expected: str = EXPECTED) -> None:
@@ -46,7 +46,7 @@ class Document:
             line = self._text.count("\n", 0, error.position) + 1
             message = f"the character U+{error.character:04X} is not allowed in YAML; delete it"
             raise self._error(message, line) from error
-        except ValueError as error:  # of dates and numbers that look like ones and are none
+        except ValueError as error:  # invalid values that look like dates or numbers
             raise self._error(f"{error}; put the value in quotes if it is text") from error
         except ConfigError:
             raise
@@ -54,7 +54,7 @@ class Document:
             raise self._error(f"cannot parse this as YAML: {error}") from error
 
     def line(self, path: KeyPath) -> int:
-        """The line, from 1, of the key at `path`, or of the last one on the way that exists."""
+        """The line, from 1, of the key at `path`, or of its nearest existing parent."""
         node, line = self._root, 1
         for part in path:
             found = _child(node, part)
@@ -86,7 +86,7 @@ class Document:
     def _repeated_keys(
         self, node: Node, path: KeyPath, above: tuple[Node, ...], seen: set[int]
     ) -> Iterator[Problem]:
-        """Each once, however often the mapping is named by an alias."""
+        """Duplicate keys, each once, however many aliases a mapping has."""
         if any(node is other for other in above):
             line = node.start_mark.line + 1
             raise self._error(f"{key_text(path)} contains itself through an alias", line)

@@ -7,11 +7,11 @@ from core.config.problems import KeyPath
 from core.config.schema import ModelConfig
 
 _OF_ENGINE = ("max_running", "max_queue")
-"""What is the same for all who share an engine: they wait for it in one queue."""
+"""Settings that must be equal for models that share an engine and its queue."""
 
 
 def engine_key(model: ModelConfig, root: str) -> Hashable:
-    """The same for models that are like `root` and need nothing else of the engine."""
+    """Equal for models that inherit from `root` and can share its engine."""
     return (root, model.backend, model.path, model.isolation, repr(model.options))
 
 
@@ -22,11 +22,11 @@ def engine_keys(models: Sequence[ModelConfig]) -> list[Hashable]:
 
 
 def engine_problems(models: Sequence[ModelConfig]) -> Iterator[tuple[KeyPath, str]]:
-    """Settings of an engine that two who share it do not have in common."""
+    """Conflicting engine settings of models that share an engine."""
     first: dict[Hashable, ModelConfig] = {}
     for index, (model, key) in enumerate(zip(models, engine_keys(models), strict=True)):
         other = first.setdefault(key, model)
         for name in _OF_ENGINE:
             if getattr(model, name) != getattr(other, name):
-                message = f"it shares the engine of {other.name!r}; set this there, for both"
+                message = f"it shares the engine of {other.name!r}; set this there for both"
                 yield ("models", index, name), message

@@ -15,10 +15,10 @@ class Unusable(Exception):
 
 
 def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, str]]:
-    """Name, key path and text of every variable that means a config value.
+    """Name, key path and text of every variable that sets a config value.
 
-    One without `__` means none (Kubernetes sets such ones for a service of the same name), an
-    empty one is not set.
+    Variables without `__` are ignored (Kubernetes sets such ones for a service of the same name),
+    and so are empty ones.
     """
     for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and "__" in name and text:
@@ -27,7 +27,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, str]]:
 
 
 def decoded(text: str, path: KeyPath, schema: Schema) -> Any:
-    """The value a variable's text means: lists as JSON or comma separated, mappings as JSON."""
+    """Parse a variable's text: lists as JSON or comma separated, mappings as JSON."""
     kind = schema_at(schema, path).get("type")
     if kind == "array" and not text.lstrip().startswith("["):
         return [item.strip() for item in text.split(",") if item.strip()]
@@ -40,7 +40,7 @@ def decoded(text: str, path: KeyPath, schema: Schema) -> Any:
 
 
 def with_value(data: Any, path: KeyPath, value: Any, above: KeyPath = ()) -> Any:
-    """A copy of `data` with `value` at `path`; sections on the way are made."""
+    """A copy of `data` with `value` at `path`; missing sections are created."""
     if not path:
         return value
     head, rest, below = path[0], path[1:], (*above, path[0])
@@ -54,6 +54,7 @@ def with_value(data: Any, path: KeyPath, value: Any, above: KeyPath = ()) -> Any
     if isinstance(data, list):
         first = f"{PREFIX}{'__'.join(map(str, above)).upper()}__0"
         raise Unusable(
-            f"{key_text(above)} has {len(data)} entries; variables of the first begin {first}__"
+            f"{key_text(above)} has {len(data)} entries; variables of the first begin "
+            f"with {first}__"
         )
     raise Unusable(f"{key_text(above)} has no keys of its own")

@@ -8,7 +8,7 @@ from pydantic.fields import FieldInfo
 
 
 def aliased(name: str, *aliases: str, description: str | None = None) -> Any:
-    """A field that is None unless sent, under any of these names; the first one sent counts."""
+    """A field that is None unless sent, under any of these names; the first one sent is used."""
     return Field(
         default=None, validation_alias=AliasChoices(name, *aliases), description=description
     )
@@ -56,7 +56,7 @@ def one_as_list(value: Any) -> Any:
 
 
 def json_text(value: Any) -> Any:
-    """An object is its JSON text."""
+    """Convert an object to its JSON text."""
     try:
         return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
     except RecursionError as error:
@@ -70,14 +70,14 @@ def json_list(value: Any) -> Any:
         try:
             value = json.loads(text if text.startswith("[") else f"[{text}]")
         except (ValueError, RecursionError) as error:
-            raise ValueError("must be a list of strings, or JSON of one") from error
+            raise ValueError("must be a list of strings, or its JSON text") from error
     return value or None
 
 
 def token_list(value: Any) -> Any:
     """Token ids as a list, or as SillyTavern sends them: `"1, 2"`; an empty list means unset.
 
-    Raises one error, however many of them are wrong.
+    Raises a single error, however many are wrong.
     """
     if isinstance(value, str):
         words = value.strip().removeprefix("[").removesuffix("]").split(",")
@@ -93,7 +93,7 @@ def token_list(value: Any) -> Any:
 
 
 def token_bias(value: Any) -> Any:
-    """Check biases, with one error however many of them are wrong."""
+    """Check biases, with a single error however many are wrong."""
     if not isinstance(value, dict):
         raise ValueError("must map token ids to numbers from -100 to 100")
     for token_id, bias in value.items():

@@ -1,4 +1,4 @@
-"""What the keys file may say."""
+"""The schema of the keys file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ Role = Literal["user", "admin"]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: who it belongs to and what it may do; None is no limit.
+    """One key: its owner and what it may do; None is unlimited.
 
-    `digest` is the SHA-256 of the key, which itself is kept nowhere. `models`: names of models,
-    aliases or adapters. `priority`: that of all its requests, whatever they ask for.
+    `digest` is the SHA-256 of the key, which itself is not stored. `models`: names of models,
+    aliases or adapters. `priority`: of all its requests, whatever they ask for.
     """
 
     name: str
@@ -92,7 +92,7 @@ class KeysFile(Section):
 
 
 def entry_problems(entry: Mapping[str, Any]) -> list[str]:
-    """What would be wrong with an entry of the file."""
+    """The problems of an entry of the file."""
     try:
         KeyEntry.model_validate(entry)
     except ValidationError as error:
@@ -112,7 +112,7 @@ def load_keys(path: Path) -> list[KeyEntry]:
     except ValidationError as error:
         of_tabbyapi = dict(keys_of_tabbyapi(document.data))
         found = explain(error, document.data, KeysFile.model_json_schema())
-        problems += [origins.problem(key, of_tabbyapi.get(key, said)) for key, said in found]
+        problems += [origins.problem(key, of_tabbyapi.get(key, message)) for key, message in found]
     names = [entry.name for entry in file.keys]
     for index, name in enumerate(names):
         if name in names[:index]:

@@ -1,4 +1,4 @@
-"""Loading the config: the file, over it environment variables, over these the flags."""
+"""Loads the config: the file, overridden by environment variables, then by flags."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ DEFAULT_PATH = Path("config.yml")
 
 
 def load_config(path: Path | None, overrides: Mapping[str, object] | None = None) -> Config:
-    """Read and validate a config file, `config.yml` when none is named.
+    """Read and validate a config file, `config.yml` by default.
 
     `overrides` are values of flags by dotted key: `server.port` is the flag `--port`. Raises
     `ConfigError` with all problems.
@@ -64,7 +64,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
 def _settings(
     overrides: Mapping[str, object], schema: Schema, problems: list[Problem]
 ) -> Iterator[tuple[str, KeyPath, object]]:
-    """What is set over the file, in the order in which it counts: by whom, where, what."""
+    """Overrides of the file in ascending precedence: source, key path, value."""
     for name, key, text in variables(os.environ):
         try:
             yield name, key, decoded(text, key, schema)

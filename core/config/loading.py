@@ -18,7 +18,7 @@ def _share(text: str) -> str:
 
 Share = Annotated[str, AfterValidator(_share), Field(json_schema_extra={"pattern": _SHARE})]
 Size = Annotated[float, Field(gt=0)] | Share
-"""GiB, or a share such as `80%` of all there is."""
+"""GiB, or a share of the total such as `80%`."""
 
 
 class LoadingConfig(Section):
@@ -49,7 +49,7 @@ class LoadingConfig(Section):
 
 
 def bytes_of(size: float | str | None, total: int) -> int | None:
-    """A `Size` in bytes, of which there are `total`; None for one that is not set."""
+    """A `Size` in bytes, given the `total`; None if unset."""
     if size is None:
         return None
     if isinstance(size, str):

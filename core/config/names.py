@@ -36,7 +36,7 @@ def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
 def without_likes(models: Iterable[Any]) -> list[Any]:
     """Models of a file with everything they inherit.
 
-    Mappings (`options`, `sampling`) are merged. Invalid parts stay as they are.
+    Mappings (`options`, `sampling`) are merged. Invalid parts are left unchanged.
     """
     models = list(models)
     by_name = _by_name([model for model in models if isinstance(model, dict)])
@@ -58,14 +58,14 @@ def _joined(model: dict[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> dic
 
 
 def root_of(name: str, likes: Mapping[str, str | None]) -> str:
-    """The model that `name` is like in the end, by what each model is like; itself if none."""
+    """The end of the `like` chain of `name`; itself if it inherits from none."""
     while (like := likes.get(name)) in likes and like is not None:
         name = like
     return name
 
 
 def _root(model: Mapping[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> str | None:
-    """The name of the model that this one is like in the end; None if that is a circle."""
+    """The name of the model at the end of the `like` chain; None if it is circular."""
     seen: list[Any] = []
     here: Mapping[Any, Any] | None = model
     while here is not None and here not in seen:
@@ -75,7 +75,7 @@ def _root(model: Mapping[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> st
 
 
 def _models(data: Mapping[Any, Any]) -> list[dict[Any, Any]]:
-    """One mapping for each entry, empty for what is none."""
+    """One mapping per entry, empty for entries that are not mappings."""
     models = data.get("models")
     entries = models if isinstance(models, list) else []
     return [model if isinstance(model, dict) else {} for model in entries]

@@ -10,14 +10,14 @@ from core.config.problems import KeyPath, Problem, key_text
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The file, and the variables and flags that were set over it."""
+    """The file, and the variables and flags that override it."""
 
     file: Path | None = None
     document: Document | None = None
     overrides: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def override(self, path: KeyPath) -> str | None:
-        """The variable or flag that set the value at `path`, or what it is a part of."""
+        """The variable or flag that set the value at `path` or a parent of it."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.overrides:
                 return self.overrides[path[:end]]

@@ -8,10 +8,10 @@ _LONGEST, _LONGEST_PART = 1000, 255  # bytes; of a part on most file systems
 
 
 def inside(folder: Path, name: str, param: str) -> Path:
-    """What `name` means in `folder`, absolute, whether it exists or not.
+    """The absolute path of `name` in `folder`, whether it exists or not.
 
-    `InvalidRequestError` for whatever lies elsewhere once symbolic links are followed, and for what
-    no file can be called on any system; `param` is the field that the name came in.
+    `InvalidRequestError` for paths outside the folder once symbolic links are resolved, and for
+    names that are not portable; `param` is the request field with the name.
     """
     parts = name.split("/")
     if (
@@ -21,12 +21,14 @@ def inside(folder: Path, name: str, param: str) -> Path:
         or any(character in name for character in '\\:*?"<>|')
         or any(part in ("", ".", "..") or len(part.encode()) > _LONGEST_PART for part in parts)
     ):
-        raise InvalidRequestError(f"{name[:100]!r} is no name of a file or folder", param=param)
+        raise InvalidRequestError(
+            f"{name[:100]!r} is not a valid name of a file or folder", param=param
+        )
     try:
         base = folder.resolve()
         path = base.joinpath(*parts).resolve()
     except (OSError, RuntimeError) as error:  # links that go round in circles
-        raise InvalidRequestError(f"{name!r} cannot be followed: {error}", param=param) from error
+        raise InvalidRequestError(f"{name!r} cannot be resolved: {error}", param=param) from error
     if base not in path.parents:
-        raise InvalidRequestError(f"{name!r} leads out of its folder", param=param)
+        raise InvalidRequestError(f"{name!r} is outside its folder", param=param)
     return path

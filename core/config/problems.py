@@ -1,4 +1,4 @@
-"""What is wrong with a config, each time with where, and what to do about it."""
+"""Problems of a config: where each is, and what to do about it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ KeyPath = tuple[str | int, ...]
 class Problem:
     """One problem. `where`: a file, a variable or a flag; `key`: `models[0].path`.
 
-    `line` counts from 1; 0 is for what is not on a line of a file.
+    `line` counts from 1; 0 is for problems without a line.
     """
 
     where: str
@@ -33,7 +33,7 @@ class ConfigError(Exception):
 
 
 def in_order(problems: Sequence[Problem]) -> list[Problem]:
-    """As one goes through the file; first what is not in the file."""
+    """Sorted by line; those without a line come first."""
     return sorted(problems, key=lambda problem: problem.line)
 
 
@@ -44,6 +44,6 @@ def key_text(path: KeyPath) -> str:
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Whether a value must not be shown, by the name of its key."""
+    """Whether a value is secret, judging by the name of its key."""
     words = ("key", "keys", "token", "secret", "password")  # max_tokens is none
     return any(part.lower().endswith(words) for part in path if isinstance(part, str))

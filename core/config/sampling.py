@@ -29,7 +29,7 @@ _ENTRY_KEYS = ("override", "force", "additive")
 
 
 class SamplingSection(Section):
-    """Sampling params of requests that do not set them, and what holds whatever requests set."""
+    """Defaults for requests that do not set these params, and forced overrides."""
 
     def defaults(self) -> SamplingFields:
         """The fields of requests that leave them unset."""
@@ -43,7 +43,7 @@ class SamplingSection(Section):
         return self.defaults().sampling_fields()
 
     def overrides(self) -> dict[str, dict[str, Any]]:
-        """The entries that hold whatever requests set (`force`), or beside it (`additive`)."""
+        """The entries that override requests (`force`) or are merged with them (`additive`)."""
         entries = {name: value for name, value in self if _is_entry(value)}
         return {k: v for k, v in entries.items() if v.get("force") or v.get("additive")}
 
@@ -66,7 +66,7 @@ class SamplingSection(Section):
 
 
 class _OrEntry:
-    """Accepts `{override, force, additive}` in the place of a value, as TabbyAPI writes it."""
+    """Accepts `{override, force, additive}` instead of a value, as in TabbyAPI."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -94,7 +94,7 @@ class _OrEntry:
 
 
 def _entry(written: dict[str, Any], handler: ValidatorFunctionWrapHandler) -> dict[str, Any]:
-    """The entry with its value as it is written: `Overrides` tells -1 from no value at all."""
+    """The entry with its value as written: `Overrides` distinguishes -1 from unset."""
     entry = handler(written)
     if entry.get("additive") and not isinstance(entry["override"], list | dict | None):
         raise ValueError("additive is for lists and mappings; this is neither")
@@ -148,7 +148,7 @@ FIELDS = {
     for name, field in OverrideFields.model_fields.items()
     for alias in field_names(name, field)
 }
-"""The field that each name stands for."""
+"""The field that each name or alias refers to."""
 
 
 class EntryError(ValueError):
@@ -160,7 +160,7 @@ class EntryError(ValueError):
 
 
 class Entry(BaseModel):
-    """An entry of a preset as TabbyAPI writes it."""
+    """An entry of a preset in TabbyAPI's form."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -170,7 +170,7 @@ class Entry(BaseModel):
 
 
 def read_entry(name: str, value: Any) -> tuple[str, Entry]:
-    """The field an entry overrides, and the entry with the value that requests would have."""
+    """The field an entry overrides, and the entry with its validated value."""
     if name not in FIELDS:
         raise EntryError((), f"unknown sampling param{nearest(name, sorted(FIELDS))}")
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""The table of sampling fields: names, ranges, values that mean off, and what each field does.
+"""The table of sampling fields: names, ranges, off values, and descriptions.
 
-Request bodies inherit it, and `sampling` of `config.yml` and the presets are made of it. A field is
-the `SamplingParams` field of its name. Names and values are those of OpenAI, vLLM and TabbyAPI;
+Request bodies inherit it; `sampling` of `config.yml` and the presets are built from it. Each field
+is the `SamplingParams` field of the same name. Names and values follow OpenAI, vLLM and TabbyAPI;
 aliases are what SillyTavern and TabbyAPI users send.
 """
 
@@ -45,11 +45,11 @@ MAX_TOKENS = (
     "n_predict",
     "num_predict",
 )
-"""What clients call the limit of a completion."""
+"""The names that clients use for the limit of a completion."""
 
 
 class SamplingFields(BaseModel):
-    """How to choose tokens; None leaves a setting to whoever is asked next."""
+    """Sampling fields; None leaves a setting to the next source of defaults."""
 
     model_config = ConfigDict(allow_inf_nan=False, populate_by_name=True)
 
@@ -235,9 +235,9 @@ class SamplingFields(BaseModel):
         return data
 
     def with_defaults(self, defaults: "SamplingFields") -> Self:
-        """The same fields, and where they are unset those of `defaults`.
+        """These fields, with unset ones taken from `defaults`.
 
-        With a temperature no range of temperatures is missing, nor the other way round.
+        If a temperature is set, a temperature range is not filled in, and vice versa.
         """
         kept: set[str] = set()
         if self.temperature is not None:
@@ -281,7 +281,7 @@ class SamplingFields(BaseModel):
     def _dynamic_temperature(self) -> dict[str, Any]:
         """`min_temp` and `max_temp` (1 if unset) as in TabbyAPI: instead of the temperature.
 
-        They count if the one is below the other, unless the temperature is 0.
+        They apply if min_temp is below max_temp, unless the temperature is 0.
         """
         low, high = self.min_temp, self.max_temp
         if self.dynamic_temperature is False:
@@ -301,7 +301,7 @@ class SamplingFields(BaseModel):
             for token_id in getattr(self, field) or ():
                 if not 0 <= token_id < vocab_size:
                     raise InvalidRequestError(
-                        f"{field} has the token id {token_id}; this model's go from 0 to "
+                        f"{field} has the token id {token_id}, but this model's are 0 to "
                         f"{vocab_size - 1}",
                         param=field,
                     )

@@ -1,4 +1,4 @@
-"""What `config.yml` may say. The descriptions are the comments of the shipped `config.yml`."""
+"""The schema of `config.yml`. Descriptions become the comments of the shipped `config.yml`."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -25,7 +25,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def sendable(key: SecretStr) -> SecretStr:
-    """A key that fits into a header."""
+    """Validate that a key can be sent in a header."""
     text = key.get_secret_value()
     if not text or not all("!" <= character <= "~" for character in text):
         raise ValueError("an API key must be ASCII characters without spaces, at least one")
@@ -140,7 +140,7 @@ class ServerConfig(Section):
 
 
 def _needs_backend_or_like(schema: dict[str, Any]) -> None:
-    """What `like` gives need not be written, which pydantic, who sees it joined, does not know."""
+    """Inherited keys need not be written; pydantic only sees the merged model."""
     schema["required"] = ["name"]
     schema["anyOf"] = [{"required": ["backend", "path"]}, {"required": ["like"]}]
 
@@ -279,7 +279,7 @@ class Config(Section):
 
     @property
     def base(self) -> Path:
-        """The absolute folder at which relative paths start: the config file's."""
+        """The folder that relative paths are relative to: the config file's, absolute."""
         return self._origins.file.absolute().parent if self._origins.file else Path.cwd()
 
     @model_validator(mode="before")
@@ -297,5 +297,5 @@ class Config(Section):
 
 
 def resolved_path(path: str, base: Path) -> str:
-    """`path` made absolute, relative to the config's folder; a URL stays as it is."""
+    """`path` made absolute, relative to the config's folder; URLs are unchanged."""
     return path if "://" in path else str(base / Path(path).expanduser())

@@ -1,4 +1,4 @@
-"""What every section of `config.yml` has in common."""
+"""The base of every section of `config.yml`."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
-    """A mapping of the file. A key without a value counts as not set."""
+    """A mapping in the file. A key without a value counts as unset."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

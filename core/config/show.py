@@ -14,7 +14,7 @@ MASK = "**********"
 
 
 def as_yaml(config: Config) -> str:
-    """Every value that counts, defaults too; keys masked, overridden values with their origin."""
+    """Every effective value, including defaults; keys masked, overrides with their origin."""
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
     text = StringIO()

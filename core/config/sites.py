@@ -1,6 +1,6 @@
-"""Names of this server, and origins of web pages, in the form in which browsers send them.
+"""Host names and web origins, in the form in which browsers send them.
 
-One in another form would never be met, and nothing would say why.
+Any other form would silently never match.
 """
 
 import re
@@ -25,7 +25,7 @@ def _host(text: str) -> str:
 
 
 def _origin(text: str) -> str:
-    """https://www.rfc-editor.org/rfc/rfc6454#section-6.2; programs have schemes of their own."""
+    """https://www.rfc-editor.org/rfc/rfc6454#section-6.2; apps have their own schemes."""
     if text in ("*", "null") or _WEB_ORIGIN.fullmatch(text) or _OTHER_ORIGIN.fullmatch(text):
         return text
     scheme, _, place = text.lower().rpartition("://")
@@ -42,7 +42,7 @@ def _hostname(text: str) -> str:
 
 
 Host = Annotated[Text, AfterValidator(_host)]
-"""A name under which the server is reached, or `*.` and the end of names."""
+"""A host name of the server, or `*.` and a suffix."""
 
 Origin = Annotated[Text, AfterValidator(_origin)]
-"""Where a web page comes from: `https://chat.example`, `null`, `*` for any."""
+"""A web page's origin: `https://chat.example`, `null`, `*` for any."""

@@ -1,4 +1,4 @@
-"""TabbyAPI's settings, and what they are here, for those who bring its files along.
+"""TabbyAPI's settings and their equivalents here, for users who migrate.
 
 Names: https://github.com/theroyallab/tabbyAPI, config_sample.yml and api_tokens.yml.
 """
@@ -73,7 +73,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     },
     "lora": {
         "lora_dir": "`server.lora_dir`",
-        "loras": f"`adapters` {_OPTIONS}, which are asked for by name",
+        "loras": f"`adapters` {_OPTIONS}, requested by name",
     },
     "embeddings": {
         "embedding_model_dir": "`server.model_dir`",
@@ -93,17 +93,17 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "seqlog_api_key": _NOTHING,
     },
 }
-"""What each setting of its `config.yml` is here, by section and name."""
+"""The equivalent of each setting of its `config.yml`, by section and name."""
 
 KEYS: Mapping[str, str] = {
     "api_key": "`{name: user, key: ...}` in the list `keys`",
     "admin_key": "`{name: admin, role: admin, key: ...}` in the list `keys`",
 }
-"""The same of its `api_tokens.yml`; here that is the keys file."""
+"""The same for its `api_tokens.yml`; here that is the keys file."""
 
 
 def settings_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """What to write in the place of each of its settings in the data of a config."""
+    """What to write instead of each TabbyAPI setting in a config."""
     for section, settings in SETTINGS.items():
         written = data.get(section)
         if not isinstance(written, dict) or not settings.keys() & written.keys():
@@ -116,13 +116,13 @@ def settings_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str
 
 
 def setting_of_tabbyapi(name: str) -> str | None:
-    """What its setting of this name is here; None if it has none, or it is nothing here."""
+    """The equivalent of the TabbyAPI setting of this name; None if there is none."""
     found = [settings[name] for settings in SETTINGS.values() if name in settings]
     return found[0] if found and found[0] != _NOTHING else None
 
 
 def keys_of_tabbyapi(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
-    """What to write in the place of the keys in the data of a keys file."""
+    """What to write instead of TabbyAPI's keys in a keys file."""
     for name, here in KEYS.items():
         if name in data:
             yield (name,), _message(here)

@@ -32,7 +32,7 @@ def _resolved(here: Schema, root: Schema) -> Schema:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """`; did you mean 'x'?`, or all that would have been right."""
+    """`; did you mean 'x'?`, or the list of known names."""
     found = get_close_matches(name.lower(), known, n=1)
     if found:
         return f"; did you mean {found[0]!r}?"
@@ -52,7 +52,7 @@ def homes(schema: Schema, path: KeyPath, name: str) -> Iterator[str]:
 
 
 def existing(data: Any, path: KeyPath) -> KeyPath:
-    """`path` without what does not lead to something in `data`: names of alternatives."""
+    """`path` without parts that do not exist in `data`, such as names of alternatives."""
     there: list[str | int] = []
     for part in path:
         try:

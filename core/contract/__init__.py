@@ -1,1 +1,1 @@
-"""What is agreed with plugins: types, errors, backends, engines, formats, hooks."""
+"""The plugin contract: types, errors, backends, engines, formats, hooks."""

@@ -1,4 +1,4 @@
-"""The contract of a blocking engine: add a request, step the batch, abort."""
+"""The interface of a blocking engine: add a request, step the batch, abort."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ class Engine(ABC):
     """A blocking engine: built, stepped and closed on one thread.
 
     Only the methods in `CONCURRENT_METHODS` are called from other threads, while a step may be
-    running. Exceptions fail one call or request alone, but for those of `step` and `abort_request`.
+    running. Exceptions fail one call or request alone, except those of `step` and `abort_request`.
     """
 
     info: ModelInfo
@@ -27,7 +27,7 @@ class Engine(ABC):
 
         Called again and again while a request is unfinished. A `ServingError` in a delta's place
         ends that request alone, all its choices. An exception means that the engine is dead:
-        everything in flight fails, the engine is closed and another one built.
+        everything in flight fails, the engine is closed and a new one is built.
         """
 
     @abstractmethod
@@ -44,14 +44,14 @@ class Engine(ABC):
 
     def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """As `Backend.tokenize_plain`; from any thread."""
-        raise UnsupportedParameterError("this engine recognises special tokens in every text")
+        raise UnsupportedParameterError("this engine cannot treat special tokens as plain text")
 
     def detokenize_plain(self, token_ids: Sequence[int]) -> str:
         """As `Backend.detokenize_plain`; from any thread."""
-        raise UnsupportedParameterError("this engine writes special tokens out")
+        raise UnsupportedParameterError("this engine cannot leave special tokens out of text")
 
     def compile(self, grammar: Grammar) -> float:
-        """Have a constraint ready before requests with it are added; how many seconds it took.
+        """Compile a constraint before requests with it are added; returns how many seconds it took.
 
         From any thread. `InvalidRequestError`, with `constraint` as its param, for one that cannot
         be compiled. An engine whose `ModelInfo.constraints` is true overrides this, most simply by
@@ -67,21 +67,21 @@ class Engine(ABC):
 
     def tokenize_pair(self, query: str, document: str) -> list[int]:
         """As `Backend.tokenize_pair`; from any thread."""
-        raise InvalidRequestError("this model does not rerank", param="model")
+        raise InvalidRequestError("this model does not support reranking", param="model")
 
     def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
         """As `Backend.rerank`; on the engine thread, between steps."""
-        raise InvalidRequestError("this model does not rerank", param="model")
+        raise InvalidRequestError("this model does not support reranking", param="model")
 
     def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """As `Backend.load_adapter`, of a name that was never loaded before; between steps."""
-        raise UnsupportedParameterError("this engine loads no adapters", param="loras")
+        raise UnsupportedParameterError("this engine cannot load adapters", param="loras")
 
     def unload_adapter(self, name: str) -> None:  # noqa: B027  (for engines that load some)
         """Free an adapter that no request uses or will use; an unknown one is no error."""
 
     def stats(self) -> EngineStats | None:
-        """The engine's figures, all but `steps`; on the engine thread, between steps.
+        """The engine's stats, except `steps`; on the engine thread, between steps.
 
         Called about twice a second while there is work, so it may take no longer than a step's
         bookkeeping. None for an engine that has none.

@@ -1,4 +1,4 @@
-"""Every error this server answers with, one tree, free of any web framework.
+"""Every error this server answers with, in one tree, independent of any web framework.
 
     ServingError 500
     ├── InvalidRequestError 400
@@ -62,12 +62,12 @@ class ServingError(Exception):
 
 
 def encodable(text: str) -> str:
-    """Text of clients and plugins may hold half a surrogate pair, which has no UTF-8 form."""
+    """Escape lone surrogates, which have no UTF-8 form, in text of clients and plugins."""
     return text.encode(errors="replace").decode()
 
 
 def shortened(text: str, limit: int) -> str:
-    """Its beginning and its end, if it has more characters than that."""
+    """Its beginning and end, if it is longer than that."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]} … {text[-half:]}"
 
@@ -116,7 +116,7 @@ class AuthenticationError(ServingError):
 
 
 class PermissionDeniedError(ServingError):
-    """Whoever asks may not do this."""
+    """The caller may not do this."""
 
     status = 403
     type = "permission_error"
@@ -124,7 +124,7 @@ class PermissionDeniedError(ServingError):
 
 
 class RateLimitError(ServingError):
-    """The API key has used up what it may ask for now."""
+    """The API key has reached its rate limit."""
 
     status = 429
     type = "requests"
@@ -156,7 +156,7 @@ class RequestTooLargeError(ServingError):
 
 
 class HeadersTooLargeError(RequestTooLargeError):
-    """The headers are larger than any client needs."""
+    """The headers are too large."""
 
     status = 431
 
@@ -170,7 +170,7 @@ class QueueFullError(ServingError):
 
 
 class RequestCancelledError(ServingError):
-    """Somebody ended the request through `POST /v1/requests/{id}/cancel`.
+    """The request was cancelled through `POST /v1/requests/{id}/cancel`.
 
     The status is nginx's for requests that are closed from the client's side; OpenAI's clients do
     not send such a request again.
@@ -198,7 +198,7 @@ class BackendUnavailableError(ServingError):
 
 
 class ModelFailedError(BackendUnavailableError):
-    """The model could not be loaded; the message says why, and may name files of the machine."""
+    """The model could not be loaded; the message says why, and may contain file paths."""
 
 
 class EngineDeadError(ServingError):
@@ -210,6 +210,6 @@ class EngineDeadError(ServingError):
 
 
 class ModelUnloadedError(EngineDeadError):
-    """The server itself ended the engine: answers under way end with what they have so far."""
+    """The server itself closed the engine: running answers end with what they have so far."""
 
     code = "model_unloaded"

@@ -1,8 +1,8 @@
-"""The contract of reasoning and tool-call formats.
+"""The interface of reasoning and tool-call formats.
 
-A format describes a syntax and makes one parser a choice. The law of every parser: however the
-text is cut into `feed` calls, the joined parts are the same; nothing is lost, no fragment of a tag
-leaks, nothing raises; what cannot be parsed comes back as content.
+A format describes a syntax and creates one parser per choice. Every parser must obey one law:
+however the text is split into `feed` calls, the joined parts are the same; nothing is lost, no
+fragment of a tag leaks, nothing raises; what cannot be parsed comes back as content.
 """
 
 from abc import ABC, abstractmethod
@@ -32,16 +32,16 @@ class Parser(ABC):
 
     @abstractmethod
     def finish(self) -> list[Part]:
-        """What was held back, when the text has ended. Called once."""
+        """What was held back, once the text has ended. Called once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How a stretch of text begins that belongs to the tool parser, and how it ends.
+    """How a span of text that belongs to the tool parser begins and ends.
 
     `opens_with`: characters of which one must follow `start` (white space aside) for this to be a
     call rather than prose about one. Empty: anything may follow. `named`: a name must follow, and
-    behind it a tag.
+    after it a tag.
     """
 
     start: str
@@ -55,19 +55,19 @@ class ReasoningParser(Parser):
 
     @abstractmethod
     def settled(self) -> list[tuple[int, bool]]:
-        """How many characters turned out to be thought (True) or not since the last call, in order.
+        """Runs of characters that are reasoning (True) or not, in order, since the last call.
 
-        The tags of thought count as thought. Together these are the characters fed so far, less
-        those that are still held back.
+        Reasoning tags count as reasoning. The sum is the characters fed so far, minus those still
+        held back.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtMarks:
-    """The texts that begin and end thought.
+    """The tags that begin and end reasoning.
 
-    `close` ends it from outside, when a budget is used up, and leads on to the answer. `others`:
-    what begins other things and so ends thought for a parser, though its end tag is missing.
+    `close` is forced when a budget is used up, and leads on to the answer. `others`: starts of
+    other syntax that end reasoning for a parser even without its end tag.
     """
 
     start: str
@@ -78,10 +78,10 @@ class ThoughtMarks:
 
 @dataclass(frozen=True, slots=True)
 class AnswerMarks:
-    """The texts around an answer: one of `opens` in front of it, one of `closes` behind it.
+    """The texts around an answer: one of `opens` before it, one of `closes` after it.
 
-    Both may be left out, `opens` only if they are not `required`. `calls`: how what is no such
-    answer, but calls, may begin, other than calls themselves.
+    Both may be left out, `opens` only if they are not `required`. `calls`: other ways in which tool
+    calls in the place of an answer may begin.
     """
 
     opens: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class AnswerMarks:
     calls: tuple[str, ...] = ()
 
     def around(self, content: Grammar) -> Grammar:
-        """The grammar of an answer with this content."""
+        """The grammar of an answer around this content."""
         opening = choice(*self.opens) if self.opens else ""
         closing = optional(choice(*self.closes)) if self.closes else ""
         in_front = opening if self.required or not opening else optional(opening)
@@ -99,12 +99,12 @@ class AnswerMarks:
 
 @dataclass(frozen=True, slots=True)
 class CallGrammar:
-    """How calls of certain functions are written.
+    """The grammar of calls of certain functions.
 
-    `forced`: all of an answer that calls. `cases`: what begins calls in an answer that may call,
-    and what must follow then, to the end of these calls. `first`: the same for what begins a call
-    only where the answer begins. `once`: nothing follows either, since it could be read as a call.
-    `behind_thought`: all of an answer that calls, where that is not `forced` there.
+    `forced`: an entire answer that must call. `cases`: triggers of calls in an answer that may
+    call, and what must follow to the end of these calls. `first`: the same for triggers that count
+    only at the start of the answer. `once`: nothing may follow, since it could be read as a call.
+    `behind_thought`: replaces `forced` after reasoning, if different there.
     """
 
     forced: Grammar
@@ -115,18 +115,18 @@ class CallGrammar:
 
 
 class ReasoningFormat(ABC):
-    """A syntax for thinking aloud, registered by name.
+    """A reasoning format, registered by name.
 
-    `example`: what a model writes in it, raw, for people who look for a format; may be empty.
+    `example`: raw model output in this format, to help people recognise it; may be empty.
     """
 
     example: str = ""
 
     @abstractmethod
     def matches(self, template: str) -> bool:
-        """Whether the source of a chat template shows that its model writes this format.
+        """Whether a chat template's source shows that its model writes this format.
 
-        Asked where rendering the template does not show it, or shows several.
+        Called where rendering the template is inconclusive.
         """
 
     @abstractmethod
@@ -139,19 +139,19 @@ class ReasoningFormat(ABC):
     ) -> ReasoningParser:
         """A parser for one choice.
 
-        `inside`: generation starts in reasoning. `spans`: stretches to pass on as content
-        untouched, wherever they stand; without `spans_in_thought`, only outside of thought.
+        `inside`: generation starts in reasoning. `spans`: text to pass through untouched as
+        content, wherever it is; without `spans_in_thought`, only outside reasoning.
         """
 
     def marks(self, *, tools: bool) -> ThoughtMarks | None:
-        """What a reasoning budget needs to know; None for a format that cannot be cut short.
+        """The tags for a reasoning budget; None for a format that cannot be cut short.
 
-        `tools`: whether tools are offered, so that what follows thought may be a call.
+        `tools`: whether tools are offered, so that a call may follow reasoning.
         """
         return None
 
     def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
-        """What the model writes around an answer, other than thought.
+        """What the model writes around an answer, apart from reasoning.
 
         `behind_thought`: it follows the end tag of `marks`; else the completion begins with it.
         """
@@ -159,9 +159,9 @@ class ReasoningFormat(ABC):
 
 
 class ToolFormat(ABC):
-    """A syntax for tool calls, registered by name.
+    """A tool-call format, registered by name.
 
-    `example`: what a model writes in it, raw, for people who look for a format; may be empty.
+    `example`: raw model output in this format, to help people recognise it; may be empty.
     """
 
     example: str = ""
@@ -169,33 +169,33 @@ class ToolFormat(ABC):
 
     @abstractmethod
     def matches(self, template: str) -> bool:
-        """Whether the source of a chat template shows that its model writes this format.
+        """Whether a chat template's source shows that its model writes this format.
 
-        Asked where rendering the template does not show it, or shows several.
+        Called where rendering the template is inconclusive.
         """
 
     @abstractmethod
     def parser(self, schemas: Schemas | None = None) -> Parser:
         """A parser for one choice: text to `ToolCallDelta` and `ContentDelta`.
 
-        Where the syntax does not tell a number from a text that looks like one, `schemas` do; a
-        value that nothing is said about stays text.
+        Where the syntax does not distinguish a number from text that looks like one, `schemas`
+        decide; a value without a schema stays text.
         """
 
     def answer_parser(self) -> Parser | None:
         """A parser for one choice where no function is offered: text to `ContentDelta`.
 
-        It takes away what the model writes around an answer, such as the name of whom it is for;
-        None for a format whose models write nothing there.
+        It strips what the model writes around an answer, such as a recipient name; None for a
+        format whose models write nothing there.
         """
         return None
 
     def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar | None:
-        """How the model writes calls of these functions; None for a format that cannot be forced.
+        """The grammar of calls of these functions; None for a format that cannot be forced.
 
-        Whatever keeps to the grammar, `parser(schemas)` reads as calls of functions in `schemas`
-        with arguments that are valid against their schemas. `parallel`: more than one call may be
-        made. `SchemaError` for a schema whose arguments this format cannot say.
+        `parser(schemas)` reads everything that matches the grammar as calls of functions in
+        `schemas` with valid arguments. `parallel`: more than one call may be made. `SchemaError`
+        for a schema that this format cannot express.
         """
         return None
 

@@ -1,7 +1,7 @@
-"""Grammars as expressions: what a request, a tool format or a reasoning format asks of a text.
+"""Grammar expressions: the constraints of requests, tool formats and reasoning formats.
 
 An expression knows no tokenizer. Texts in it may be special tokens of one model and plain text of
-another; the compiler in the engine's process finds out.
+another; the compiler in the engine's process decides.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """This text. What in it is the text of a special token is that token, nothing spelled out.
+    """This text. The text of a special token in it stands for that token, never for its spelling.
 
-    A token that ends completions is left out: it does so by itself.
+    A token that ends completions is left out, as it is allowed at the end anyway.
     """
 
     text: str
@@ -24,8 +24,8 @@ class Text:
 class Pattern:
     """A text that all of a regular expression matches; never a special token.
 
-    The syntax is that of Rust's regex crate (https://docs.rs/regex/latest/regex/#syntax): nothing
-    looks around or back.
+    The syntax is that of Rust's regex crate (https://docs.rs/regex/latest/regex/#syntax): without
+    lookaround or backreferences.
     """
 
     pattern: str
@@ -35,7 +35,7 @@ class Pattern:
 class Json:
     """JSON that is valid against a JSON Schema (draft 2020-12), which is JSON text itself.
 
-    Properties come in the order of the schema, those it does not name behind them.
+    Properties come in the order of the schema, additional ones after them.
     """
 
     schema: str
@@ -53,21 +53,21 @@ class Lark:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One after the other."""
+    """A sequence."""
 
     items: tuple["Grammar", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several."""
+    """A choice of one."""
 
     items: tuple["Grammar", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`least` times to `most` times, without end if that is None."""
+    """Repeated `least` to `most` times; None is unlimited."""
 
     item: "Grammar"
     least: int = 0
@@ -88,7 +88,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Any text and any special tokens; but where a case opens, its rest must follow.
+    """Any text and special tokens, except that where a case opens, its rest must follow.
 
     `first`: cases that count only where this begins; what follows their rest is part of the rest.
     `once`: nothing follows the rest of a case.
@@ -113,7 +113,7 @@ class UpTo:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A text and the first `end` behind it.
+    """A text up to and including the first `end`.
 
     Every one of the regular expressions `all` matches the whole text, and none of `none` does. The
     text holds no special token, and none of the texts `without`.

@@ -1,4 +1,4 @@
-"""The hooks a plugin may implement. Each says when it is called.
+"""The hooks that a plugin may implement, and when each is called.
 
 Plain `def` without defaults or keyword-only parameters: pluggy does not see those.
 """
@@ -36,9 +36,9 @@ def register_parsers(reasoning: Register[ReasoningFormat], tools: Register[ToolF
 
 @hookspec(firstresult=True)
 def generate(backend: Backend, request: GenerationRequest) -> AsyncGenerator[Delta, None] | None:
-    """Called once a request, on the event loop; the first answer that is not None is used.
+    """Called once per request, on the event loop; the first result that is not None is used.
 
-    The built-in implementation comes last and returns `backend.generate(request)`. Answer in its
-    place, or wrap it (`@hookimpl(wrapper=True)`) to observe, cache or meter the stream. Never an
-    `async def` with `yield`: that is never None, so it would claim every request.
+    The built-in implementation comes last and returns `backend.generate(request)`. Replace it, or
+    wrap it (`@hookimpl(wrapper=True)`) to observe, cache or meter the stream. Never an `async def`
+    with `yield`: that is never None, so it would claim every request.
     """

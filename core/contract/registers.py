@@ -1,4 +1,4 @@
-"""What plugins contribute, by name."""
+"""Registries of what plugins contribute, by name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,8 @@ CreateBackend = Callable[[BackendSettings], Backend]
 class Register(Mapping[str, T], Generic[T]):
     """A mapping of names to contributions that is filled by calling it: `register(name, item)`.
 
-    A name taken twice is a `ValueError`: two plugins that answer to one name would make the config
-    mean something else from one start to the next. So is one of the names in `reserved`. What is
-    not an instance of `of` is a `TypeError`.
+    A duplicate name is a `ValueError`: otherwise the meaning of the config would depend on the load
+    order. So is a name in `reserved`. An item that is not an instance of `of` is a `TypeError`.
     """
 
     def __init__(self, kind: str, of: type[Any] = object, *, reserved: Iterable[str] = ()) -> None:
@@ -34,7 +33,7 @@ class Register(Mapping[str, T], Generic[T]):
                 f"the {self.kind} {name!r} must be an instance of {self._of.__name__}, not {item!r}"
             )
         if name in self._reserved:
-            raise ValueError(f"no {self.kind} can be named {name!r}: that means something else")
+            raise ValueError(f"{name!r} is reserved and cannot name a {self.kind}")
         if name in self._items:
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._items[name] = item

@@ -1,4 +1,4 @@
-"""How to choose tokens: frozen, picklable, without a word of HTTP."""
+"""Sampling params: frozen, picklable, independent of HTTP."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from core.contract.grammar import Grammar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningBudget:
-    """How many tokens a choice may think, in all its stretches of thought together.
+    """The maximum reasoning tokens of a choice, over all its reasoning sections.
 
-    Thought begins behind the text `start`, or with the completion (`starts_inside`), and goes on to
-    the text `end`. When the budget is used up, the next tokens are those of `close_token_ids`,
-    whatever the model would rather say, and whenever it opens thought again.
+    Reasoning begins after the text `start`, or with the completion (`starts_inside`), and lasts
+    until the text `end`. When the budget is used up, `close_token_ids` are forced, and again
+    whenever the model reopens reasoning.
     """
 
     tokens: int
@@ -25,32 +25,31 @@ class ReasoningBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How to choose tokens. Names and meanings are those of OpenAI and vLLM.
+    """Sampling params. Names and meanings follow OpenAI and vLLM.
 
     `max_tokens`: None means up to the model's context length.
     `temperature`: 0 is greedy. `top_k`: 0 is off. `min_p`: relative to the likeliest token.
     `repetition_penalty`: over prompt and completion, 1 is off (Keskar et al., 2019, CTRL).
-    `logprobs`: None is off, k asks for each token's logprob and the k likeliest beside it, taken
-    from the model's own distribution, before penalties, bias and temperature.
+    `logprobs`: None is off, k asks for each token's logprob and the k likeliest tokens, taken from
+    the model's own distribution, before penalties, bias and temperature.
     `prompt_logprobs`: the same for the tokens of the prompt, which is then computed whole.
     `seed`: the same seed gives the same tokens, whatever else is in the batch.
     `allowed_token_ids`: only these can be chosen, any if empty. A `logit_bias` of minus infinity
     bans a token.
     `include_stop_str_in_output`: the text ends with the stop string, or the stop token, that was
-    met. `skip_special_tokens`: special tokens are no text.
+    met. `skip_special_tokens`: special tokens are left out of the text.
 
-    `banned_strings`: texts that the completion never has, whatever their case; the tokens that
-    began one are taken back. `token_healing`: the prompt's last token may grow: it is chosen again
-    among the tokens that begin with its text, of which only what is added is text of the
-    completion.
+    `banned_strings`: texts that the completion never has, whatever their case; tokens that began
+    one are rolled back. `token_healing`: the prompt's last token is sampled again among the tokens
+    that begin with its text; only the added text belongs to the completion.
 
     Order: penalties, DRY and `logit_bias`, then smoothing, temperature, top-nσ, top_k, typical_p,
-    top_p, top_a, min_p, tail-free, XTC, and skew in the draw. `temperature_last` puts temperature
-    behind them all. Mirostat knows only smoothing and temperature. At temperature 0 only what comes
-    before smoothing counts.
+    top_p, top_a, min_p, tail-free, XTC, and skew in the draw. `temperature_last` applies
+    temperature after all of them. Mirostat uses only smoothing and temperature. At temperature 0
+    only what comes before smoothing counts.
 
     `typical_p`: locally typical sampling (https://arxiv.org/abs/2202.00666), 1 is off.
-    `top_n_sigma`: only logits within so many standard deviations of the highest one
+    `top_n_sigma`: only logits within this many standard deviations of the highest one
     (https://arxiv.org/abs/2411.07641), 0 is off.
     `xtc_probability`, `xtc_threshold`: how often all but the last of the tokens at least this
     likely are left out (https://github.com/oobabooga/text-generation-webui/pull/6335), 0 is off.
@@ -62,8 +61,8 @@ class SamplingParams:
     learning at the rate `mirostat_eta` (https://arxiv.org/abs/2007.14966).
     `dynatemp_*`: the temperature is up to this range lower or higher, as entropy to the power of
     the exponent says (https://arxiv.org/abs/2309.02772), 0 is off.
-    `smoothing_factor`: logits are so many times minus the square of how far they are below the
-    highest one (https://github.com/oobabooga/text-generation-webui/pull/5403), 0 is off.
+    `smoothing_factor`: logits become minus this factor times the squared distance to the highest
+    one (https://github.com/oobabooga/text-generation-webui/pull/5403), 0 is off.
     `top_a`: only tokens at least as likely as this times the square of the highest probability,
     0 is off. `tfs`: tail-free sampling (https://www.trentonbricken.com/Tail-Free-Sampling), 1 is
     off. `skew`: the draw's random number to the power of `exp(-skew)`, over tokens from the
@@ -71,10 +70,10 @@ class SamplingParams:
     `adaptive_*`: prefers tokens near this probability, going by the mean of the last ones, which
     decays so (https://github.com/ggml-org/llama.cpp/pull/17927). A negative target is off.
     `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
-    `constraint`: the grammar that the whole completion keeps to, special tokens included; nothing
-    that bans tokens goes before it. Only where `ModelInfo.constraints` says so.
-    `reasoning_budget`: forces the end of thought; `enginebay.BudgetWatch` says when. Forced tokens
-    are tokens of the completion like any others.
+    `constraint`: the grammar of the whole completion, special tokens included; it takes precedence
+    over everything that bans tokens. Only where `ModelInfo.constraints` says so.
+    `reasoning_budget`: forces the end of reasoning; `enginebay.BudgetWatch` says when. Forced
+    tokens are tokens of the completion like any others.
     """
 
     max_tokens: int | None = None

@@ -1,8 +1,8 @@
-"""What crosses between the endpoint layer and an engine: frozen, picklable dataclasses.
+"""Data passed between the endpoint layer and an engine: frozen, picklable dataclasses.
 
 No HTTP, no `stream`: an engine sees prompt tokens and sampling params, and answers with deltas of
-text and tokens. A backend whose model takes messages (`ModelInfo.chats`) sees a `Chat` in the place
-of tokens, and answers with deltas of parts. New fields get defaults, so that no plugin breaks.
+text and tokens. A backend whose model takes messages (`ModelInfo.chats`) gets a `Chat` instead of
+tokens, and answers with deltas of parts. New fields get defaults, so that no plugin breaks.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from core.contract.chat import Chat
 from core.contract.sampling_params import SamplingParams
 
 EngineFinishReason = Literal["stop", "length", "content_filter"]
-"""Why a choice ended; `content_filter` is for models of others, who leave out what they filter."""
+"""Why a choice ended; `content_filter` comes only from remote servers that filter content."""
 
 FinishReason = Literal["stop", "length", "content_filter", "tool_calls", "function_call", "abort"]
 """Why an answer ended, on the wire.
@@ -27,10 +27,10 @@ itself ended it.
 class GenerationRequest:
     """One prompt, prefilled once, decoded into `n` choices with indices 0 to n - 1.
 
-    `chat`: what a model that chats gets in the place of `prompt_token_ids`, which are empty then.
+    `chat`: what a model that chats gets instead of `prompt_token_ids`, which are then empty.
     `adapter`: one of `ModelInfo.adapters`, whose weights are added to the model's (LoRA).
     `priority`: a request with a lower number starts first, and is preempted last.
-    `cache_salt`: only requests with the same salt share what a prefix cache remembers.
+    `cache_salt`: only requests with the same salt share cached prefixes.
     """
 
     request_id: str
@@ -47,7 +47,7 @@ class GenerationRequest:
 class Lora:
     """Files of a LoRA (Hu et al., 2021): the absolute path of a folder or file, and its strength.
 
-    `scaling` multiplies what the files say themselves; 0 has no effect.
+    `scaling` multiplies the files' own scaling; 0 has no effect.
     """
 
     path: str
@@ -83,7 +83,7 @@ class ContentDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """Text the model thinks aloud before or between its answer."""
+    """Reasoning text, before or between parts of the answer."""
 
     text: str
 
@@ -93,7 +93,7 @@ class ToolCallDelta:
     """A piece of tool call number `index` of its choice.
 
     The first piece has the `name`; later ones only more `arguments` (JSON text). The first piece
-    has the `id`, too, if the model wrote one; else the collector gives one.
+    has the `id`, too, if the model wrote one; else the collector assigns one.
     """
 
     index: int
@@ -104,9 +104,9 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """Text in which a model says that it will not answer, where a server tells that from content.
+    """Refusal text, where a server separates it from content.
 
-    No parser makes one.
+    No parser creates one.
     """
 
     text: str
@@ -117,9 +117,9 @@ Part = ContentDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """The usage of a request as the server that ran it tells it, of all choices together.
+    """The usage of a request as reported by the server that ran it, over all choices.
 
-    `reasoning_tokens`: None if it does not say.
+    `reasoning_tokens`: None if not reported.
     """
 
     prompt_tokens: int
@@ -132,20 +132,20 @@ class TokenCounts:
 class Delta:
     """What choice `index` gained.
 
-    `text` is whole characters. `token_ids` are all tokens sampled since the choice's last delta,
-    an end-of-sequence token included although it has no text. `logprobs` (when asked for) has one
-    entry a token that is part of the completion's text. `finish_reason` is set on a choice's last
-    delta only; `stop_reason` then says which stop string or stop token id it was, None for the
+    `text` is whole characters. `token_ids` are all tokens sampled since the choice's last delta, an
+    end-of-sequence token included although it has no text. `logprobs` (if requested) has one entry
+    per token that is part of the completion's text. `finish_reason` is set on a choice's last delta
+    only; `stop_reason` then says which stop string or stop token id it was, None for the
     end-of-sequence token. On one delta of a request, the first or, where that is not known before,
     the last, `prefill_tokens` are the prompt tokens that were computed and `cached_tokens` those
-    the engine still had; together they are the prompt, whatever `n` is. `prompt_logprobs` (when
-    asked for) are on the first: an entry a token of the prompt, None for the first.
-    `grammar_init_s` on it are the seconds it took to have the request's constraint ready,
-    `grammar_s` on every delta those it took to keep to it. A delta joined of several has the
-    characters and tokens of each in `pieces`.
+    the engine still had; together they are the prompt, whatever `n` is. `prompt_logprobs` (if
+    requested) are on the first: one entry per prompt token, None for the first token.
+    `grammar_init_s` on it are the seconds it took to compile the request's constraint, `grammar_s`
+    on every delta those spent applying it. A delta joined of several has the characters and tokens
+    of each in `pieces`.
 
-    Deltas of a chat have no text and no tokens. `parts` are what the choice gained, told apart
-    already; logprobs are those of its content, with a `token_id` of -1 where that is not known.
+    Deltas of a chat have no text and no tokens. `parts` are what the choice gained, already
+    separated; logprobs are those of its content, with a `token_id` of -1 where that is not known.
     `usage` is what the request has used by now; the last one counts.
     """
 
@@ -167,27 +167,27 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What the endpoint layer must know of a loaded model.
+    """What the endpoint layer must know about a loaded model.
 
     `context_length`: tokens of prompt and completion together. It, and `vocab_size`, may be 0 of a
     model that chats, where they are not known.
     `longest_token`: characters of the longest token, so that a prompt that cannot fit is refused
     before it is tokenized.
     `chat_template`: Jinja source, or None for a model that has none. `chat_templates`: others by
-    name; `tool_use` goes before it when a request has tools.
+    name; `tool_use` takes precedence when a request has tools.
     `special_tokens`: template variables such as `bos_token`, as text.
-    `defaults`: sampling defaults that the model brings along (`generation_config.json`).
+    `defaults`: the model's own sampling defaults (`generation_config.json`).
     `unsupported`: `SamplingParams` fields that this engine cannot honour; of a model that chats
     also fields of `Chat`.
-    `constraints`: whether `SamplingParams.constraint` is kept. Where it is not, nobody sends one.
+    `constraints`: whether `SamplingParams.constraint` is supported. If not, none is sent.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
-    `embedding_size`: numbers of an embedding, None for a model that makes none.
+    `embedding_size`: dimensions of an embedding, None for a model without embeddings.
     `reranks`: it says how relevant a document is to a query (`Backend.rerank`).
-    `max_batch_size`: how many choices are decoded, or texts embedded, at once; not many more are
-    given to the engine at a time. None if that is not known; then all are.
-    `generates`: False for a model that makes embeddings or reranks, and does nothing else.
-    `chats`: it takes `GenerationRequest.chat`, and no prompts: somebody else renders the template
-    and tells reasoning and tool calls from content. It is asked through chat completions only.
+    `max_batch_size`: how many choices are decoded, or texts embedded, at once; only slightly more
+    are admitted to the engine at a time. None if unknown; then all are admitted.
+    `generates`: False for a model that only embeds or reranks.
+    `chats`: it takes `GenerationRequest.chat` and no prompts: a remote server renders the template
+    and separates reasoning and tool calls from content. It serves chat completions only.
     """
 
     context_length: int
@@ -209,14 +209,14 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """What an engine tells of itself; None is what it does not know.
+    """An engine's stats; None is unknown.
 
-    `running`, `waiting`: choices that are computed, and that wait for room. `kv_used`: tokens that
-    running choices hold in the key-value memory, of the `kv_total` it has room for; prefixes that
-    are only remembered give way, so they are not used. The rest are counts since the engine was
-    built: `steps`, which whoever drives the engine counts; `cache_queries` and `cache_hits`, tokens
-    of prompts that were looked up in the prefix cache and found there; `preempted`, choices that
-    gave way to others; `drafted` and `accepted`, tokens that were guessed and were right.
+    `running`, `waiting`: choices being computed, and choices waiting for room. `kv_used`: tokens
+    that running choices hold in the key-value memory, of the `kv_total` it has room for; prefixes
+    that are only cached can be evicted, so they do not count. The rest are counts since the engine
+    was built: `steps`, which whoever drives the engine counts; `cache_queries` and `cache_hits`,
+    tokens of prompts that were looked up in the prefix cache and found there; `preempted`,
+    preempted choices; `drafted` and `accepted`, draft tokens and those the model accepted.
     """
 
     running: int | None = None
@@ -232,7 +232,7 @@ class EngineStats:
 
     @property
     def kv_usage(self) -> float | None:
-        """The part of the memory that is used, from 0 to 1; None where that is not known."""
+        """The share of the memory in use, from 0 to 1; None if unknown."""
         if self.kv_used is None or not self.kv_total:
             return None
         return self.kv_used / self.kv_total
@@ -243,7 +243,7 @@ ReportProgress = Callable[[str, float], None]
 
 
 def no_progress(stage: str, fraction: float) -> None:
-    """A `ReportProgress` for callers who do not watch."""
+    """A `ReportProgress` that does nothing."""
 
 
 Isolation = Literal["thread", "process"]
@@ -252,7 +252,7 @@ Isolation = Literal["thread", "process"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSettings:
-    """What a backend's `create` gets: one entry of `models` in the config.
+    """The argument of a backend's `create`: one entry of `models` in the config.
 
     `path` is absolute when it names something on disk. `base` is the config file's folder, where
     relative paths in `options` start. `options` has been validated by the option

@@ -1,4 +1,4 @@
-"""The adapters of an engine by the names that clients send, and who still uses which."""
+"""An engine's adapters by client-facing name, and the requests that still use them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,10 @@ from core.contract.types import Lora
 
 
 class Adapters:
-    """The adapters an engine has loaded, and those of them that requests may still ask for.
+    """The adapters an engine has loaded, and those that new requests may use.
 
-    An engine remembers prefixes by the adapter they were computed with, and requests that run keep
-    theirs. So one that is loaded in the place of another has a name of its own in the engine.
+    An engine caches prefixes per adapter, and running requests keep their adapter. So a replacement
+    gets a new name in the engine.
     """
 
     def __init__(self) -> None:
@@ -23,21 +23,21 @@ class Adapters:
         self._retired: set[str] = set()
 
     def configure(self, names: Iterable[str]) -> None:
-        """Note the adapters an engine is built with."""
+        """Record the adapters an engine is built with."""
         self._names = {name: name for name in names}
         self._taken.update(self._names)
 
     def missing(self, loaded: Iterable[str]) -> dict[str, tuple[Lora, ...]]:
-        """What a rebuilt engine lacks, by its names there."""
+        """The adapters a rebuilt engine lacks, by engine name."""
         wanted = set(self._names.values()).difference(loaded)
         return {name: loras for name, loras in self._loras.items() if name in wanted}
 
     def surplus(self, loaded: Iterable[str]) -> set[str]:
-        """What a rebuilt engine has loaded that was removed since."""
+        """Adapters a rebuilt engine has loaded that were removed since."""
         return set(loaded).difference(self._names.values())
 
     def new_name(self, name: str) -> str:
-        """A name for it in the engine that was never used there."""
+        """A new, unused engine name for it."""
         others = (f"{name} ({number})" for number in count(2))
         while name in self._taken:
             name = next(others)
@@ -45,14 +45,14 @@ class Adapters:
         return name
 
     def add(self, name: str, in_engine: str, loras: Sequence[Lora]) -> str | None:
-        """Let requests ask for it; the engine's name of an older one that can be freed at once."""
+        """Make it available; returns the engine name of a replaced one that can be freed now."""
         replaced = self.remove(name)
         self._names[name] = in_engine
         self._loras[in_engine] = tuple(loras)
         return replaced
 
     def remove(self, name: str) -> str | None:
-        """Let no request ask for it; its name in the engine if it can be freed at once."""
+        """Make it unavailable; returns its engine name if it can be freed now."""
         in_engine = self._names.pop(name, None)
         if in_engine is None:
             return None
@@ -63,12 +63,12 @@ class Adapters:
         return None
 
     def forget(self, in_engine: str) -> None:
-        """Drop one that a rebuilt engine could not load again."""
+        """Drop one that a rebuilt engine could not reload."""
         self._names = {name: other for name, other in self._names.items() if other != in_engine}
         self._loras.pop(in_engine, None)
 
     def enter(self, name: str | None) -> str | None:
-        """A request uses it: its name in the engine. `InvalidRequestError` if there is none."""
+        """Mark it used by a request; returns its engine name. `InvalidRequestError` if unknown."""
         if name is None:
             return None
         in_engine = self._names.get(name)
@@ -78,7 +78,7 @@ class Adapters:
         return in_engine
 
     def leave(self, in_engine: str | None) -> str | None:
-        """A request that used it has ended; its name again if it can be freed now."""
+        """A request that used it has ended; returns its engine name if it can be freed now."""
         if in_engine is None:
             return None
         self._users[in_engine] -= 1

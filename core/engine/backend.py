@@ -42,16 +42,16 @@ GRACE = 10.0
 
 
 class EngineBackend(Backend):
-    """Runs an `Engine` on a thread of its own, or in a process of its own.
+    """Runs an `Engine` on its own thread or in its own process.
 
     `create_engine` is called there by `start()`; for a process it must be picklable: a
     module-level function, or a `functools.partial` of one. A `report_progress` in its
     `BackendSettings` works there, too.
 
-    When the engine dies, everything in flight fails with `EngineDeadError`, and the engine is
-    rebuilt after the delay that `backoff` gives; until then requests get `BackendUnavailableError`.
-    An engine that could not be built the first time is not tried again. `close()` kills a process
-    that has not ended after `grace` seconds.
+    When the engine dies, all requests in flight fail with `EngineDeadError`, and the engine is
+    rebuilt after the delay given by `backoff`; until then requests get `BackendUnavailableError`.
+    An engine whose first start fails is not retried. `close()` kills a process that has not ended
+    after `grace` seconds.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class EngineBackend(Backend):
         await self._executor.close()
 
     def _engine(self) -> Calls:
-        """Calls of the engine's methods; raises while there is no engine."""
+        """Calls to the engine's methods; raises while there is no engine."""
         if self._unavailable:
             raise type(self._unavailable)(self._unavailable.message)
         return self._calls
@@ -211,14 +211,14 @@ class EngineBackend(Backend):
                     self._unavailable = self._restarting = None
                 if self._info:
                     self._restore_adapters(info.adapters)
-                    logger.info("the engine runs again")
+                    logger.info("the engine is running again")
                 else:
                     self._adapters.configure(info.adapters)
                 self._info = info
                 resolve(self._started, info)
             case NotStarted(error):
                 resolve(self._started, error)
-                self._die(f"the engine could not be started again: {error}")
+                self._die(f"the engine could not be restarted: {error}")
             case Died(reason):
                 self._die(reason)
             case Exited(reason):
@@ -233,7 +233,7 @@ class EngineBackend(Backend):
             unloaded.add_done_callback(partial(_failed, "an adapter could not be unloaded"))
 
     def _restore_adapters(self, loaded: Sequence[str]) -> None:
-        """Give a rebuilt engine the adapters that the one before it had."""
+        """Reload the previous engine's adapters into a rebuilt one."""
         for name in self._adapters.surplus(loaded):
             self._free_adapter(name)
         for name, loras in self._adapters.missing(loaded).items():
@@ -241,7 +241,7 @@ class EngineBackend(Backend):
             answer.add_done_callback(partial(self._restored, name))
 
     def _restored(self, name: str, answer: asyncio.Future[None]) -> None:
-        if _failed("an adapter could not be loaded again", answer):
+        if _failed("an adapter could not be reloaded", answer):
             self._adapters.forget(name)
 
     def _deliver(self, outputs: list[Output]) -> None:
@@ -272,12 +272,12 @@ class EngineBackend(Backend):
             1 if ran is not None and ran >= self._backoff.settled else self._failures + 1
         )
         delay = self._backoff.delay(self._failures)
-        logger.error("%s; starting it again in %g s", self._restarting, delay)
+        logger.error("%s; restarting it in %g s", self._restarting, delay)
         self._waiting = self._loop.call_later(delay, self._executor.start, self._receive)
 
 
 def _failed(what: str, answer: asyncio.Future[None]) -> bool:
-    """Whether the engine refused a call that nobody waits for, which is logged."""
+    """Whether the engine refused a call that nobody awaits; the error is logged."""
     error = answer.exception()
     if error is None or isinstance(error, EngineDeadError | BackendUnavailableError):
         return False

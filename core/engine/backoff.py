@@ -1,11 +1,11 @@
-"""How long to wait before a dead engine is started again."""
+"""Restart delays for dead engines."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Seconds: `first`, then twice as long each time, at most `longest`.
+    """Seconds: `first`, then doubled each time, up to `longest`.
 
     An engine that ran for `settled` seconds counts as healthy: the next wait is `first` again.
     """
@@ -15,5 +15,5 @@ class Backoff:
     settled: float = 60.0
 
     def delay(self, failures: int) -> float:
-        """How long to wait after so many failures in a row, from 1."""
+        """The delay after this many consecutive failures, from 1."""
         return min(self.first * 2.0 ** min(failures - 1, 30), self.longest)

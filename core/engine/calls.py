@@ -1,4 +1,4 @@
-"""The calls of an engine's methods that wait for their answers, on the event loop."""
+"""Pending calls to an engine's methods, on the event loop."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 class Calls:
-    """Sends calls, and resolves them by the answers that arrive."""
+    """Sends calls and resolves them when answers arrive."""
 
     def __init__(self, send: Callable[[Call | Ping], None]) -> None:
         self._send = send
@@ -38,12 +38,12 @@ class Calls:
         return self._await(Ping(next(self._numbers)))
 
     def answer(self, answer: Answer) -> None:
-        """Give the answer to whoever still waits for it."""
+        """Resolve the call, if it is still awaited."""
         if waiting := self._waiting.get(answer.number):
             resolve(waiting, answer.result)
 
     def fail(self, make_error: Callable[[], BaseException]) -> None:
-        """Fail all of them, each with an error of its own."""
+        """Fail all of them, each with its own error."""
         for waiting in self._waiting.values():
             resolve(waiting, make_error())
 
@@ -56,7 +56,7 @@ class Calls:
 
 
 def resolve(future: asyncio.Future[Any], result: object) -> None:
-    """Set the result, or the exception, of a future that may have it already."""
+    """Set a future's result or exception, unless it is already done."""
     if future.done():
         return
     if isinstance(result, BaseException):

@@ -1,4 +1,4 @@
-"""The tokens of one choice become deltas: text, stop strings, logprobs, the end."""
+"""Turns the tokens of one choice into deltas: text, stop strings, logprobs, finish."""
 
 from collections import deque
 from itertools import accumulate
@@ -18,20 +18,20 @@ class TokensToText(Protocol):
         ...
 
     def finish(self) -> str:
-        """What is left of a character that was never completed."""
+        """The remains of an incomplete character."""
         ...
 
 
 class Completion:
     """One choice of a request, fed token by token; its last delta has the `finish_reason`.
 
-    That is `length` for one that has been cut off before its `constraint` was satisfied.
+    It is `length` if the choice was cut off before its `constraint` was satisfied.
 
-    The engine takes `forced` tokens as they are, and sees to it that none of those that end a
-    choice comes before `min_tokens`; then the sampling params in `keeps` are kept.
+    The engine must take `forced` tokens as they are and keep end tokens from coming before
+    `min_tokens`; then the sampling params in `keeps` are honoured.
 
-    `max_tokens`: what is asked for, as far as it fits into the context. `eos_token_ids`: every
-    token that ends the model's answers. `special_token_ids`: what `skip_special_tokens` leaves out.
+    `max_tokens`: as requested, limited by the context. `eos_token_ids`: every token that ends the
+    model's answers. `special_token_ids`: what `skip_special_tokens` leaves out.
     """
 
     keeps: ClassVar[frozenset[str]] = frozenset(
@@ -82,7 +82,7 @@ class Completion:
 
     @property
     def forced(self) -> int | None:
-        """The token that must come next, by the budget or the constraint; None: sample one."""
+        """The token forced by the budget or the constraint; None: sample one."""
         if self._watch and self._watch.forced is not None:
             return self._watch.forced
         return self.constraint.forced if self.constraint else None
@@ -93,12 +93,12 @@ class Completion:
         return self._max_tokens - self._tokens
 
     def ends_with(self, token_id: int, *, held: int) -> bool:
-        """Whether nothing can follow this token, the last of so many that wait to be appended."""
+        """Whether the choice ends after this token, the last of this many pending ones."""
         is_end = token_id in self._eos_token_ids and not self._ignore_eos
         return is_end or token_id in self._stop_token_ids or held >= self.tokens_left
 
     def append(self, token_id: int, logprob: TokenLogprob | None = None) -> Delta:
-        """What the choice gained by this token; a `ServingError` if its constraint forbids it."""
+        """The delta of this token; a `ServingError` if its constraint forbids it."""
         if self.constraint:
             self.constraint.accept(token_id)
         self._tokens += 1
@@ -156,7 +156,7 @@ class Completion:
             self._watch.let_go()
 
     def _is_satisfied(self, constraint: Constraint) -> bool:
-        """Whether the constraint is by the text that is out, which a stop string may have cut."""
+        """Whether the emitted text, which a stop string may have cut, satisfies the constraint."""
         if self._stops.found is None:
             return constraint.satisfied
         ends = [0, *accumulate(map(len, self._texts))]
@@ -172,7 +172,7 @@ class Completion:
 
 
 class _HeldLogprobs:
-    """Entries that wait until text of their token is out.
+    """Logprob entries held back until their token's text is emitted.
 
     So a token that a stop string cuts off entirely has no entry, and one cut in the middle has.
     """

@@ -30,7 +30,7 @@ class Detokenizer:
         return text
 
     def finish(self) -> str:
-        """What is left of a character that was never completed."""
+        """The remains of an incomplete character."""
         text = self._pending()
         self._context = self._emitted = len(self._token_ids)
         return text

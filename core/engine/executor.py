@@ -1,4 +1,4 @@
-"""Where an engine runs: `Executor`, and the one that runs it on a thread of this process."""
+"""Where an engine runs: `Executor`, and `ThreadExecutor` for a thread of this process."""
 
 import asyncio
 import queue
@@ -19,10 +19,10 @@ _MAX_PENDING = 32
 
 
 class EventBridge:
-    """Hands events from another thread to the event loop, on which it was made.
+    """Passes events from other threads to the event loop that created it.
 
-    A call blocks while too many events are pending, lest an engine whose steps cost next to nothing
-    keeps the event loop from doing anything else.
+    A call blocks while too many events are pending, so that an engine with very short steps cannot
+    starve the event loop.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -32,7 +32,7 @@ class EventBridge:
 
     def __call__(self, event: Event) -> None:
         self._pending.acquire()
-        with suppress(RuntimeError):  # the event loop is closed, nobody is left to receive it
+        with suppress(RuntimeError):  # the event loop is closed: nothing can receive it
             self._loop.call_soon_threadsafe(self._arrive, event)
 
     def _arrive(self, event: Event) -> None:
@@ -66,7 +66,7 @@ class Executor(ABC):
 
 
 class ThreadExecutor(Executor):
-    """One thread, on which every engine is built, stepped and closed."""
+    """Runs every engine on one thread: built, stepped and closed there."""
 
     def __init__(self, create_engine: Callable[[], Engine]) -> None:
         self._create_engine = create_engine

@@ -1,4 +1,4 @@
-"""The loop that drives an engine: on a thread of the server, or in a process of its own."""
+"""The loop that drives an engine, on a thread of the server or in its own process."""
 
 import logging
 import queue
@@ -36,10 +36,10 @@ REPORT_INTERVAL = 0.5
 
 
 class EngineLoop:
-    """One engine, from being built to being closed.
+    """Drives one engine from its creation to its close.
 
-    `emit` is called from several threads, with one list a step: an event per token would cost more
-    than the token. `clock` times the reports of the engine's stats.
+    `emit` is called from several threads, with one list per step: an event per token would cost
+    more than the token. `clock` times the reports of the engine's stats.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EngineLoop:
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
 
     def send(self, command: Command) -> None:
-        """Have a command carried out; from any thread, never blocks."""
+        """Queue a command; from any thread, never blocks."""
         if isinstance(command, Call) and command.method in CONCURRENT_METHODS:
             with suppress(RuntimeError):  # no answer after the engine's death
                 self._tokenizers.submit(self._answer, command, BaseException)
@@ -148,7 +148,7 @@ class EngineLoop:
 
 
 def _step(engine: Engine, unfinished: dict[str, list[bool]]) -> list[Output]:
-    """The output of one step, without what comes after a choice is finished."""
+    """The output of one step, without deltas of choices that have already finished."""
     outputs: list[Output] = []
     for request_id, item in engine.step():
         choices = unfinished.get(request_id)

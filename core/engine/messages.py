@@ -1,4 +1,4 @@
-"""What crosses between the event loop and an engine: commands one way, events the other."""
+"""Messages between the event loop and an engine: commands one way, events the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The last event: nothing of the engine is left.
+    """The last event: the engine is gone and everything is freed.
 
     `reason` is None after `NotStarted` or `Died`, and after a `Close`.
     """

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, seen from the server."""
+"""The server's side of an engine in its own process."""
 
 import asyncio
 import atexit
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProcessExecutor(Executor):
-    """A process for every engine; killed when it has not ended `grace` seconds after `Close`."""
+    """Runs every engine in its own process; killed if still alive `grace` seconds after `Close`."""
 
     def __init__(self, create_engine: Callable[[], Engine], grace: float) -> None:
         self._create_engine = create_engine
@@ -50,7 +50,7 @@ class ProcessExecutor(Executor):
             packed, report_progress = wire.pack_factory(self._create_engine)
         except Exception as error:
             raise BackendUnavailableError(
-                "this backend cannot run in a process of its own, set `isolation: thread`: "
+                "this backend cannot run in its own process; set `isolation: thread`: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
@@ -94,7 +94,7 @@ class ProcessExecutor(Executor):
 
 
 class _Child:
-    """One process with its two threads here: one starts it and reads, the other writes.
+    """One process and its two threads on this side: one starts it and reads, the other writes.
 
     So neither pickling nor a full pipe ever stops the event loop.
     """
@@ -132,7 +132,7 @@ class _Child:
         self._commands.put(command)
 
     def kill(self) -> None:
-        """End the process at once, as soon as there is one."""
+        """Kill the process, as soon as there is one."""
         self._killed = True
         if self._process.pid is not None:
             self._process.kill()
@@ -167,7 +167,7 @@ class _Child:
         self._emit(Exited(unreadable or _reason(self._process.exitcode)))
 
     def _read(self) -> str | None:
-        """Pass on the messages of the process until it ends; why, if one cannot be read."""
+        """Pass on the process's messages until it ends; returns why, if one cannot be read."""
         try:
             while True:
                 match wire.receive(self._connection):
@@ -180,9 +180,9 @@ class _Child:
         except (EOFError, OSError):
             return None
         except Exception as error:
-            logger.exception("a message of the engine's process cannot be read")
+            logger.exception("a message from the engine's process cannot be read")
             self._process.kill()
-            return f"a message of the engine's process cannot be read: {error}"
+            return f"a message from the engine's process cannot be read: {error}"
 
     def _write(self) -> None:
         while command := self._commands.get():
@@ -211,18 +211,18 @@ def _log(record: logging.LogRecord) -> None:
 
 def _reason(exit_code: int | None) -> str:
     if exit_code is None or exit_code >= 0:
-        return f"the engine's process ended with exit code {exit_code}"
+        return f"the engine's process exited with code {exit_code}"
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    hint = " (was the memory full?)" if name == "SIGKILL" else ""
+    hint = " (out of memory?)" if name == "SIGKILL" else ""
     return f"the engine's process was killed by {name}{hint}"
 
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Let a process started from this thread begin with SIGINT blocked; it is inherited."""
+    """Block SIGINT in processes started from this thread (the mask is inherited)."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,23 +1,23 @@
-"""When a choice has thought enough, and which tokens end its thought."""
+"""Enforces the reasoning budget of a choice by forcing the tokens that end its reasoning."""
 
 from collections.abc import Sequence
 
 from core.contract.sampling_params import ReasoningBudget
 
-# Tokens beyond the budget that may finish a character, or the tag that ends thought anyway.
+# Tokens beyond the budget that may finish a character, or the tag that ends reasoning anyway.
 _GRACE = 8
 
 
 class BudgetWatch:
     """Follows one choice: `add` every token, and take `forced` as the next one unless it is None.
 
-    The tokens of the tags are not counted as far as they are tokens of their own.
+    Tag tokens are not counted unless they also contain other text.
     """
 
     def __init__(self, budget: ReasoningBudget) -> None:
         self._budget = budget
         self._inside = budget.starts_inside
-        self._thought = 0
+        self._used = 0
         self._text = ""  # what may be the beginning of a tag
         self._half = False  # whether the last token has left a character unfinished
         self._closing: Sequence[int] = ()
@@ -38,11 +38,11 @@ class BudgetWatch:
         was_inside = self._inside
         self._follow(text)
         if was_inside and self._inside:
-            self._thought += 1
+            self._used += 1
         self._update()
 
     def let_go(self) -> None:
-        """Nothing must come any more: what is forced may not follow here, so thought has ended."""
+        """Stop forcing: the forced tokens are not allowed here, so reasoning has ended."""
         self._closing = ()
         self._inside = False
 
@@ -61,7 +61,7 @@ class BudgetWatch:
         self._text = tag[:longest]
 
     def _update(self) -> None:
-        beyond = self._thought - self._budget.tokens
+        beyond = self._used - self._budget.tokens
         if not self._inside or beyond < 0:
             return
         if beyond >= _GRACE or not (self._half or self._text):

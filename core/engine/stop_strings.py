@@ -26,7 +26,7 @@ class StopStrings:
     _held: str = field(default="", init=False)
 
     def feed(self, text: str) -> str:
-        """The text that is certain to stand before any stop string."""
+        """The text that certainly precedes any stop string."""
         if self.found is not None:
             return ""
         text = self._held + text
@@ -41,6 +41,6 @@ class StopStrings:
         return text[: len(text) - hold]
 
     def finish(self) -> str:
-        """What was held back and turned out to be no stop string."""
+        """Held-back text that turned out not to be a stop string."""
         text, self._held = self._held, ""
         return text

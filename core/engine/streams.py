@@ -1,4 +1,4 @@
-"""Deltas that have arrived and have not been read, on the event loop."""
+"""Buffers unread deltas on the event loop."""
 
 import asyncio
 from collections import defaultdict
@@ -11,7 +11,7 @@ from core.contract.types import Delta
 
 
 class DeltaStream:
-    """The deltas of one request, from the engine to whoever reads them."""
+    """The delta stream of one request, from the engine to its reader."""
 
     def __init__(self) -> None:
         self._items: list[Delta | ServingError] = []

@@ -25,7 +25,7 @@ class Progress:
 
 
 def send(connection: Connection, message: object) -> None:
-    """Send one message; `OSError` when the other side is gone."""
+    """Send one message; `OSError` if the other side is gone."""
     if isinstance(message, list):
         message = [(request_id, _packed(item)) for request_id, item in message]
     connection.send_bytes(pickle.dumps(message, _PROTOCOL))

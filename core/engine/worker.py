@@ -52,7 +52,7 @@ class ServerPipe:
 
 
 def main(connection: Connection, packed_factory: bytes, log_level: int, grace: float) -> None:
-    """Run one engine until the server closes it or is gone, or the engine dies."""
+    """Run one engine until the server closes it or exits, or the engine dies."""
     _leave_signals_to_the_server()
     faulthandler.enable()
     pipe = ServerPipe(connection)
@@ -84,7 +84,7 @@ def _listen(connection: Connection, engine_loop: EngineLoop, grace: float) -> No
 
 
 def _leave_signals_to_the_server() -> None:
-    """Ctrl-C, and the SIGTERM of a service manager, reach all processes; the server ends this one.
+    """Ignore SIGINT and SIGTERM, which reach all processes; the server ends this one.
 
     It is started with SIGINT blocked, so that none arrives before this is called.
     """

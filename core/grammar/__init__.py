@@ -1,1 +1,1 @@
-"""What an answer must look like: grammars, and the tokens that keep to them."""
+"""Constrained decoding: grammars and the tokens they allow."""

@@ -1,4 +1,4 @@
-"""What is wrong with a grammar, found without a model's vocabulary."""
+"""Checks grammars without a model's vocabulary."""
 
 import re
 from functools import cache
@@ -15,10 +15,10 @@ _END = 256
 
 
 def check_grammar(grammar: Grammar) -> None:
-    """`ValueError` for an expression that does not compile, or that no text keeps to.
+    """`ValueError` for an expression that does not compile or that no text matches.
 
-    Special tokens count as text here. One that a Lark source names is left to the compiler, which
-    knows those of the model.
+    Special tokens count as text here. One named in a Lark source is checked by the compiler, which
+    knows the model's.
     """
     source = grammar.source if isinstance(grammar, Lark) else to_lark(grammar, {})
     if problem := compile_problem(source):
@@ -27,7 +27,7 @@ def check_grammar(grammar: Grammar) -> None:
 
 
 def compile_problem(lark: str) -> str:
-    """What the engine says against a grammar, without the lines it shows; empty if nothing."""
+    """The engine's error for a grammar, without quoted lines; empty if there is none."""
     compiled = LLMatcher.grammar_from_lark(lark)
     limits = LLParserLimits(verbose_errors=False)
     matcher = LLMatcher(_bytes_as_tokens(), compiled, log_level=0, limits=limits)
@@ -41,7 +41,7 @@ def compile_problem(lark: str) -> str:
 
 
 def first_problem(error: str) -> str:
-    """What the engine complains of, without the lines and the stack that it shows."""
+    """The engine's error message, without quoted lines and stack."""
     return re.split(r"\n +\d+ \| |\n  while processing|\n<", error)[0].strip()
 
 

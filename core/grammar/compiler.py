@@ -1,4 +1,4 @@
-"""Grammars compiled for one vocabulary, and where a completion stands in them."""
+"""Compiles grammars for a vocabulary and tracks completions through them."""
 
 import re
 import threading
@@ -43,21 +43,21 @@ class Matcher:
 
     @property
     def error(self) -> str:
-        """Why the grammar cannot go on: it is too complex here. Empty while it can."""
+        """Why the grammar cannot continue (it is too complex here); empty while it can."""
         return self._matcher.get_error() if self._matcher.is_error() else ""
 
     def accept(self, token_id: int) -> bool:
-        """Go on by a token; False if the grammar does not allow it, or may not end yet."""
+        """Advance by a token; False if the grammar does not allow it, or may not end yet."""
         if token_id in self._end_token_ids and self.satisfied:
             return True
         return self._matcher.consume_token(token_id)
 
     def allows(self, token_id: int) -> bool:
-        """Whether `accept` would take this token, which ends nothing."""
+        """Whether `accept` would take this token, which must not be an end token."""
         return self._matcher.validate_tokens([token_id]) == 1
 
     def finish_mask(self, mask: NDArray[np.int32]) -> None:
-        """Allow in its row the tokens that end the completion, if it may end, and else none."""
+        """Set the end tokens in its row: allowed if the completion may end, else forbidden."""
         bits = mask.view(np.uint32)
         satisfied = self.satisfied
         if not satisfied:
@@ -81,7 +81,7 @@ class Matcher:
 
 
 class GrammarCompiler:
-    """Compiles grammars for a model's vocabulary, and remembers the last ones.
+    """Compiles grammars for a model's vocabulary and caches recent ones.
 
     `compile` and `matcher` may be called from any thread, `fill` from one at a time.
     """
@@ -98,7 +98,7 @@ class GrammarCompiler:
         self._lock = threading.Lock()
 
     def compile(self, grammar: Grammar) -> float:
-        """Have a grammar ready; how many seconds that took.
+        """Compile a grammar; returns how many seconds that took.
 
         `InvalidRequestError` for one that cannot be compiled.
         """
@@ -107,7 +107,7 @@ class GrammarCompiler:
         return perf_counter() - start
 
     def matcher(self, grammar: Grammar, end_token_ids: frozenset[int] = frozenset()) -> Matcher:
-        """A matcher for one choice, which `end_token_ids` can end, too."""
+        """A matcher for one choice; `end_token_ids` may end it, too."""
         matcher = self._prepared(grammar).deep_copy()
         return Matcher(matcher, self._end_token_ids | end_token_ids)
 
@@ -116,7 +116,7 @@ class GrammarCompiler:
         return self._tokenizer.tokenize_str(text)
 
     def fill(self, matchers: Sequence[Matcher]) -> Masks:
-        """What each completion may go on with. Leaves Python to other threads meanwhile."""
+        """Fill the masks of the next allowed tokens. Releases the GIL meanwhile."""
         masks = np.zeros((len(matchers), self._full_words), np.int32)
         places = [(matcher._matcher, place) for place, matcher in enumerate(matchers)]
         if places:
@@ -145,7 +145,7 @@ class GrammarCompiler:
         return compiled
 
     def _forget(self) -> None:
-        """Drop what has not been used for longest, but never the last one."""
+        """Evict the least recently used, but never the last one."""
         characters = sum(length for _, length in self._compiled.values())
         while len(self._compiled) > _REMEMBERED or characters > _REMEMBERED_CHARACTERS:
             if len(self._compiled) == 1:

@@ -1,4 +1,4 @@
-"""Completions that keep to a grammar: which tokens may come next, and which must."""
+"""Applies a grammar to a completion: which tokens may come next, and which must."""
 
 from collections.abc import Iterable
 from time import perf_counter
@@ -12,7 +12,7 @@ from core.grammar.compiler import GrammarCompiler
 
 
 class Constraint:
-    """Where one completion stands in its grammar.
+    """The state of one completion in its grammar.
 
     `mask` allows the tokens that may come next; None until it is filled.
     """
@@ -32,7 +32,7 @@ class Constraint:
 
     @property
     def forced(self) -> int | None:
-        """The token that must come next; None where there are several, or several ways to write."""
+        """The only possible next token; None if there are several, or several spellings."""
         return self._forced[0] if self._forced else None
 
     @property
@@ -46,13 +46,11 @@ class Constraint:
         return self.matcher.finished
 
     def accept(self, token_id: int) -> None:
-        """Go on by a token; a `ServingError` if the grammar forbids it, or is too complex here."""
+        """Advance by a token; a `ServingError` if the grammar forbids it or is too complex here."""
         start = perf_counter()
         mask, self.mask = self.mask, None
         if mask is not None and not mask[token_id // 32] >> token_id % 32 & 1:
-            raise ServingError(
-                "the model's logits leave none of the tokens that the grammar allows"
-            )
+            raise ServingError("the model's logits rule out every token that the grammar allows")
         if not self.matcher.accept(token_id):
             reason = self.matcher.error.partition("\n")[0]
             message = f"the grammar cannot be followed any further: {reason}"
@@ -68,25 +66,25 @@ class Constraint:
         self.spent(perf_counter() - start)
 
     def satisfied_after(self, tokens: int, text: str) -> bool:
-        """Whether the completion could have ended behind its first `tokens` and then `text`."""
+        """Whether the completion could have ended after its first `tokens` and then `text`."""
         matcher = self._compiler.matcher(self._grammar, self._end_token_ids)
         token_ids = [*self._token_ids[:tokens], *self._compiler.tokenize(text)]
         return all(map(matcher.accept, token_ids)) and matcher.satisfied
 
     def spent(self, seconds: float) -> None:
-        """Time has gone into keeping this completion to its grammar."""
+        """Add time spent on the grammar of this completion."""
         self._seconds += seconds
 
     def take_seconds(self) -> float:
-        """What has been spent since the last call."""
+        """The time spent since the last call."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
 
 def fill_masks(compiler: GrammarCompiler, constraints: Iterable[Constraint]) -> None:
-    """Fill the masks that are lacking; `allowed_tokens` reads them.
+    """Fill the missing masks; `allowed_tokens` reads them.
 
-    To be called behind the forward pass: a GPU is still computing then. On a CPU, a thread that
+    Call it after launching the forward pass: a GPU is still computing then. On a CPU, a thread that
     fills them while the model runs takes as much time from the model as it saves (measured: 2
     cores, 1 and 16 choices).
     """

@@ -30,7 +30,7 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def gbnf_to_lark(source: str) -> str:
-    """A GBNF grammar as Lark. `ValueError` with line and column for what is none.
+    """A GBNF grammar as Lark. `ValueError` with line and column if it is not one.
 
     A grammar in GBNF is about characters, while a terminal here takes all the text that it matches,
     whatever must follow it. So a grammar without recursion becomes one terminal, which is fast; in
@@ -39,10 +39,10 @@ def gbnf_to_lark(source: str) -> str:
     try:
         rules = _Parser().parse(source)
         if "root" not in rules:
-            raise ValueError("there is no rule root")
+            raise ValueError("rule root is not defined")
         for name in [name for rule in rules.values() for name in _references(rule)]:
             if name not in rules:
-                raise ValueError(f"{_place_of_name(source, name)}: there is no rule {name}")
+                raise ValueError(f"{_place_of_name(source, name)}: rule {name} is not defined")
         return _Writer(rules).write()
     except GbnfToLarkError as error:
         reason = str(error).partition(" at line ")[0]
@@ -118,14 +118,14 @@ class _Parser(GrammarParser):
     def _parse_rule(self, pos: Position) -> tuple[RuleNode, Position]:
         rule, behind = super()._parse_rule(pos)
         if rule.name in self._names:
-            raise GbnfToLarkError(pos, f"a second rule {rule.name}")
+            raise GbnfToLarkError(pos, f"rule {rule.name} is defined twice")
         self._names.add(rule.name)
         return rule, behind
 
     def _parse_literal(self, pos: Position) -> tuple[ASTNode, Position]:
         found = _LITERAL.match(pos.text, pos.pos)
         if not found:
-            raise GbnfToLarkError(pos, "a literal that does not end in its line")
+            raise GbnfToLarkError(pos, "a literal that is not closed on its line")
         characters = _characters(found[1], pos.advance())
         nodes: list[ASTNode] = [LiteralNode(json.dumps(text)[1:-1]) for text, _ in characters]
         return SequenceNode(nodes), Position(pos.text, found.end())
@@ -133,7 +133,7 @@ class _Parser(GrammarParser):
     def _parse_char_class(self, pos: Position) -> tuple[ASTNode, Position]:
         found = _CLASS.match(pos.text, pos.pos)
         if not found:
-            raise GbnfToLarkError(pos, "a character class that is empty, or does not end")
+            raise GbnfToLarkError(pos, "an empty or unclosed character class")
         characters = _characters(found[2], pos.advance(1 + len(found[1])))
         last = len(characters) - 1
         items = [
@@ -150,9 +150,7 @@ def _characters(text: str, pos: Position) -> list[tuple[str, bool]]:
         found = _CHARACTER.match(text, at)
         number = found and (found[1] or found[2] or found[3])
         if not found or (number and int(number, 16) > 0x10FFFF):
-            raise GbnfToLarkError(
-                pos.advance(at), f"an escape that is unknown: {text[at : at + 2]}"
-            )
+            raise GbnfToLarkError(pos.advance(at), f"an unknown escape: {text[at : at + 2]}")
         plain = _NAMED.get(found[4] or "", found[4] or found[5])
         characters.append((chr(int(number, 16)) if number else plain, not found[5]))
         at = found.end()

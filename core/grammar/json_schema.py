@@ -1,4 +1,4 @@
-"""Which JSON Schemas can be enforced, and what of the others."""
+"""Checks which JSON Schemas, or parts of them, can be enforced."""
 
 import re
 from collections.abc import Mapping, Set
@@ -21,14 +21,14 @@ _PREFIX = re.compile(r"^at \d+\(\d+\): failed to compile JSON schema: ")
 _UNIMPLEMENTED = re.compile(r'Unimplemented keys: \["([^"]*)"')
 _UNSATISFIABLE = "Unsatisfiable schema: "
 _REASONS = (
-    (r"oneOf constraints are not supported.*", "the branches of oneOf overlap, or may: use anyOf"),
+    (r"oneOf constraints are not supported.*", "the branches of oneOf may overlap: use anyOf"),
     (r"Unknown format: (.*)", r"the format '\1' is not supported"),
     (_UNSATISFIABLE, "nothing can satisfy it: "),
 )
 
 
 def check_schema(schema: Schema | bool) -> None:
-    """`SchemaError` for a schema that cannot be enforced exactly, or that nothing satisfies."""
+    """`SchemaError` for a schema that cannot be enforced exactly or cannot be satisfied."""
     for error in _errors(schema):
         raise error
 
@@ -36,7 +36,7 @@ def check_schema(schema: Schema | bool) -> None:
 def relaxed(schema: Schema | bool) -> dict[str, object]:
     """The same schema without the keywords that cannot be enforced: it always passes.
 
-    Where the branches of a `oneOf` cannot be told apart, any of them holds.
+    Where the branches of a `oneOf` may overlap, it is treated as `anyOf`.
     """
     left = _object(schema)
     for _ in range(_MOST_ROUNDS):
@@ -53,9 +53,9 @@ def relaxed(schema: Schema | bool) -> dict[str, object]:
 
 
 def _errors(schema: Schema | bool) -> list[SchemaError]:
-    """What is wrong with a schema, though not always all of it."""
+    """The problems of a schema, not always all of them."""
     if schema is False:
-        return [SchemaError("", "nothing can satisfy it: it is false")]
+        return [SchemaError("", "nothing can satisfy the schema false")]
     root = _object(schema)
     errors, nodes = [], []
     try:
@@ -104,12 +104,12 @@ def _object(schema: object) -> Schema:
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
     if not isinstance(schema, Mapping):
-        raise SchemaError("", "a schema is an object, true or false")
+        raise SchemaError("", "a schema must be an object, true or false")
     return schema
 
 
 def _problem(schema: Schema) -> str:
-    """What the engine says against a schema."""
+    """The engine's errors for a schema."""
     try:
         return _PREFIX.sub("", compile_problem(to_lark(json_value(schema), {})))
     except ValueError as error:
@@ -117,7 +117,7 @@ def _problem(schema: Schema) -> str:
 
 
 def _placed(root: Schema, problem: str) -> SchemaError:
-    """The error of the innermost schema that has this problem by itself."""
+    """The error of the innermost schema that has this problem on its own."""
     probes = _MOST_SEARCHES
     pointer, node = "", root
     seen = {""}

@@ -138,7 +138,7 @@ class _Writer:
         for text in node.without:
             kept_out = (piece for piece in self._pieces(text) if piece in self._special_tokens)
             reserved |= {self._special_tokens[piece] for piece in kept_out}
-        # Text stands in front of special tokens only: behind other text it would go on with the
+        # Text is allowed before special tokens only: after other text it would continue with the
         # end of what is left out.
         text = f"{self._terminal(f'{self._some()}{left_out}')}?"
         beyond = [*self._opened_by_special(node.cases), *self._specials(node.cases, *reserved)]
@@ -161,14 +161,14 @@ class _Writer:
         if head in self._special_tokens:
             return _group([text, *map(self._piece, (head, *rest))], " ")
         body = self._terminal(f"{text} {json.dumps(head)}")
-        # Only a special token behind it can end a text that is not lazy.
+        # Only a special token after it can end a text that is not lazy.
         last = body if rest else self._rule(body, lazy=True)
         return _group([last, *map(self._piece, rest)], " ")
 
     def _opened(self, cases: Sequence[g.Case]) -> list[str]:
         """Text up to where a case opens, and its rest; for each case.
 
-        A special token can be spelled, too: in the text of an answer nobody can tell.
+        A special token may also be spelled out: in the answer's text the two look the same.
         """
         return [*self._opened_by_special(cases), *self._opened_by_text(cases)]
 
@@ -186,7 +186,7 @@ class _Writer:
         return self._rule(text, lazy=True)
 
     def _holding(self, texts: Sequence[str]) -> str:
-        """What keeps a terminal from holding one of these."""
+        """Terminal terms that exclude texts containing one of these."""
         within = "|".join(map(re.escape, _shortest(set(texts))))
         return f" & ~{self._terminal(_regex(f'(?s:.*)(?:{within})(?s:.*)'))}" if texts else ""
 
@@ -205,7 +205,7 @@ class _Writer:
         return items + self._followed_otherwise(cases, *reserved)
 
     def _followed_otherwise(self, cases: Sequence[g.Case], *reserved: int) -> list[str]:
-        """Special tokens that open a case by the text behind them, with other text there."""
+        """Special tokens that open a case by the text after them, with other text there."""
         behind: dict[int, dict[str, None]] = {}
         for case in cases:
             head, *rest = self._special_pieces(case.opening) or [""]
@@ -238,7 +238,7 @@ class _Writer:
         return json.dumps(opening.text)
 
     def _beginnings(self, cases: Sequence[g.Case]) -> str:
-        """What keeps a terminal from beginning as one of these."""
+        """Terminal terms that exclude texts beginning like one of these."""
         plain = [case.opening for case in cases if not self._starts_special(case.opening)]
         return "".join(
             f" & ~{self._terminal(f'{self._literal(each)} {self._any()}')}" for each in plain

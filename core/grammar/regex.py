@@ -37,7 +37,7 @@ def string_regex(pattern: str) -> str:
     for piece in pieces:
         alone = piece[1:-1] if len(piece) > 2 and piece[0] == "[" else piece
         if _is_control(alone):
-            raise ValueError(f"the control character {piece!a} cannot be written")
+            raise ValueError(f"the control character {piece!a} cannot be generated")
     return "".join(pieces)
 
 
@@ -55,7 +55,7 @@ def text_regex(pattern: str) -> str:
         if (first and piece in _STARTS) or (last and piece in _ENDS):
             continue
         if piece in _STARTS + _ENDS:
-            raise ValueError(f"the anchor {piece} stands where no text begins or ends")
+            raise ValueError(f"the anchor {piece} is not at the start or end of the pattern")
         kept.append(piece)
     return "".join(kept)
 

@@ -1,4 +1,4 @@
-"""A JSON Schema in the terms that the grammar engine implements, and implements exactly."""
+"""Rewrites a JSON Schema into keywords that the grammar engine implements exactly."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,11 +24,11 @@ _HOUR = "(?:[01][0-9]|2[0-3])"
 _TIME = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_HOUR}:[0-5][0-9])"
 
 FORMATS = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
-"""RFC 3339's, of days that there are; the engine's own know no leap years."""
+"""RFC 3339 patterns for existing days; the engine's own ignore leap years."""
 
 
 def rewritten(schema: Schema) -> dict[str, object]:
-    """A schema that the same JSON is valid against, in terms that the engine implements."""
+    """An equivalent schema in keywords that the engine implements."""
 
     def edit(node: dict[str, object]) -> dict[str, object]:
         node = _without_the_needless(node)
@@ -38,7 +38,7 @@ def rewritten(schema: Schema) -> dict[str, object]:
 
 
 def _without_the_needless(node: dict[str, object]) -> dict[str, object]:
-    """Without keywords that say nothing here, and with counts as integers."""
+    """Without keywords that have no effect here, and with counts as integers."""
     for key in _COUNTS:
         count = node.get(key)
         if isinstance(count, float) and count.is_integer():

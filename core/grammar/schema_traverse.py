@@ -1,4 +1,4 @@
-"""The schemas within a JSON Schema, and where they are."""
+"""Traverses the subschemas of a JSON Schema."""
 
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote, urldefrag, urljoin
@@ -12,7 +12,7 @@ _WAITING = frozenset(["$defs", "definitions"])  # until they are referred to
 
 
 def check_depth(root: Schema) -> None:
-    """`SchemaError` for what is nested too deeply for functions that call themselves."""
+    """`SchemaError` for a schema nested too deeply for recursive functions."""
     level: list[tuple[str, object]] = [("", root)]
     for _ in range(_DEEPEST):
         inner: list[tuple[str, object]] = []
@@ -30,7 +30,7 @@ def check_depth(root: Schema) -> None:
 def reachable(root: Schema) -> Iterator[tuple[str, Schema]]:
     """All schemas that count and their pointers, the root first.
 
-    `SchemaError` for a `$ref` that leads nowhere, or too far.
+    `SchemaError` for a `$ref` that does not resolve or nests too deeply.
     """
     seen = {""}
     waiting = [("", root)]
@@ -43,7 +43,7 @@ def reachable(root: Schema) -> Iterator[tuple[str, Schema]]:
             if place not in seen:
                 depth += _height(inner)
             if depth > _DEEPEST_BY_REFERENCE:
-                raise SchemaError(pointer, "its references make it too deep")
+                raise SchemaError(pointer, "its references nest it too deeply")
         for place, inner in reversed(below(root, pointer, node)):
             if place not in seen:
                 seen.add(place)
@@ -66,7 +66,9 @@ def target(root: Schema, pointer: str, node: Schema) -> tuple[str, Schema] | Non
     try:
         address, fragment = urldefrag(urljoin(base, reference))
         if address != urldefrag(base).url:
-            raise SchemaError(place, f"{reference!r} is not in this schema, and nothing is fetched")
+            raise SchemaError(
+                place, f"{reference!r} is outside this schema, and remote schemas are not fetched"
+            )
         found = unquote(fragment)
         if found and not found.startswith("/"):
             found = dict(_anchors(root))[found]
@@ -74,7 +76,7 @@ def target(root: Schema, pointer: str, node: Schema) -> tuple[str, Schema] | Non
     except (ValueError, KeyError) as error:
         if isinstance(error, SchemaError):
             raise
-        raise SchemaError(place, f"{reference!r} refers to nothing") from None
+        raise SchemaError(place, f"{reference!r} does not exist in this schema") from None
     return (found, referred) if isinstance(referred, Mapping) else None
 
 

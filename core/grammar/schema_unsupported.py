@@ -1,4 +1,4 @@
-"""What the grammar engine would accept wrongly in a JSON Schema."""
+"""JSON Schema keywords that the grammar engine would not enforce exactly."""
 
 import math
 import re
@@ -30,7 +30,7 @@ _IGNORED = frozenset(
 
 
 def soundness_errors(node: Schema, pointer: str) -> Iterator[SchemaError]:
-    """For the keywords of this schema, which is at `pointer`, that would not be kept to."""
+    """Errors for keywords of the schema at `pointer` that would not be enforced."""
     for key, value in node.items():
         try:
             _check(node, key, value, further(pointer, key))
@@ -39,9 +39,9 @@ def soundness_errors(node: Schema, pointer: str) -> Iterator[SchemaError]:
 
 
 def remainder_errors(nodes: Sequence[tuple[str, Schema]]) -> Iterator[SchemaError]:
-    """For each `multipleOf` that leaves more remainders than can be told apart in time.
+    """Errors for each `multipleOf` with too many remainders to compile in time.
 
-    Schemas in an `allOf` leave those of their least common multiple.
+    Schemas in an `allOf` count by their least common multiple.
     """
     steps = {
         further(pointer, "multipleOf"): Decimal(str(step))
@@ -57,7 +57,7 @@ def remainder_errors(nodes: Sequence[tuple[str, Schema]]) -> Iterator[SchemaErro
         scale = decimals if together else _decimals(step)
         multiple = math.lcm(multiple if together else 1, int(step.scaleb(scale)))
         if multiple > _MOST_REMAINDERS:
-            reason = f"more than {_MOST_REMAINDERS} remainders cannot be told apart in time"
+            reason = f"multipleOf with more than {_MOST_REMAINDERS} remainders is not supported"
             yield SchemaError(place, reason)
             multiple = 1
 
@@ -71,7 +71,7 @@ def _check(node: Schema, key: str, value: object, place: str) -> None:
     if key in _IGNORED:
         raise SchemaError(place, f"{key} is not supported")
     if key == "$id" and place != "/$id" and isinstance(value, str):
-        raise SchemaError(place, "$id is supported at the top only")
+        raise SchemaError(place, "$id is supported only at the top")
     if key == "minProperties":
         _check_least_properties(node, place)
     elif check := _CHECKS.get(key):
@@ -79,7 +79,7 @@ def _check(node: Schema, key: str, value: object, place: str) -> None:
 
 
 def _check_value(value: object, place: str) -> None:
-    """What JSON is written without: most control characters, and numbers that are not exact."""
+    """Rejects what the engine cannot write: most control characters and inexact numbers."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_value(key, place)
@@ -89,9 +89,9 @@ def _check_value(value: object, place: str) -> None:
             _check_value(inner, further(place, i))
     elif isinstance(value, str):
         if found := _CONTROL.search(value):
-            raise SchemaError(place, f"the character {found[0]!a} cannot be written")
+            raise SchemaError(place, f"the character {found[0]!a} cannot be generated")
     elif isinstance(value, int | float) and abs(value) > _LARGEST:
-        raise SchemaError(place, "a number beyond 2**53 cannot be kept to exactly")
+        raise SchemaError(place, "numbers beyond 2**53 cannot be enforced exactly")
 
 
 def _check_names(value: object, place: str) -> None:
@@ -116,11 +116,14 @@ def _check_patterns(value: object, place: str) -> None:
 
 
 def _check_least_properties(node: Schema, place: str) -> None:
-    """The engine counts a name that comes twice, twice."""
+    """The engine counts a repeated name twice."""
     left = rewritten({key: node[key] for key in ("minProperties", "required") if key in node})
     least = left.get("minProperties", 0)
     if isinstance(least, int | float) and least > 1:
-        raise SchemaError(place, "it can say no more than 1, or what is required anyway")
+        raise SchemaError(
+            place,
+            "minProperties above 1 and above the number of required properties is not supported",
+        )
 
 
 _CHECKS: Mapping[str, Callable[[object, str], None]] = {

@@ -1,4 +1,4 @@
-"""What clients send as a constraint, as grammar expressions."""
+"""Converts client constraints to grammar expressions."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _JSON = re.compile(r"%json\s*(?=\{)")
 def regular_expression(pattern: str) -> Pattern:
     r"""What a whole text must match; ECMA-262's dialect, so `\d` and `\w` are ASCII's.
 
-    `ValueError` for what looks around or back, which no grammar can.
+    `ValueError` for lookaround and backreferences, which no grammar can express.
     """
     return Pattern(regex_to_lark(text_regex(pattern), "dw"))
 
@@ -41,7 +41,7 @@ def grammar_source(source: str) -> Lark:
     `check_grammar`.
     """
     if source.count(":") > _MOST_RULES:
-        raise ValueError(f"a grammar of more than {_MOST_RULES} rules")
+        raise ValueError(f"the grammar has more than {_MOST_RULES} rules")
     lark = gbnf_to_lark(source) if _GBNF_RULE.search(source) else source
     for found in _JSON.finditer(lark):
         _check_json(lark, found.end())

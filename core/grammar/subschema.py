@@ -1,4 +1,4 @@
-"""A part of a JSON Schema as a schema of its own."""
+"""Extracts a part of a JSON Schema as a standalone schema."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -16,7 +16,7 @@ DATA = frozenset(["const", "enum", "default", "examples", "example"])
 
 
 def subschema(root: Schema, pointer: str) -> dict[str, object]:
-    """The part of a schema at a JSON pointer (RFC 6901), as a schema of its own.
+    """The part of a schema at a JSON pointer (RFC 6901), as a standalone schema.
 
     What the part refers to comes along: its `$defs` then have the root under an unused name.
     `KeyError` where there is no schema.
@@ -78,7 +78,7 @@ def edited(
 
 
 def at_pointer(root: object, pointer: str) -> object:
-    """What stands at a JSON pointer (RFC 6901); `KeyError` if nothing does."""
+    """The value at a JSON pointer (RFC 6901); `KeyError` if there is none."""
     node = root
     for escaped in pointer.split("/")[1:]:
         key = escaped.replace("~1", "/").replace("~0", "~")

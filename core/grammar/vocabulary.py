@@ -1,4 +1,4 @@
-"""The tokens of a model as the grammar engine wants to know them."""
+"""A model's vocabulary for the grammar engine."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +10,10 @@ from llguidance import LLTokenizer, TokenizerWrapper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What each token id stands for.
+    """The vocabulary: what each token id stands for.
 
     `tokens`: the bytes of each id, of a special token its text; empty for ids that are never
-    sampled. `special_token_ids`: tokens that are never meant by text that looks like them.
+    sampled. `special_token_ids`: tokens that text which looks like them never stands for.
     `end_token_ids`: those that end a completion. `encode`: text to tokens without any in front,
     from any thread.
     """
@@ -76,7 +76,7 @@ class _Wrapped:
 
 
 def grammar_tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
-    """llguidance's view of a vocabulary. A model without an end gets one that it cannot sample."""
+    """llguidance's view of a vocabulary. A model without an end token gets an unsampled one."""
     ends = sorted(vocabulary.end_token_ids) or [len(vocabulary.tokens)]
     wrapped = TokenizerWrapper(_Wrapped(vocabulary, ends[0]))
     return LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=ends)

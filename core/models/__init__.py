@@ -1,1 +1,1 @@
-"""The models that are served: loading, unloading, admission, templates, downloads."""
+"""The served models: loading, unloading, admission, templates, downloads."""

@@ -1,4 +1,4 @@
-"""Who is let into a model's engine next, and who waits for that."""
+"""Admission to a model's engine: fair queueing by priority and API key."""
 
 import asyncio
 import time
@@ -12,29 +12,29 @@ from math import ceil
 from core.contract.errors import QueueFullError, ServingError
 
 _NEWEST = 0.2
-"""How much what has just ended counts in the mean of how long requests took."""
+"""Weight of the latest request in the moving average of request durations."""
 
 _LONGEST_RETRY = 60
 """Seconds; OpenAI's clients do not follow a longer `Retry-After`."""
 
 _RETRY = 2
-"""Seconds, as long as nothing has ended."""
+"""`Retry-After` in seconds before any request has ended."""
 
 
 def with_headroom(max_batch_size: int | None) -> int | None:
-    """How many choices to let into an engine that computes so many together; None is any.
+    """How many choices to admit to an engine with this batch size; None is unlimited.
 
-    A quarter more, so that those which come next are tokenized, have their grammars compiled and
-    stand in the engine's own queue when others end: it never waits for the event loop.
+    A quarter more, so that the next ones are already tokenized, with grammars compiled, in the
+    engine's own queue when others end: the engine never waits for the event loop.
     """
     return max_batch_size and max_batch_size + -(-max_batch_size // 4)
 
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """What one request to an engine holds in a `Gate`: first a place in the queue, then choices.
+    """A request's ticket in a `Gate`: first a place in the queue, then running choices.
 
-    `admitted` is done once it has been let in, or will not be.
+    `admitted` is done once it has been admitted or refused.
     """
 
     gate: "Gate"
@@ -54,18 +54,18 @@ class Place:
 
     @property
     def position(self) -> int | None:
-        """How many are let in before it, as things are now; None if it does not wait."""
+        """How many are ahead of it at the moment; None if it is not waiting."""
         order = enumerate(self.gate.order()) if self.waits else ()
         return next((position for position, place in order if place is self), None)
 
     def leave(self) -> None:
-        """The request has ended, or its client does not wait any longer."""
+        """Release it: the request has ended or its client has left."""
         self.gate.leave(self)
 
 
 @dataclass(slots=True)
 class _Share:
-    """What one key has of a gate. `turn`: when it was last let in, or began to wait."""
+    """One API key's share of a gate. `turn`: when it was last admitted or began to wait."""
 
     queue: list[Place] = field(default_factory=list)
     choices: int = 0
@@ -73,16 +73,16 @@ class _Share:
 
 
 class Gate:
-    """Lets requests into one engine as long as fewer than `max_running` choices run there.
+    """Admits requests to one engine while fewer than `max_running` choices run there.
 
-    So a request for many choices neither waits until all are free nor can be overtaken for ever.
-    The lowest priority number goes first. Among equals it is the turn of the key that has the
-    fewest choices running, and of those with as many, of the one that has waited longest since it
-    last had a turn; each key's own requests go by priority and arrival. So none starves beside
-    others of its priority, however many requests they send.
+    So a request for many choices neither waits until all slots are free nor can be overtaken
+    forever. The lowest priority number goes first. Among equals, the key with the fewest running
+    choices is next, and among those, the one that has waited longest since its last turn; each
+    key's own requests go by priority and arrival. So no key starves beside others of the same
+    priority, however many requests they send.
 
-    `max_queue` requests may wait. When one more comes, the last one of the key with the longest
-    queue is refused, so that nobody can fill the queue for others.
+    At most `max_queue` requests wait. When one more arrives, the last request of the key with the
+    longest queue is refused, so that no key can fill the queue for others.
 
     Models that share an engine share its gate. Lives on the event loop. `clock` is in seconds.
     """
@@ -106,20 +106,20 @@ class Gate:
 
     @property
     def running(self) -> int:
-        """Choices that run in the engine."""
+        """Choices running in the engine."""
         return self._running.total()
 
     @property
     def waiting(self) -> int:
-        """Requests of clients that wait for their first turn."""
+        """Client requests that have not been admitted yet."""
         return sum(not place.goes_on for place in self._queued())
 
     def running_of(self, model: str) -> int:
-        """Choices that run for one of the models that share the engine."""
+        """Running choices of one of the models that share the engine."""
         return self._running[model]
 
     def waiting_of(self, model: str) -> int:
-        """Requests for one of them that wait for their first turn."""
+        """Requests for one of them that have not been admitted yet."""
         return sum(place.model == model and not place.goes_on for place in self._queued())
 
     def join(
@@ -131,10 +131,10 @@ class Gate:
         priority: int = 0,
         goes_on: bool = False,
     ) -> Place:
-        """Stand in the queue; who need not wait is let in at once. Always `leave()` the place.
+        """Join the queue; admitted at once if there is room. Always `leave()` the place.
 
-        `goes_on`: another part of a request that has a place already, which is never refused.
-        Raises what the gate was closed with; a full queue is an exception of `admitted`.
+        `goes_on`: another part of a request that already has a place; it is never refused. Raises
+        the error the gate was closed with; a full queue is an exception of `admitted`.
         """
         if self._closed and not goes_on:
             raise copy(self._closed)
@@ -150,7 +150,7 @@ class Gate:
         return place
 
     def leave(self, place: Place) -> None:
-        """Give up a place, whatever became of it; once more is no error."""
+        """Release a place in any state; calling it again has no effect."""
         share = self._shares.get(place.key)
         if share is None:
             return
@@ -168,20 +168,20 @@ class Gate:
         self._admit()
 
     def close(self, error: ServingError) -> None:
-        """Who waits, and who comes, gets a copy of `error`; what has begun goes on."""
+        """Waiting and new requests get a copy of `error`; running ones continue."""
         self._closed = error
         for place in self._queued():
             if not place.goes_on:
                 self._refuse(place, copy(error))
 
     def refuse(self, model: str, error: ServingError) -> None:
-        """Who waits for this model gets a copy of `error`; what has begun goes on."""
+        """Requests waiting for this model get a copy of `error`; running ones continue."""
         for place in self._queued():
             if place.model == model and not place.goes_on:
                 self._refuse(place, copy(error))
 
     def order(self) -> Iterator[Place]:
-        """Those who wait, as they would be let in if nothing ended meanwhile and nobody came."""
+        """The waiting requests in the order of admission, if nothing ends or arrives meanwhile."""
         shares = [replace(share, queue=list(share.queue)) for share in self._shares.values()]
         turn = self._turns
         while place := _take_next(shares, turn := turn + 1):
@@ -189,7 +189,7 @@ class Gate:
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which half of those that wait now should have had their turn."""
+        """Estimated seconds until half of the waiting requests have been admitted."""
         if self._took is None:
             return _RETRY
         turns = max(1.0, self.waiting / 2)
@@ -235,11 +235,11 @@ class Gate:
         self.leave(place)
         if place.waits:
             place.admitted.set_exception(error)
-            place.admitted.exception()  # its client may have left, and then nobody reads it
+            place.admitted.exception()  # mark as retrieved: its client may have left
 
 
 def _take_next(shares: Iterable[_Share], turn: int) -> Place | None:
-    """Who is next, taken out of its queue and counted as let in at `turn`."""
+    """The next place, removed from its queue and counted as admitted at `turn`."""
     waiting = [share for share in shares if share.queue]
     if not waiting:
         return None

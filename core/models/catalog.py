@@ -1,4 +1,4 @@
-"""What a command to load means: which model, with what config."""
+"""Resolves load commands: which model, with which config."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from core.plugins import Plugins
 
 
 class Loadable:
-    """Configured models, and those that lie in the folder of models."""
+    """Configured models and those in the models folder."""
 
     def __init__(self, config: Config, plugins: Plugins, models: Models) -> None:
         self.folder = ModelFolder(
@@ -37,17 +37,17 @@ class Loadable:
         template: str | None = None,
         draft: str | None = None,
     ) -> tuple[ModelEntry, ModelConfig, list[str]]:
-        """The model of that name, the config to load it with, and parameters that it cannot have.
+        """The model of that name, the config to load it with, and its unsupported parameters.
 
         Parameters are TabbyAPI's, `options` the backend's own. Raises `ModelNotFoundError` and
-        `InvalidRequestError`; nothing has happened then.
+        `InvalidRequestError`; nothing has changed then.
         """
         config = await asyncio.to_thread(self._config, name, backend)
         entry = self._plugins.backends.get(config.backend)
         if entry is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise InvalidRequestError(
-                f"there is no backend {config.backend!r}; installed are: {installed}",
+                f"unknown backend {config.backend!r}; installed: {installed}",
                 param="backend",
             )
         changes: dict[str, Any] = {"options": {**config.options, **(options or {})}}
@@ -70,18 +70,18 @@ class Loadable:
         return config.model_copy(update={"backend": backend}) if backend else config
 
     def _draft(self, name: str) -> str:
-        """The path of a draft model: a configured model, or one of the folder."""
+        """The path of a draft model: a configured model, or one in the folder."""
         try:
             return resolved_path(self._models.find(name).config.path, self._base)
         except ModelNotFoundError:
             return str(self.folder.path(name))
 
     def _template(self, name: str) -> str:
-        """A template's name, which is no path to other files."""
+        """A template's name; paths to other files are rejected."""
         inside(self._base, name, "prompt_template")
         path = template_path(name, self._base)
         if "/" in name or (path and path.suffix not in (".jinja", ".jinja2")):
             raise InvalidRequestError(
-                f"{name!r} is no name of a chat template", param="prompt_template"
+                f"{name!r} is not the name of a chat template", param="prompt_template"
             )
         return name

@@ -1,4 +1,4 @@
-"""What can be checked once the plugins are known: backends, their options, formats, paths."""
+"""Config checks that need the plugins: backends, their options, formats, paths."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"[\w.-]+:\d+(/|$)")
 
 
 def check_config(config: Config, plugins: Plugins) -> list[Problem]:
-    """What would keep models from loading, as far as that shows without loading them."""
+    """Problems that would keep models from loading, found without loading them."""
     models = {model.name: model for model in config.models}
     problems = [
         config.origins.problem(("models", index, *key), message)
@@ -48,7 +48,7 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
 
 
 def _preset_problems(config: Config) -> list[Problem]:
-    """Those of the presets' own files, each file once."""
+    """The problems of the preset files, each file once."""
     known = preset_files(config.base)
     problems: list[Problem] = []
     for name in dict.fromkeys(model.sampling_preset for model in config.models):
@@ -61,12 +61,12 @@ def _preset_problems(config: Config) -> list[Problem]:
 
 
 def _is_from(other: ModelConfig | None, model: ModelConfig, key: KeyPath) -> bool:
-    """Whether a model has what stands at `key` from the one it is like, where it is named."""
+    """Whether a model inherits the value at `key`, so that the problem is reported there."""
     return other is not None and getattr(other, str(key[0])) == getattr(model, str(key[0]))
 
 
 def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
-    """A model's `options` as the class its backend registered; as they are when it has none.
+    """A model's `options` as the class its backend registered; unchanged if it has none.
 
     Raises `BackendUnavailableError` when the backend does not accept them.
     """
@@ -78,11 +78,11 @@ def validated_options(model: ModelConfig, entry: BackendEntry) -> Any:
 
 
 def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
-    """The settings of a model that say how its prompts are written and its answers are read.
+    """The settings of a model that control how prompts are rendered and answers are parsed.
 
-    `renders`: variables of the chat template are passed on, so they are none of these.
+    `renders`: variables of the chat template are passed on, so they do not count.
     """
-    said = {
+    settings = {
         "chat_template": model.chat_template is not None,
         "continue_assistant": model.continue_assistant,
         "reasoning": model.reasoning not in ("auto", "none"),
@@ -90,11 +90,11 @@ def settings_of_prompts(model: ModelConfig, *, renders: bool) -> list[str]:
         "template_vars": bool(model.template_vars) and not renders,
         "force_template_vars": bool(model.force_template_vars) and not renders,
     }
-    return [name for name, there in said.items() if there]
+    return [name for name, is_set in settings.items() if is_set]
 
 
 def options_schema(entry: BackendEntry) -> Schema:
-    """The JSON schema of a backend's `options`, as far as it says; empty if it does not."""
+    """The JSON schema of a backend's `options`; empty if it has none."""
     if entry.options is None:
         return {}
     try:
@@ -104,7 +104,7 @@ def options_schema(entry: BackendEntry) -> Schema:
 
 
 def option_names(entry: BackendEntry) -> list[str]:
-    """The keys that `options` of a backend may have, as far as it says."""
+    """The known keys of a backend's `options`."""
     return list(options_schema(entry).get("properties", {}))
 
 
@@ -143,7 +143,7 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
     ):
         names = ["auto", "none", *known]
         if name not in names:
-            yield (key,), f"there is no format {name!r}{nearest(name, names)}"
+            yield (key,), f"unknown format {name!r}{nearest(name, names)}"
 
 
 def _unknown_backend(name: str, plugins: Plugins) -> str:

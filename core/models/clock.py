@@ -1,4 +1,4 @@
-"""Time, as far as models wait for it; tests bring another one."""
+"""The clock of models; tests provide their own."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """A call that is to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """It is not to come any more."""
+        """Cancel the call."""
 
 
 class Clock(Protocol):
-    """Seconds since some moment, and calls on the event loop after some of them."""
+    """A monotonic clock and delayed calls on the event loop."""
 
     def time(self) -> float:
         """Now; never goes back."""
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class LoopClock:
-    """The running event loop's."""
+    """The running event loop's clock."""
 
     def time(self) -> float:
         return asyncio.get_running_loop().time()

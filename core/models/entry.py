@@ -1,4 +1,4 @@
-"""One model of the config: what state it is in, what is known of it."""
+"""One model of the config: its state and what is known about it."""
 
 import asyncio
 import logging
@@ -30,23 +30,23 @@ from core.plugins import Plugins
 logger = logging.getLogger(__name__)
 
 State = Literal["unloaded", "loading", "ready", "draining", "failed"]
-"""`draining`: about to be unloaded, when the requests that use it have ended."""
+"""`draining`: to be unloaded as soon as its requests have ended."""
 
 ShownState = State | Literal["stuck"]
-"""`stuck`: it was ready, and shows no sign of life."""
+"""`stuck`: it was ready, but no longer responds."""
 
 ReportModelProgress = Callable[[str, str, float], None]
 """`report(model, stage, fraction)`; may be called on any thread."""
 
 
 class ModelEntry:
-    """One entry of `models` in the config and what became of it.
+    """One entry of `models` in the config, and its state.
 
-    `served` is what a request gets of it. `config` is what it is loaded with, `configured` what it
-    gets when it is loaded again. `root`: the entry that it is `like` in the end, whose backend it
-    shares where it can. `there` is set while it is in memory, `settled` when its draining is over.
-    `on_request`: a request may have it loaded, not before `retry_at` (by the loader's clock) after
-    `failures` in a row. `stuck`: why it shows no sign of life, which `Watch` finds out.
+    `served` is a request's view of it. `config` is what it is loaded with, `configured` what it is
+    reloaded with. `root`: the entry at the end of its `like` chain, whose backend it shares if
+    possible. `there` is set while it is in memory, `settled` when draining is over.
+    `on_request`: a request may load it, after `failures` in a row not before `retry_at` (by the
+    loader's clock). `stuck`: why it does not respond, set by `Watch`.
     """
 
     def __init__(self, config: ModelConfig, root: str | None = None) -> None:
@@ -81,19 +81,19 @@ class ModelEntry:
 
     @property
     def state(self) -> State:
-        """`ready` when it can answer; one that cannot for now is `loading` again."""
+        """`ready` if it can answer; if it temporarily cannot, `loading` again."""
         return "loading" if self.unavailable and self._state == "ready" else self._state
 
     @property
     def shown(self) -> tuple[ShownState, str | None]:
-        """The state that clients are told, and what is wrong with the model, if something is."""
+        """The state shown to clients, and the error, if any."""
         if self.stuck and self.state == "ready":
             return "stuck", self.stuck
         return self.state, self.error
 
     @property
     def impaired(self) -> bool:
-        """Whether it does not answer and should; one that is only being loaded is not."""
+        """Whether it should answer but does not; a model that is only loading does not count."""
         return self.shown[0] in ("failed", "stuck") or self.unavailable is not None
 
     @property
@@ -103,13 +103,13 @@ class ModelEntry:
 
     @property
     def error(self) -> str | None:
-        """What is wrong with a model that failed, or cannot answer for now."""
+        """The error of a model that failed or temporarily cannot answer."""
         error = self.unavailable or self._error
         return error and encodable(error)
 
     @property
     def memory(self) -> MemoryUse | None:
-        """What it takes, with those that share its backend; None unless it is loaded."""
+        """Its memory use, with those that share its backend; None unless it is loaded."""
         return self._started.memory if self._started else None
 
     @property
@@ -119,37 +119,37 @@ class ModelEntry:
 
     @property
     def started(self) -> StartedBackend | None:
-        """The backend that it answers with and perhaps shares."""
+        """The backend that runs it, possibly shared."""
         return self._started
 
     @property
     def running(self) -> int:
-        """Choices of its requests, its adapters' too, that were let into the engine."""
+        """Running choices of its requests, including its adapters'."""
         return self._started.gate.running_of(self.config.name) if self._started else 0
 
     @property
     def waiting(self) -> int:
-        """Its requests, its adapters' too, that wait for their turn."""
+        """Its waiting requests, including its adapters'."""
         return self._started.gate.waiting_of(self.config.name) if self._started else 0
 
     @property
     def stats(self) -> EngineStats | None:
-        """What its engine told of itself last; None without one, or if it tells nothing."""
+        """Its engine's latest stats; None without an engine or stats."""
         return self._started.backend.stats if self._started else None
 
     @property
     def context_length(self) -> int | None:
-        """Tokens of prompt and completion together; None until that is known."""
+        """Tokens of prompt and completion together; None until known."""
         return (self._info.context_length or None) if self._info else None
 
     @property
     def makes_embeddings(self) -> bool | None:
-        """Whether it makes embeddings; None until it has been loaded."""
+        """Whether it supports embeddings; None until it has been loaded."""
         return self._info.embedding_size is not None if self._info else None
 
     @property
     def can_rerank(self) -> bool | None:
-        """Whether it is a reranker or makes embeddings; None until it has been loaded."""
+        """Whether it can rerank, itself or by embeddings; None until it has been loaded."""
         return (self._info.reranks or self._info.embedding_size is not None) if self._info else None
 
     @property
@@ -158,10 +158,10 @@ class ModelEntry:
         return (*self._info.adapters, *self.loras.adapters) if self._info else ()
 
     def served(self, adapter: str | None = None) -> ServedModel:
-        """The model as it is now, or as one of its adapters makes it, for one request.
+        """The model, or one of its adapters, in its current state, for one request.
 
-        Raises `BackendUnavailableError` unless it can answer, `ModelNotFoundError` when the adapter
-        is not there any more.
+        Raises `BackendUnavailableError` unless it can answer, `ModelNotFoundError` if the adapter
+        no longer exists.
         """
         self.require_ready()
         assert self._started
@@ -185,7 +185,7 @@ class ModelEntry:
         )
 
     def use_preset(self, preset: Preset) -> None:
-        """Override sampling params of later requests, until another one is chosen."""
+        """Override sampling params of later requests, until another preset is chosen."""
         self.check_preset(preset)
         self.preset = preset
         self.overrides = preset.overrides.over(Overrides(self.config.sampling.overrides()))
@@ -193,12 +193,12 @@ class ModelEntry:
             logger.warning("model %s: %s", self.name, note)
 
     def check_preset(self, preset: Preset) -> None:
-        """`InvalidRequestError` if it has tokens that the model, as far as known, does not have."""
+        """`InvalidRequestError` if it has tokens that the model is known not to have."""
         if self._info and not self._info.chats:
             preset.overrides.check_vocabulary(self._info.vocab_size)
 
     async def use_template(self, name: str | None, plugins: Plugins, base: Path) -> None:
-        """Write and read later chats by this template; None: as the config says.
+        """Use this template for later chats; None: the config's.
 
         Until the model is unloaded. `TemplateError` for one that does not compile.
         """
@@ -209,7 +209,7 @@ class ModelEntry:
         self.template = template
 
     def require_ready(self) -> None:
-        """Raise `BackendUnavailableError` unless the model can answer those who hold it."""
+        """Raise `BackendUnavailableError` unless the model can answer."""
         if self.unavailable:
             raise BackendUnavailableError(
                 f"model {self.name!r} cannot answer now, try again soon; {self.unavailable}"
@@ -229,12 +229,12 @@ class ModelEntry:
                 raise BackendUnavailableError(f"model {self.name!r} is not loaded")
 
     def begin_loading(self) -> None:
-        """It waits for its turn to be loaded."""
+        """Mark it as waiting to be loaded."""
         self._state, self._error = "loading", None
         self.progress.report("waiting", 0.0)
 
     def become_ready(self, started: StartedBackend, formats: ChatFormats, preset: Preset) -> None:
-        """It has been loaded. `InvalidRequestError`, and it is not, for a preset that is unfit."""
+        """Mark it as ready. `InvalidRequestError`, and no change, if the preset does not fit it."""
         self._info = started.info
         self.use_preset(preset)
         self._started, self._formats = started, formats
@@ -244,22 +244,22 @@ class ModelEntry:
         self.there.set()
 
     def fail(self, error: str) -> None:
-        """It cannot be loaded."""
+        """Mark it as failed."""
         self._state, self._error = "failed", error
         self.failures += 1
 
     def drain(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         self._state = "draining"
         self.settled.clear()
 
     def resume(self) -> None:
-        """Take requests again, after all."""
+        """Accept requests again."""
         self._state = "ready"
         self.settled.set()
 
     async def close(self, backends: Backends, reason: str) -> None:
-        """Unload the model. `reason` is what requests for it get to know."""
+        """Unload the model. `reason` is reported to requests for it."""
         started, self._started = self._started, None
         self.there.clear()
         try:

@@ -1,4 +1,4 @@
-"""Making room: which models are unloaded so that another one can be loaded."""
+"""Eviction: unloads models so that another one can be loaded."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from core.models.running_backends import Backends
 
 logger = logging.getLogger(__name__)
 
-_REASON = "it made room for another model"
+_REASON = "it was unloaded to make room for another model"
 
 
 class Unload(Protocol):
-    """Unload a model when nobody uses it; `Loader` says what becomes of one that is in use."""
+    """Unload a model once it is unused; `Loader` decides what happens while it is in use."""
 
     def __call__(
         self, model: ModelEntry, limit: float, reason: str, *, abort: bool = True
@@ -27,7 +27,7 @@ class Unload(Protocol):
 
 
 class Room:
-    """Keeps the models that are loaded within the limits of the config."""
+    """Keeps the loaded models within the limits of the config."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Room:
         self._measured_at = float("-inf")
 
     async def measure(self) -> None:
-        """Look again what the models take, unless that was done within the last second."""
+        """Measure the models' memory use, at most once per second."""
         if self._clock.time() < self._measured_at + 1:
             return
         self._measured_at = self._clock.time()
@@ -55,9 +55,9 @@ class Room:
             await self._backends.measure(holder.started)
 
     async def make(self, model: ModelEntry) -> None:
-        """Unload others until `model` fits, the longest unused first, none while it is in use.
+        """Unload others until `model` fits, least recently used first, none while it is in use.
 
-        `BackendUnavailableError` when that cannot be.
+        `BackendUnavailableError` if that is impossible.
         """
         if self._backends.is_started(model.config, model.root):
             return
@@ -67,7 +67,7 @@ class Room:
         expected, measured = await asyncio.to_thread(
             self._backends.expected, model.config, model.root
         )
-        how = "as measured" if measured else "the size of its files"
+        how = "as measured" if measured else "estimated from its files"
         taken = f"{gib(expected.ram)} RAM and {gib(expected.gpu)} GPU memory, {how}"
         logger.info("model %s will take %s", model.name, taken)
         await self.measure()
@@ -81,9 +81,9 @@ class Room:
             others = [each for each in held if loaded not in each.models and not each.in_use]
             victim = first_to_go(others)
             if victim is None:
-                logger.warning("%s; loaded are %s", crossed, _listed(held))
+                logger.warning("%s; loaded: %s", crossed, _listed(held))
                 return
-            logger.info("%s; %s is unloaded", crossed, victim)
+            logger.info("%s; unloading %s", crossed, victim)
             for model in victim.models:
                 await self._unload(model, 0, _REASON)
 
@@ -91,14 +91,14 @@ class Room:
         held = self._held()
         victim = first_to_go(held)
         if victim is None:
-            raise BackendUnavailableError(f"{problem}; loaded are {_listed(held)}")
-        logger.info("%s; %s is unloaded", problem, victim)
+            raise BackendUnavailableError(f"{problem}; loaded: {_listed(held)}")
+        logger.info("%s; unloading %s", problem, victim)
         try:
             for model in victim.models:
                 await self._unload(model, self._config.timeout, _REASON, abort=False)
         except TimeoutError:
             raise BackendUnavailableError(
-                f"{problem}; loaded are {_listed(held)}, and did not get idle"
+                f"{problem}; loaded: {_listed(held)}, which did not become idle in time"
             ) from None
 
     async def _limits(self) -> Limits:

@@ -1,4 +1,4 @@
-"""What the config says of a model's prompts and answers, over what the model brings along."""
+"""Applies the config's prompt and answer settings to a loaded model."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from core.plugins import Plugins
 
 
 def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatChoice:
-    """What there is to choose from for the chats of a model, and what the config says of it."""
+    """The available formats for a model's chats, and the config's choice."""
     return FormatChoice(
         reasoning=config.reasoning,
         tools=config.tools,
@@ -22,13 +22,14 @@ def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatCh
 
 
 def require_no_prompts(config: ModelConfig, info: ModelInfo) -> None:
-    """Raise `BackendUnavailableError` for settings of prompts of a model that takes none."""
+    """Raise `BackendUnavailableError` for prompt settings of a model that takes messages."""
     renders = "chat_template_kwargs" not in info.unsupported
     if info.chats and (settings := settings_of_prompts(config, renders=renders)):
         raise BackendUnavailableError(
-            f"the backend {config.backend!r} hands messages on; the prompt is rendered "
-            f"and the answer read elsewhere, so nothing comes of: {', '.join(settings)}; "
-            "delete that from the config, or have the backend take prompts, if it has an "
+            f"the backend {config.backend!r} forwards messages; the prompt is rendered "
+            "and the answer parsed elsewhere, so these have no effect: "
+            f"{', '.join(settings)}; "
+            "delete them from the config, or switch the backend to prompts if it has an "
             "option for that"
         )
 
@@ -45,7 +46,7 @@ def require_vocabulary(config: ModelConfig, info: ModelInfo) -> None:
 
 
 def sampling_defaults(config: ModelConfig, info: ModelInfo) -> str:
-    """What requests get that do not say, and where it comes from."""
+    """The sampling defaults and their sources, for the log."""
     of_model = {name: f"{value} (model)" for name, value in info.defaults.items()}
     of_config = {name: f"{value} (config)" for name, value in config.sampling.params().items()}
     chosen = (of_model | of_config).items()

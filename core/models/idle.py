@@ -1,4 +1,4 @@
-"""Models that nobody asks for."""
+"""Unloads idle models."""
 
 from collections.abc import Callable
 
@@ -15,12 +15,12 @@ class IdleTimers:
         self._timers: dict[ModelEntry, Timer] = {}
 
     def watch(self, model: ModelEntry) -> None:
-        """See to it that it is unloaded; to be called when it is loaded, and after each use."""
+        """Schedule its unloading; call it when the model is loaded and after each use."""
         if model.config.idle_timeout and not model.config.pinned and model not in self._timers:
             self._call_later(model, model.config.idle_timeout)
 
     def close(self) -> None:
-        """Unload nothing any more."""
+        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
 
@@ -35,4 +35,4 @@ class IdleTimers:
         if idle < model.config.idle_timeout:
             self._call_later(model, model.config.idle_timeout - idle)
             return
-        self._unload(model, f"nobody asked for it for {idle:.0f} s")
+        self._unload(model, f"it was idle for {idle:.0f} s")

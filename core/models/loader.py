@@ -1,4 +1,4 @@
-"""Loading and unloading: one model at a time, with room made for each, and requests that wait."""
+"""Loading and unloading: one model at a time, with eviction and waiting requests."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _LONGEST_BACKOFF = 600.0
 class Loader:
     """Moves models between their states. Everything happens on the event loop.
 
-    `all_models` are those that may be asked to make room. Loads go on whoever leaves.
+    `all_models` are those that may be evicted. Loads continue even if the caller leaves.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Loader:
         self._closed = False
 
     async def take(self, model: ModelEntry) -> None:
-        """Hold `model` once it is ready, loading it if need be; `give_back` ends that.
+        """Hold `model` once it is ready, loading it if needed; release it with `give_back`.
 
-        Raises `BackendUnavailableError` when it is not to be loaded, cannot be, or not in time,
-        `QueueFullError` when too many wait already.
+        Raises `BackendUnavailableError` if it must not or cannot be loaded, or not in time,
+        `QueueFullError` if too many wait already.
         """
         if model.is_loaded and model.state != "draining":
             model.require_ready()
@@ -93,9 +93,9 @@ class Loader:
             raise
 
     async def _until_loaded(self, model: ModelEntry) -> None:
-        """Return when the load has ended, or before, once the model is there.
+        """Return when the load has ended, or as soon as the model is in memory.
 
-        Another load may already wait behind the one that brings it, until others have let go.
+        Another load may already be queued after the one that loads it, until others release it.
         """
         there = asyncio.ensure_future(model.there.wait())
         try:
@@ -116,10 +116,10 @@ class Loader:
         replaced: ModelEntry | None = None,
         drain_timeout: float | None = None,
     ) -> asyncio.Task[None]:
-        """Begin to load it; the task ends when it is ready, or has an `error`.
+        """Start loading it; the task ends when it is ready or has an `error`.
 
-        With another `config` than it is loaded with it is loaded again. `replaced` is unloaded
-        before. Requests that run get `drain_timeout` seconds, or those of the config.
+        If `config` differs from the loaded one, it is reloaded. `replaced` is unloaded first.
+        Running requests get `drain_timeout` seconds, or the config's.
         """
         before = self._loads.get(model)
         if before and config in (None, model.config) and replaced is None:
@@ -136,13 +136,13 @@ class Loader:
         return task
 
     async def unload(self, model: ModelEntry, *, drain_timeout: float | None = None) -> None:
-        """Unload it on somebody's command, or stop loading it; goes on whoever leaves."""
+        """Unload it on command, or stop loading it; continues even if the caller leaves."""
         model.on_request = model.configured.load == "request"
         reason = "it was unloaded; load it again, or name another model"
         await asyncio.wait({self._go(self._stop(model, drain_timeout, reason))})
 
     async def close(self) -> None:
-        """Unload everything, at once and for good; may be called again."""
+        """Unload everything immediately and for good; may be called again."""
         self._closed = True
         self._idle.close()
         tasks = [task for task in self._tasks if not task.done()]
@@ -154,7 +154,7 @@ class Loader:
             await model.close(self._backends, "the model was unloaded")
 
     def _require_loadable(self, model: ModelEntry) -> None:
-        """Raise unless a request may have the model loaded."""
+        """Raise unless a request may load the model."""
         left = model.retry_at - self._clock.time()
         if model.state == "failed" and left > 0:
             raise ModelFailedError(
@@ -181,7 +181,7 @@ class Loader:
                 await asyncio.wait({before})
             async with self._turn:
                 if model.is_loaded and config not in (None, model.config):
-                    await self._unload(model, limit, "it is loaded with other settings")
+                    await self._unload(model, limit, "it is being reloaded with other settings")
                 if not model.is_loaded:
                     model.begin_loading()
                     model.config = config or model.config
@@ -198,7 +198,7 @@ class Loader:
             await model.close(self._backends, error.message)
         except asyncio.CancelledError:
             if not model.is_loaded:  # one that is has requests, perhaps, which get their time
-                await model.close(self._backends, "its loading was stopped")
+                await model.close(self._backends, "its loading was cancelled")
             raise
         if model.is_loaded:
             self._idle.watch(model)
@@ -223,9 +223,9 @@ class Loader:
     async def _unload(
         self, model: ModelEntry, limit: float, reason: str, *, abort: bool = True
     ) -> None:
-        """Unload it when nobody uses it. After `limit` seconds what runs is aborted.
+        """Unload it once it is unused. After `limit` seconds running requests are aborted.
 
-        Or, if not `abort`, the model goes on and there is a `TimeoutError`.
+        If not `abort`, the model stays loaded and a `TimeoutError` is raised instead.
         """
         if model.state == "draining":
             await model.settled.wait()
@@ -241,7 +241,7 @@ class Loader:
             if not abort:
                 model.resume()
                 raise
-            logger.info("model %s: %d requests are aborted", model.name, model.use.count)
+            logger.info("model %s: aborting %d requests", model.name, model.use.count)
         except BaseException:
             model.resume()
             raise

@@ -1,4 +1,4 @@
-"""The LoRAs that apply to a model's requests: loaded and unloaded while it runs."""
+"""A model's LoRAs that are loaded and unloaded at run time."""
 
 import asyncio
 import time
@@ -21,9 +21,9 @@ class LoadedLora:
 
 
 class Loras:
-    """The LoRAs of one model beside the adapters of its config.
+    """The LoRAs of one model, in addition to the adapters of its config.
 
-    All of them together apply to requests for the model. Each can also be asked for alone, as
+    All of them together apply to requests for the model. Each can also be requested alone, as
     `model`, and so can their sum, by their names joined with `+`.
     """
 
@@ -33,21 +33,21 @@ class Loras:
 
     @property
     def applied(self) -> str | None:
-        """The adapter of requests that ask for the model itself."""
+        """The adapter that applies to requests for the model itself."""
         return "+".join(each.name for each in self.loaded) or None
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """The adapters that requests may ask for."""
+        """The adapters that requests may name."""
         names = [each.name for each in self.loaded]
         return tuple(dict.fromkeys([*names, *filter(None, [self.applied])]))
 
     async def load(self, backend: Backend, wanted: Mapping[str, Lora]) -> dict[str, ServingError]:
-        """Let these LoRAs, by their names, take the place of those that are loaded.
+        """Replace the loaded LoRAs with these, by name.
 
-        Returns why some of them could not be loaded; the others are. When none can, those that were
-        loaded before still are. An error that is no LoRA's fault is raised; when it comes behind
-        the first one that was loaded, none is any more.
+        Returns why some of them could not be loaded; the others are. If none can, the previous ones
+        stay loaded. An error that is not a LoRA's fault is raised; if it occurs after the first one
+        was loaded, none stays loaded.
         """
         async with self._lock:
             before, after = self.adapters, Loras()
@@ -65,7 +65,7 @@ class Loras:
             return refused
 
     async def unload(self, backend: Backend) -> Sequence[str]:
-        """Let none apply any more; the names of those that did."""
+        """Unload all LoRAs; returns their names."""
         async with self._lock:
             names, adapters = [each.name for each in self.loaded], self.adapters
             self.loaded = ()

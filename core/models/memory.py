@@ -1,4 +1,4 @@
-"""How much memory models take, as the operating system and the GPU's driver tell it."""
+"""Memory use of models, as reported by the operating system and the GPU driver."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class MemoryUse:
         return MemoryUse(self.ram + other.ram, self.gpu + other.gpu)
 
     def since(self, before: "MemoryUse") -> "MemoryUse":
-        """What came to it; nothing of what became less."""
+        """The increase since `before`; decreases count as 0."""
         return MemoryUse(max(0, self.ram - before.ram), max(0, self.gpu - before.gpu))
 
     def highest(self, other: "MemoryUse") -> "MemoryUse":
@@ -32,23 +32,23 @@ class MemoryUse:
 
 
 class Meter(Protocol):
-    """What there is of memory, and what is taken. Called on any thread; takes milliseconds."""
+    """Total and used memory. Called on any thread; takes milliseconds."""
 
     def total(self) -> MemoryUse:
         """All the memory of this machine."""
 
     def gpu_taken(self) -> int:
-        """Bytes of GPU memory that are taken, by whomever."""
+        """Bytes of GPU memory in use by any process."""
 
     def of_process(self, pid: int) -> MemoryUse | None:
-        """What a process and its children take; None when it is gone.
+        """The memory use of a process and its children; None if it is gone.
 
-        `gpu` is 0 where the driver does not tell it by process, as in most containers.
+        `gpu` is 0 where the driver does not report it per process, as in most containers.
         """
 
 
 class SystemMeter:
-    """The real one: psutil for resident memory, NVML for NVIDIA's GPUs, if its module is there."""
+    """The real meter: psutil for resident memory, NVML for NVIDIA GPUs, if installed."""
 
     def total(self) -> MemoryUse:
         return MemoryUse(psutil.virtual_memory().total, sum(total for total, _ in self._gpus()))
@@ -69,7 +69,7 @@ class SystemMeter:
         return MemoryUse(ram, self._gpu_of({member.pid for member in family}))
 
     def _gpus(self) -> list[tuple[int, int]]:
-        """Total and taken bytes of each GPU."""
+        """Total and used bytes of each GPU."""
         with _nvml() as nvml:
             infos = [nvml.nvmlDeviceGetMemoryInfo(gpu) for gpu in _handles(nvml)]
             return [(int(info.total), int(info.used)) for info in infos]
@@ -106,7 +106,7 @@ def _handles(nvml: Any) -> list[Any]:
 
 
 def size_of_files(path: str) -> int:
-    """Bytes of a model's weights on disk: the first guess, before it has ever been loaded."""
+    """Bytes of a model's weights on disk: the estimate before its first load."""
     here = Path(path)
     if here.is_file():
         return here.stat().st_size

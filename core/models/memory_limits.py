@@ -1,4 +1,4 @@
-"""Who holds how much memory, whether more fits beside that, and who goes first."""
+"""Memory limits and eviction order."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from core.models.running_backends import StartedBackend
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many backends may run at once, and what they may take together; None: any."""
+    """The maximum number of running backends and their total memory; None: unlimited."""
 
     models: int | None
     ram: int | None
@@ -19,12 +19,12 @@ class Limits:
 
     @classmethod
     def of(cls, config: LoadingConfig, total: MemoryUse) -> "Limits":
-        """What the config says, on a machine with so much memory."""
+        """The config's limits on a machine with this much memory."""
         ram, gpu = bytes_of(config.max_ram, total.ram), bytes_of(config.max_gpu, total.gpu)
         return cls(config.max_loaded_models, ram, gpu)
 
     def crossed(self, models: int, memory: MemoryUse) -> str | None:
-        """Which limit so many models with so much memory would cross."""
+        """The limit that this many models with this much memory would exceed, if any."""
         if self.models is not None and models > self.models:
             return f"max_loaded_models is {self.models}"
         for name, size, limit in (
@@ -32,13 +32,13 @@ class Limits:
             ("max_gpu", memory.gpu, self.gpu),
         ):
             if limit is not None and size > limit:
-                return f"{name} is {gib(limit)}, and {gib(size)} would be taken"
+                return f"{name} is {gib(limit)}, and {gib(size)} would be used"
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A backend that runs, and the models that answer with it."""
+    """A running backend and the models that use it."""
 
     started: StartedBackend
     models: tuple[ModelEntry, ...]
@@ -50,12 +50,12 @@ class Holder:
 
     @property
     def last_used(self) -> float:
-        """When a request last let go of one of the models."""
+        """When a request last released one of the models."""
         return max(model.use.last or 0.0 for model in self.models)
 
     @property
     def pinned(self) -> bool:
-        """Whether one of them must stay."""
+        """Whether one of the models is pinned."""
         return any(model.config.pinned for model in self.models)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Holder:
 
 
 def holders(models: Iterable[ModelEntry]) -> list[Holder]:
-    """Who holds memory, each backend once."""
+    """The running backends, each once."""
     by_backend: dict[StartedBackend, list[ModelEntry]] = {}
     for model in models:
         if model.started:
@@ -76,13 +76,13 @@ def holders(models: Iterable[ModelEntry]) -> list[Holder]:
 
 
 def first_to_go(held: Sequence[Holder]) -> Holder | None:
-    """Of those that are not pinned: an idle one before any in use, then the longest unused."""
+    """The eviction victim: not pinned, idle before in use, then least recently used."""
     unpinned = [holder for holder in held if not holder.pinned]
     return min(unpinned, key=lambda holder: (holder.in_use, holder.last_used), default=None)
 
 
 def taken_by(held: Iterable[Holder]) -> MemoryUse:
-    """What they take together."""
+    """Their total memory use."""
     return sum((holder.started.memory for holder in held), MemoryUse())
 
 

@@ -11,9 +11,9 @@ logger = logging.getLogger(__name__)
 
 
 class ModelFolder:
-    """What lies in a folder, by the names of its entries; nothing outside can be named.
+    """The entries of a folder, by name; nothing outside it can be named.
 
-    The methods read names and small files, so they block for a moment.
+    The methods read names and small files, so they block briefly.
     """
 
     def __init__(self, folder: Path, plugins: Plugins) -> None:
@@ -21,7 +21,7 @@ class ModelFolder:
         self._plugins = plugins
 
     def names(self) -> list[str]:
-        """Files and folders that a backend takes for models of its own."""
+        """Files and folders that a backend recognises as models."""
         return [name for name, path in self._entries().items() if self._backend_for(path)]
 
     def path(self, name: str) -> Path:
@@ -35,24 +35,22 @@ class ModelFolder:
         return entries[name]
 
     def config(self, name: str, backend: str | None = None) -> ModelConfig:
-        """What the config would say of that entry, on this backend or the one that it is for.
+        """A config for that entry, with this backend or the one that recognises it.
 
-        Raises `ModelNotFoundError`, and `InvalidRequestError` when no backend is for it.
+        Raises `ModelNotFoundError`, and `InvalidRequestError` if no backend recognises it.
         """
         path = self.path(name)
         chosen = backend or self._backend_for(path)
         if chosen is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise InvalidRequestError(
-                f"no backend takes {path} for a model of its own; name one as `backend`, "
-                f"installed are: {installed}",
+                f"no backend recognises {path}; name one as `backend`, installed: {installed}",
                 param="backend",
             )
         return ModelConfig(name=name, backend=chosen, path=str(path), load="command")
 
     def _entries(self) -> dict[str, Path]:
-        """All there is, by name, but for what is hidden or cannot be named: paths are never made
-        of names."""
+        """Entries by name, except hidden or unprintable ones: paths are never built from names."""
         if not self._folder.is_dir():
             return {}
         return {
@@ -67,5 +65,5 @@ class ModelFolder:
                 if entry.serves and entry.serves(path):
                     return name
             except Exception:  # a plugin's own code
-                logger.exception("the backend %s cannot tell whether %s is for it", name, path)
+                logger.exception("the backend %s failed to check whether it serves %s", name, path)
         return None

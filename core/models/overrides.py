@@ -1,8 +1,8 @@
-"""What a server says of the sampling fields of requests, whatever model they are for.
+"""Server-side overrides of the sampling fields of requests.
 
 The rules are TabbyAPI's: an override is the value of requests that do not send the field; with
-`force` it is that of all requests; with `additive` a list, or a mapping, is joined to what a
-request sends.
+`force` it applies to all requests; with `additive` a list or mapping is merged with what a request
+sends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,8 @@ Body = TypeVar("Body", bound=SamplingFields)
 Source = Literal[
     "request", "config", "model", "preset", "additive", "forced", "template", "key", "default"
 ]
-"""`preset`: of the model's overrides; `additive`: the request's and theirs; `forced`: theirs;
+"""`preset`: from the model's overrides; `additive`: merged with the request's;
+`forced`: overrides the request's;
 `key`: the limit of the API key."""
 
 MEANINGLESS = frozenset(
@@ -30,10 +31,10 @@ MEANINGLESS = frozenset(
         "speculative_ngram",
     )
 )
-"""Fields of TabbyAPI that no engine here knows; its files have them, mostly switched off."""
+"""TabbyAPI fields that no engine here supports; its files have them, mostly switched off."""
 
 _TEMPERATURES = ("min_temp", "max_temp")
-_MOST_PROBLEMS = 20  # that are told; to find out what each name may have meant takes a while
+_MOST_PROBLEMS = 20  # reported at most: close matches for each name are slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,13 @@ class Override:
 
     @property
     def source(self) -> Source:
-        """What the explain route calls it."""
+        """Its name in the explain route."""
         if self.force:
             return "forced"
         return "additive" if self.additive else "preset"
 
     def under(self, other: "Override") -> "Override":
-        """Both of them together, where `other` goes before this."""
+        """Both combined, where `other` takes precedence."""
         if self.force and not other.force:
             return self
         if self.additive and other.additive:
@@ -61,17 +62,17 @@ class Override:
 
 
 def joined(first: Any, second: Any) -> Any:
-    """Two lists, or two mappings of which the second goes before; None is an empty one."""
+    """Merge two lists, or two mappings of which the second takes precedence; None is empty."""
     if isinstance(first, dict) or isinstance(second, dict):
         return {**(first or {}), **(second or {})}
     return list(dict.fromkeys([*(first or ()), *(second or ())]))
 
 
 class Overrides:
-    """Overrides of fields, made of what TabbyAPI writes: `{"top_k": {"override": 0}}`.
+    """Overrides of fields, in TabbyAPI's form: `{"top_k": {"override": 0}}`.
 
-    Under any name of a field. `written` are those that say something, `notes` what has no effect.
-    Raises `OverridesError`.
+    Fields may have any of their names. `written` are the effective entries, `notes` what has no
+    effect. Raises `OverridesError`.
     """
 
     def __init__(self, entries: Mapping[str, Any] | None = None) -> None:
@@ -103,14 +104,14 @@ class Overrides:
         field, entry = read_entry(name, written)
         additive = bool(entry.additive)
         if additive and not isinstance(entry.override, list | dict | None):
-            self.notes.append(f"additive has no effect on {name}, which is no list")
+            self.notes.append(f"additive has no effect on {name}, which is not a list")
             additive = False
         self.written[name] = written
         new = Override(entry.override, bool(entry.force), additive and not entry.force)
         self._fields[field] = self._fields[field].under(new) if field in self._fields else new
 
     def over(self, other: "Overrides") -> "Overrides":
-        """These and `other`, which they go before."""
+        """These over `other`."""
         both = Overrides()
         both.written = {**other.written, **self.written}
         both._fields = dict(other._fields)
@@ -124,9 +125,9 @@ class Overrides:
         OverrideFields(**self._values()).check_token_ids(vocab_size)
 
     def applied_to(self, body: Body, beneath: Mapping[str, Any]) -> Body:
-        """The request as it is with these.
+        """The request with these overrides applied.
 
-        `beneath`: `SamplingParams` fields that count where neither says anything.
+        `beneath`: `SamplingParams` fields used where neither sets a value.
         """
         fields = type(body).model_fields
         own = {name: override for name, override in self._fields.items() if name in fields}
@@ -146,11 +147,11 @@ class Overrides:
         return body.model_copy(update=changed)
 
     def gives(self, name: str, value: object) -> bool:
-        """Whether a field has this value by these, and not by a request."""
+        """Whether these overrides give the field this value."""
         return name in self._fields and self._fields[name].value == value
 
     def sources(self) -> Iterator[tuple[str, Source]]:
-        """Fields of `SamplingParams` that these set and how, the ones that count more later."""
+        """The `SamplingParams` fields that these set and their source, in ascending precedence."""
         kinds: dict[Source, dict[str, Any]] = {"preset": {}, "additive": {}, "forced": {}}
         for name, override in self._fields.items():
             kinds[override.source][name] = override.value
@@ -163,7 +164,7 @@ class Overrides:
 
 
 class OverridesError(ValueError):
-    """Overrides that are none; `problems` are where in them, and what."""
+    """Invalid overrides; `problems` are paths and messages."""
 
     def __init__(self, problems: list[tuple[tuple[str | int, ...], str]]) -> None:
         super().__init__(problems[0][1])

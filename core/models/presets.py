@@ -16,7 +16,7 @@ EXPECTED = "; it must name sampling params and their overrides:\n\n    top_k:\n 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named set of overrides; without a name if it comes from no file."""
+    """A named set of overrides; without a name if not from a file."""
 
     name: str | None = None
     overrides: Overrides = field(default_factory=Overrides)
@@ -29,7 +29,7 @@ def preset_files(base: Path) -> dict[str, Path]:
 
 
 def load_preset(name: str, base: Path) -> Preset:
-    """Load a preset. Raises `ConfigError` if there is none, or for what is wrong in it."""
+    """Load a preset. Raises `ConfigError` if it does not exist or is invalid."""
     path = preset_files(base).get(name)
     if path is None:
         raise ConfigError(

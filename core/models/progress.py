@@ -1,11 +1,11 @@
-"""How far the loading of a model is, and who watches it."""
+"""The loading progress of a model and its watchers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 
 
 class LoadProgress:
-    """`stage` and the `fraction` of all the work that is done, from 0 to 1.
+    """The `stage` and the completed `fraction` of the work, from 0 to 1.
 
     `report` may be called on any thread; everything else happens on the event loop.
     """
@@ -19,7 +19,7 @@ class LoadProgress:
         return f"{self.stage}, {self.fraction:.0%}"
 
     def report(self, stage: str, fraction: float) -> None:
-        """It is at `stage` now."""
+        """Set the current stage and fraction."""
         self.stage, self.fraction = stage, fraction
         for changed, loop in list(self._watchers.items()):
             loop.call_soon_threadsafe(changed.set)

@@ -1,4 +1,4 @@
-"""The models that are served: finding them by name, holding them, loading and unloading them."""
+"""The served models: lookup by name, leases, loading and unloading."""
 
 import asyncio
 import time
@@ -22,21 +22,21 @@ from core.plugins import Plugins
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """What a name means: an entry, or one of its adapters."""
+    """The target of a model name: an entry, or one of its adapters."""
 
     entry: ModelEntry
     adapter: str | None = None
 
     @property
     def name(self) -> str:
-        """What an answer calls it."""
+        """Its name in answers."""
         return self.adapter or self.entry.name
 
 
 class Models:
-    """All models of a config, in its order, and those that were loaded by command beside them.
+    """All models of a config, in its order, and those loaded by command in addition.
 
-    `default` answers requests that name none: the first one, or the last one that was switched to.
+    `default` answers requests without a model: the first one, or the last one switched to.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Models:
         )
 
     def all(self) -> list[ModelEntry]:
-        """Every model, in the config's order, then those that it does not have."""
+        """Every model: the config's in its order, then the others."""
         return list(self._models.values())
 
     @property
@@ -81,11 +81,11 @@ class Models:
 
     @property
     def starting(self) -> bool:
-        """Whether models that are loaded at start have neither been loaded nor failed."""
+        """Whether models with `load: start` are still loading."""
         return self._starting
 
     def look_up(self, name: str | None) -> FoundModel:
-        """What a request means that asks for this name: that of a model, an alias, or an adapter.
+        """The target of a name in a request: a model, an alias, or an adapter.
 
         In whatever state it is. Raises `ModelNotFoundError`; without a name, and without any model,
         `BackendUnavailableError`.
@@ -108,15 +108,15 @@ class Models:
         )
 
     def find(self, name: str) -> ModelEntry:
-        """The model of that name or alias, or that an adapter of this name belongs to."""
+        """The model with that name or alias, or with an adapter of that name."""
         return self.look_up(name).entry
 
     @asynccontextmanager
     async def lease(self, named: FoundModel) -> AsyncIterator[ServedModel]:
-        """The model, ready to answer as long as the block runs; it is loaded if it may be.
+        """Holds the model ready while the block runs; loads it if allowed.
 
-        Raises `BackendUnavailableError`, and `ModelNotFoundError` when it has been loaded without
-        the adapter.
+        Raises `BackendUnavailableError`, and `ModelNotFoundError` if it was loaded without the
+        adapter.
         """
         entry = named.entry
         await self._loader.take(entry)
@@ -127,8 +127,10 @@ class Models:
             self._loader.give_back(entry)
 
     def load(self, model: ModelEntry, config: ModelConfig | None = None) -> asyncio.Task[None]:
-        """Begin to load a model beside the others, perhaps with another config; who waits for the
-        task may leave. It ends when the model is ready, or has an `error`."""
+        """Start loading a model beside the others, optionally with another config.
+
+        The task ends when the model is ready or has an `error`; callers may stop waiting for it.
+        """
         return self._loader.load(model, config=config)
 
     def switch(
@@ -138,10 +140,10 @@ class Models:
         *,
         drain_timeout: float | None = None,
     ) -> asyncio.Task[None]:
-        """Begin to load a model in the place of the default one, and make it the default.
+        """Start loading a model in place of the default one, and make it the default.
 
-        The one before is unloaded first, unless it is pinned; when the load fails it is the default
-        again, and the next request loads it.
+        The previous one is unloaded first, unless it is pinned; if the load fails it becomes the
+        default again, and the next request loads it.
         """
         before = self.default if self.default is not model else None
         self._switched_to = model.name
@@ -160,7 +162,7 @@ class Models:
         return model.config.name in self._configured
 
     def add(self, config: ModelConfig) -> ModelEntry:
-        """The model of that name, a new one if there is none, which the config does not have."""
+        """The model of that name; a new one, outside the config, if there is none."""
         if config.name not in self._models:
             model = self._models[config.name] = ModelEntry(config)
             if self._preset:
@@ -173,7 +175,7 @@ class Models:
     def use_preset(self, preset: Preset) -> None:
         """Override sampling params for every model, and for those that are added later.
 
-        `InvalidRequestError`, and nothing has happened, if it is not for one of them.
+        `InvalidRequestError`, without any change, if it does not fit one of them.
         """
         for model in self.all():
             model.check_preset(preset)
@@ -182,16 +184,16 @@ class Models:
         self._preset = preset
 
     async def unload(self, model: ModelEntry, *, drain_timeout: float | None = None) -> None:
-        """Unload a model when its requests have ended, or after the seconds that they get."""
+        """Unload a model when its requests have ended, or after the drain timeout."""
         await self._loader.unload(model, drain_timeout=drain_timeout)
         self._drop_gone()
 
     async def measure(self) -> None:
-        """Look again what the models take."""
+        """Measure the models' memory use."""
         await self._loader.room.measure()
 
     async def load_at_start(self) -> None:
-        """Load one after the other what is to be loaded at start."""
+        """Load the models with `load: start`, one after the other."""
         first = [model for model in self.all() if model.config.load == "start"]
         if loads := [self._loader.load(model) for model in first]:
             await asyncio.wait(loads)
@@ -199,7 +201,7 @@ class Models:
         self._loaded.set()
 
     async def wait_until_loaded(self) -> None:
-        """Return when every model that is loaded at start is ready or has failed."""
+        """Return when every model with `load: start` is ready or has failed."""
         await self._loaded.wait()
 
     async def close(self) -> None:
@@ -207,7 +209,7 @@ class Models:
         await self._loader.close()
 
     def _drop_gone(self) -> None:
-        """Forget models that the config does not have and that nobody wants loaded."""
+        """Drop unloaded models that are not in the config."""
         for name in set(self._models) - self._configured:
             model = self._models[name]
             if model.state == "unloaded" and not model.on_request:

@@ -1,4 +1,4 @@
-"""Starting and stopping the backends that models answer with, and measuring what they take."""
+"""Starts, stops and measures the backends of models."""
 
 import asyncio
 import logging
@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class StartedBackend:
-    """A backend that has started; `models` of them answer with it.
+    """A started backend; `models` counts the models that use it.
 
-    `gate` is where their requests wait for their turn. `memory` is what it takes, `peak` the most
-    that was seen. `loras` are those that were loaded into it while it ran.
+    `gate` is their admission queue. `memory` is its memory use, `peak` the highest seen. `loras`
+    are those loaded at run time.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class StartedBackend:
 
 
 class Backends:
-    """All that have started. Models that are like each other and differ in settings share one."""
+    """The started backends. Models that share an engine by `like` share one."""
 
     def __init__(self, plugins: Plugins, base: Path, meter: Meter) -> None:
         self._plugins = plugins
@@ -53,11 +53,11 @@ class Backends:
         self._peaks: dict[Hashable, MemoryUse] = {}
 
     def is_started(self, config: ModelConfig, root: str) -> bool:
-        """Whether such a model would get a backend that runs already."""
+        """Whether such a model would share a running backend."""
         return engine_key(config, root) in self._started
 
     def expected(self, config: ModelConfig, root: str) -> tuple[MemoryUse, bool]:
-        """What a model will take, and whether that was ever measured. May block.
+        """The memory a model will need, and whether that was measured. May block.
 
         If not, it is the size of its files, on the GPU if there is one.
         """
@@ -70,7 +70,7 @@ class Backends:
     async def start(
         self, config: ModelConfig, root: str, report_progress: ReportProgress
     ) -> StartedBackend:
-        """A backend for this model: one that runs already, or a new one."""
+        """A backend for this model: a running one, or a new one."""
         key = engine_key(config, root)
         async with self._turns[key]:
             if started := self._started.get(key):
@@ -88,7 +88,7 @@ class Backends:
             return started
 
     async def _start(self, key: Hashable, backend: Backend, config: ModelConfig) -> StartedBackend:
-        """Start a backend, and measure what comes to the memory meanwhile."""
+        """Start a backend and measure the increase in memory use."""
         before, gpu_before = await self._taken(None), await self._gpu_taken()
         info = await backend.start()
         memory = await self._taken(backend.pid)
@@ -100,7 +100,7 @@ class Backends:
         return StartedBackend(key, backend, info, gate, memory)
 
     async def stop(self, started: StartedBackend) -> None:
-        """Close it once no model needs it any more."""
+        """Close it once no model uses it."""
         async with self._turns[started.key]:
             started.models -= 1
             if not started.models:
@@ -109,10 +109,10 @@ class Backends:
                 await started.backend.close()
 
     async def measure(self, started: StartedBackend) -> None:
-        """Look again what it takes.
+        """Measure its memory use.
 
-        Without a process of its own it keeps what it took at start: the rest of what the server
-        takes belongs to nobody.
+        Without its own process it keeps the value measured at start, since the rest of the server's
+        memory cannot be attributed.
         """
         if started.backend.pid is None:
             return
@@ -156,7 +156,7 @@ def _require_isolation(config: ModelConfig, backend: Backend) -> None:
 
 
 async def quietly(closing: Awaitable[None], name: str) -> None:
-    """Free the memory of a model that nobody can ask, as far as it was loaded."""
+    """Close a model that is not in use; errors are only logged."""
     try:
         await closing
     except Exception:

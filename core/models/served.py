@@ -16,12 +16,12 @@ from core.models.template.template_set import DEFAULT, ModelTemplates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What a request gets of a model, the same to its end whatever is switched meanwhile.
+    """A request's view of a model, unchanged to its end whatever is switched meanwhile.
 
-    `name`: the model's, or that of the `adapter` the request asks for. `gate`: where requests wait
-    for their turn at the backend, with those of all models that share it. `loras`: those loaded at
-    run time, which may change until the request starts to run. `template`: the chat template that
-    was chosen, as `load_templates` reads its name.
+    `name`: the model's, or that of the requested `adapter`. `gate`: the backend's admission queue,
+    shared by all models that share it. `loras`: those loaded at run time, which may change until
+    the request starts to run. `template`: the chat template that was chosen, as `load_templates`
+    reads its name.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ServedModel:
 
     @property
     def applied_adapter(self) -> str | None:
-        """The adapter that applies now: what the request asks for, else the model's LoRAs."""
+        """The adapter that applies now: the requested one, else the model's LoRAs."""
         return self.adapter or self.loras.applied
 
     @property

@@ -1,4 +1,4 @@
-"""Getting a model ready: its backend, how its chats are written and read, its preset."""
+"""Gets a model ready: its backend, chat formats and preset."""
 
 import logging
 from pathlib import Path
@@ -76,6 +76,6 @@ class Starter:
         logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
 
     def _preset(self, model: ModelEntry) -> Preset:
-        """That which was switched to last, else the config's."""
+        """The preset switched to last, else the config's."""
         name = model.config.sampling_preset
         return model.preset or (load_preset(name, self._base) if name else Preset())

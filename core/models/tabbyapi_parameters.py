@@ -16,7 +16,7 @@ from core.contract.registers import BackendEntry
 from core.models.check_config import options_schema, validated_options
 
 Convert = Callable[[Any, Schema], Any]
-"""The value of an option of this schema that means a parameter's value; None if there is none."""
+"""Converts a parameter's value to an option of this schema; None if impossible."""
 
 
 def _same(value: Any, option: Schema) -> Any:
@@ -40,8 +40,10 @@ def _tensor(value: Any, option: Schema) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """Options that stand for it: of each group those that the backend has, from the first group
-    of which it has any. `neutral`: values that ask for nothing."""
+    """The corresponding options, from the first group of which the backend has any.
+
+    `neutral`: values without effect.
+    """
 
     groups: tuple[Mapping[str, Convert], ...] = ()
     neutral: tuple[object, ...] = ()
@@ -84,9 +86,9 @@ _PARAMETERS: Mapping[str, _Parameter] = {
 def with_parameters(
     config: ModelConfig, entry: BackendEntry, parameters: Mapping[str, Any]
 ) -> tuple[ModelConfig, list[str]]:
-    """A model's config with these parameters, and the names of those that it cannot have.
+    """A model's config with these parameters, and the names of unsupported ones.
 
-    `InvalidRequestError` for options that the backend refuses.
+    `InvalidRequestError` for options that the backend rejects.
     """
     schema = options_schema(entry)
     options = dict(config.options)
@@ -119,9 +121,9 @@ def _options_for(parameter: _Parameter, value: Any, schema: Schema) -> dict[str,
 
 
 def parameters_of(config: ModelConfig, context_length: int | None) -> dict[str, Any]:
-    """What a card of TabbyAPI's says of a model, as far as it was set."""
+    """The parameters of a TabbyAPI model card, as far as they were set."""
     options = config.options
-    said: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         name: options[option]
         for name, parameter in _PARAMETERS.items()
         for group in parameter.groups[:1]
@@ -129,8 +131,8 @@ def parameters_of(config: ModelConfig, context_length: int | None) -> dict[str, 
         if convert is _same and options.get(option) is not None
     }
     cache_type = options.get("cache_type") or options.get("cache_type_k") or "f16"
-    said["cache_mode"] = str(cache_type).upper().removesuffix("_0").replace("F16", "FP16")
-    said["max_seq_len"] = context_length
-    if draft := said.pop("draft_model_name", None):
-        said["draft"] = {"id": Path(draft).stem}
-    return said
+    parameters["cache_mode"] = str(cache_type).upper().removesuffix("_0").replace("F16", "FP16")
+    parameters["max_seq_len"] = context_length
+    if draft := parameters.pop("draft_model_name", None):
+        parameters["draft"] = {"id": Path(draft).stem}
+    return parameters

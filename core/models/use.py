@@ -1,10 +1,10 @@
-"""Who is using a model."""
+"""Tracks who is using a model."""
 
 import asyncio
 
 
 class Use:
-    """How many requests hold a model, how many wait for it, and when the last one let go."""
+    """How many requests hold a model, how many wait for it, and when the last one released it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -19,12 +19,12 @@ class Use:
         self._nobody.clear()
 
     def end(self, now: float) -> None:
-        """One less; `now` by the clock that `last` is read with."""
+        """One fewer; `now` by the clock that `last` is read with."""
         self.count -= 1
         self.last = now
         if not self.count:
             self._nobody.set()
 
     async def wait_for_nobody(self) -> None:
-        """Return when nobody uses it."""
+        """Return when it is unused."""
         await self._nobody.wait()

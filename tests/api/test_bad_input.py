@@ -231,9 +231,9 @@ def test_errors_quote_no_more_than_people_read(
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
-        ({"prompt": 5}, "prompt", "must be a text, a list of texts, token ids"),
+        ({"prompt": 5}, "prompt", "must be a string, a list of strings, token ids"),
         ({"prompt": []}, "prompt", "the prompt is empty"),
-        ({"prompt": [True]}, "prompt", "must be a text"),
+        ({"prompt": [True]}, "prompt", "must be a string"),
         ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "'a' is not a token id"),
         ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias", "from -100 to 100"),
         ({"messages": USER, "tool_choice": "bogus"}, "tool_choice", "'none', 'auto' or 'required'"),

@@ -171,7 +171,7 @@ def test_what_means_off(serve_scripted: ServeScripted, path: str, fields: dict[s
         (
             {"guided_regex": "a", "json_schema": SCHEMA},
             "guided_regex",
-            "json_schema and guided_regex ask for different answers",
+            "json_schema and guided_regex contradict each other",
         ),
     ],
 )

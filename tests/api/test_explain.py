@@ -58,11 +58,11 @@ def test_an_explanation(server: Server) -> None:
     assert found["bos"] == {
         "text": None,
         "count": 0,
-        "reason": "none: the chat template writes none, and that is how it is meant",
+        "reason": "none: the chat template writes none, as intended",
     }
     assert found["model"]["reasoning"]["name"] == "think"
     assert found["model"]["reasoning"]["evidence"].startswith("reads back the reasoning")
-    assert found["model"]["tools"] == {"name": None, "evidence": "the chat template shows none"}
+    assert found["model"]["tools"] == {"name": None, "evidence": "none found in the chat template"}
     assert found["model"]["template"]["turn_end"] == "<|im_end|>"
     assert found["model"]["template"]["variables"] == ["enable_thinking"]
 
@@ -97,7 +97,7 @@ def test_it_agrees_with_the_answer(server: Server, body: dict[str, Any]) -> None
 def test_notes_on_messages(server: Server) -> None:
     found = explained(server, messages=[{"role": "developer", "content": "x"}, *USER])
     assert found["notes"] == [
-        "messages[0]: developer becomes system, which the chat template knows"
+        "messages[0]: developer is sent as system: the chat template does not support developer"
     ]
 
 

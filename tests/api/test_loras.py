@@ -195,7 +195,7 @@ def test_when_all_fail_nothing_changes(server: Server) -> None:
 def test_names_cannot_leave_the_folder(server: Server, name: str) -> None:
     error = error_of(load(server, name))
     assert error["param"] == "loras"
-    assert "no name of a file" in error["message"] or "leads out" in error["message"]
+    assert "not a valid name of a file" in error["message"] or "is outside" in error["message"]
 
 
 @pytest.mark.parametrize(

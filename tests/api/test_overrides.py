@@ -353,7 +353,7 @@ def test_each_model_has_its_own(folder: Path) -> None:
         ({"overrides": {"min_temp": {"override": 2}, "max_temp": {"override": 1}}},
          "overrides.min_temp", "min_temp is more than max_temp"),
         ({"overrides": {"banned_tokens": {"override": [1000]}}}, "banned_tokens",
-         "this model's go from 0 to 999"),
+         "this model's are 0 to 999"),
     ],
 )  # fmt: skip
 def test_overrides_that_are_none(

@@ -71,7 +71,7 @@ def test_config_check_sees_what_needs_plugins(run: Run) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith(
-        "ENGINEBAY_MODELS__0__TOOLS: models[0].tools: there is no format 'odd'; known: auto"
+        "ENGINEBAY_MODELS__0__TOOLS: models[0].tools: unknown format 'odd'; known: auto"
     )
 
 

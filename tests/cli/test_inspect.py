@@ -26,8 +26,8 @@ def test_of_a_server(run: Run, serve_scripted: ServeScripted) -> None:
     found = rows(result.stdout)
     assert found["model"] == "served on scripted"
     assert found["context"] == "4096 tokens, vocabulary of 1114112"
-    assert found["tool calls"] == "hermes: the config names it"
-    assert found["reasoning"] == "none: the chat template shows none"
+    assert found["tool calls"] == "hermes: set in the config"
+    assert found["reasoning"] == "none: none found in the chat template"
     assert found["takes"].startswith("system messages, several of them, later ones, tools")
     assert "developer messages" in found["takes no"]
     assert found["special tokens"] == "none"
@@ -43,7 +43,7 @@ def test_without_a_server_the_model_is_loaded(run: Run, plugin: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.stderr.startswith("no server answers at http://127.0.0.1:1; loading mine")
     found = rows(result.stdout)
-    assert found["reasoning"] == "think: its tags stand in the chat template"
+    assert found["reasoning"] == "think: its tags are in the chat template"
     assert found["config's defaults"] == "temperature=0.5"
 
 

@@ -85,10 +85,8 @@ def test_everything_wrong(write: WriteConfig, plugins: Plugins) -> None:
     assert found[1] == f"config.yml:4: models[0].path: there is no file or folder {folder / 'nope'}"
     assert found[2].startswith(f"config.yml:5: models[0].chat_template: there is no file {folder}")
     assert found[2].endswith("did you mean 'chatml'?")
-    assert found[3].startswith("config.yml:6: models[0].reasoning: there is no format 'thikn'; did")
-    assert found[4].startswith(
-        "config.yml:7: models[0].tools: there is no format 'zzz'; known: auto"
-    )
+    assert found[3].startswith("config.yml:6: models[0].reasoning: unknown format 'thikn'; did")
+    assert found[4].startswith("config.yml:7: models[0].tools: unknown format 'zzz'; known: auto")
     assert found[5:] == [
         "config.yml:12: models[1].options.layers: must be greater than or equal to 0, not -1",
         "config.yml:13: models[1].options.layer: unknown key; did you mean 'layers'?",

@@ -90,7 +90,7 @@ def test_who_shares_an_engine_shares_its_queue(write: WriteConfig) -> None:
     plugins = plugins_with(scripted=scripted(["ok"]))
     [found] = check_config(load_config(write(first + like + other)), plugins)
     assert str(found) == (
-        "config.yml:4: models[2].max_running: it shares the engine of 'a'; set this there, for both"
+        "config.yml:4: models[2].max_running: it shares the engine of 'a'; set this there for both"
     )
 
 

@@ -163,9 +163,9 @@ def test_all_problems_in_one_go(problems_of: ProblemsOf, monkeypatch: pytest.Mon
         "ENGINEBAY_MODELS__0__OPTIONS: models[0].options: is not valid JSON: Expecting property "
         "name enclosed in double quotes: line 1 column 2 (char 1)",
         "ENGINEBAY_MODELS__7__PATH: models[7].path: models has 2 entries; variables of the first "
-        "begin ENGINEBAY_MODELS__0__",
+        "begin with ENGINEBAY_MODELS__0__",
         "ENGINEBAY_MODELS__PATH: models.path: models has 2 entries; variables of the first begin "
-        "ENGINEBAY_MODELS__0__",
+        "with ENGINEBAY_MODELS__0__",
         "ENGINEBAY_SERVER__HOST__NAME: server.host.name: server.host has no keys of its own",
         "--port: server.port: must be greater than or equal to 0, not -1",
         "ENGINEBAY_SERVER__PING_INTERVAL: server.ping_interval: must be a number, not 'soon'",

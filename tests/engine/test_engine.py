@@ -395,7 +395,7 @@ async def test_a_restart_that_fails_is_tried_again(
             await say(backend, "raise")
         await until_restarted(backend)
         assert await say(backend, "count 2") == "01"
-    assert "could not be started again: no memory yet" in caplog.text
+    assert "could not be restarted: no memory yet" in caplog.text
 
 
 @both
@@ -577,7 +577,7 @@ async def test_engines_make_no_embeddings_unless_they_say_how(isolation: Isolati
         with pytest.raises(InvalidRequestError, match="does not support embeddings"):
             await backend.embed([[1]])
         for call in (backend.rerank([[1]]), backend.tokenize_pair("a", "b")):
-            with pytest.raises(InvalidRequestError, match="does not rerank"):
+            with pytest.raises(InvalidRequestError, match="does not support reranking"):
                 await call
         assert await text(backend, request("1")) == ["a"]
 

@@ -30,7 +30,7 @@ def test_what_is_in_it(tmp_path: Path, plugins: Plugins) -> None:
     config = folder.config("demo")
     assert (config.backend, config.path) == ("hf", str(tmp_path / "demo"))
     assert folder.config("empty", "llamacpp").backend == "llamacpp"
-    with pytest.raises(InvalidRequestError, match=r"no backend takes .*empty.*name one as"):
+    with pytest.raises(InvalidRequestError, match=r"no backend recognises .*empty.*name one as"):
         folder.config("empty")
 
 

@@ -116,7 +116,7 @@ async def test_a_load_can_be_stopped(house: House) -> None:
         await models.unload(models.find("a"))
         assert loading.cancelled()
         assert (states(models), house.closed) == ({"a": "unloaded"}, ["a"])
-        with pytest.raises(BackendUnavailableError, match="its loading was stopped"):
+        with pytest.raises(BackendUnavailableError, match="its loading was cancelled"):
             await asking
 
 
@@ -193,7 +193,7 @@ async def test_an_idle_model_is_unloaded_and_comes_back(house: House) -> None:
         house.clock.advance(60)
         await settle()
         assert states(models) == {"a": "unloaded", "b": "ready"}
-        assert models.find("a").error == "nobody asked for it for 60 s"
+        assert models.find("a").error == "it was idle for 60 s"
         assert await ask(models, "a") == "a"
         assert len(house.clock.timers) == 1
 
@@ -231,7 +231,7 @@ async def test_nothing_is_aborted_to_make_room(house: House) -> None:
         problem = models.find("b").error or ""
         assert "no room for 'b'" in problem
         assert "max_loaded_models is 1" in problem
-        assert "'a' (in use, 0.0 GiB RAM), and did not get idle" in problem
+        assert "'a' (in use, 0.0 GiB RAM), which did not become idle in time" in problem
         await end()
         assert await ask(models, "a") == "a"
         assert house.closed == []
@@ -241,7 +241,7 @@ async def test_pinned_models_stay(house: House) -> None:
     a = {"name": "a", "pinned": True}
     async with house.models(a, {"name": "b"}, max_loaded_models=1) as models:
         await ask(models, "a")
-        with pytest.raises(BackendUnavailableError, match=r"loaded are 'a' \(pinned, 0.0 GiB RAM"):
+        with pytest.raises(BackendUnavailableError, match=r"loaded: 'a' \(pinned, 0.0 GiB RAM"):
             await ask(models, "b")
         assert states(models) == {"a": "ready", "b": "unloaded"}
 
@@ -284,7 +284,7 @@ async def test_the_size_of_files_counts_before_a_model_was_ever_loaded(house: Ho
     async with house.models({"name": "a", "path": str(file)}, max_gpu=2) as models:
         with pytest.raises(
             BackendUnavailableError,
-            match=r"3\.0 GiB GPU memory, the size of its files.*max_gpu is 2\.0 GiB.*are none",
+            match=r"3\.0 GiB GPU memory, estimated from.*max_gpu is 2\.0 GiB.*loaded: none",
         ):
             await ask(models, "a")
         assert house.started == []

@@ -86,9 +86,9 @@ def test_a_constrained_answer_is_replayed(serve_scripted: ServeScripted, tmp_pat
     ("text", "message"),
     [
         ("", "the first or the last line is missing"),
-        ("{}", "this is no line of a capture"),
-        ("nonsense", ":1: this is no line of a capture"),
-        ('{"request": {"recipe": {"odd": 1}}}', ":1: this is no line of a capture"),
+        ("{}", "not a line of a capture"),
+        ("nonsense", ":1: not a line of a capture"),
+        ('{"request": {"recipe": {"odd": 1}}}', ":1: not a line of a capture"),
     ],
 )
 def test_what_is_no_capture(tmp_path: Path, text: str, message: str) -> None:

@@ -137,7 +137,7 @@ def test_messages_that_had_to_be_changed_fill_no_log(serve_scripted: ServeScript
     call = {"type": "function", "function": {"name": "f", "arguments": "oops"}}
     messages = [{"role": "assistant", "tool_calls": [call] * 500}, *CHAT["messages"]]
     assert server.http.post("/v1/chat/completions", json={"messages": messages}).status_code == 200
-    lines = [line for line in log.lines("core.chat") if "no JSON object" in line["message"]]
+    lines = [line for line in log.lines("core.chat") if "not a JSON object" in line["message"]]
     assert 1 <= len(lines) <= 10
 
 

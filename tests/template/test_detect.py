@@ -44,8 +44,8 @@ def features(source: str) -> TemplateFeatures:
     [
         (HERMES, "hermes", "reads back the call in '<tool_call>"),
         (UNKNOWN, None, "no format reads back the call in '<tool_call>"),
-        (PLAIN + '{# <tool_call>{"name" #}', "hermes", "its tags stand in the chat template"),
-        (PLAIN, None, "the chat template shows none"),
+        (PLAIN + '{# <tool_call>{"name" #}', "hermes", "its tags are in the chat template"),
+        (PLAIN, None, "none found in the chat template"),
     ],
 )
 def test_tools(source: str, name: str | None, evidence: str) -> None:
@@ -60,9 +60,9 @@ def test_tools(source: str, name: str | None, evidence: str) -> None:
     [
         (THINK, "think", "reads back the reasoning in '<think>"),
         (OPENED, "think", "the generation prompt opens it"),
-        (PLAIN + "{# [THINK] #}", "mistral", "its tags stand in the chat template"),
-        (PLAIN, None, "the chat template shows none"),
-        (THINK.replace("think>", "odd:thought>"), None, "the chat template shows none"),
+        (PLAIN + "{# [THINK] #}", "mistral", "its tags are in the chat template"),
+        (PLAIN, None, "none found in the chat template"),
+        (THINK.replace("think>", "odd:thought>"), None, "none found in the chat template"),
     ],
 )
 def test_reasoning(source: str, name: str | None, evidence: str) -> None:
@@ -75,10 +75,10 @@ def test_the_config_goes_before() -> None:
     # VLLM-5
     here = features(THINK)
     none = choose_reasoning("none", PLUGINS.reasoning, here)
-    assert none == Detected(None, None, "the config says none")
+    assert none == Detected(None, None, "set to none in the config")
     named = choose_tools("hermes", PLUGINS.tools, here)
-    assert (named.name, named.evidence) == ("hermes", "the config names it")
-    with pytest.raises(BackendUnavailableError, match="no reasoning or tool format 'odd'"):
+    assert (named.name, named.evidence) == ("hermes", "set in the config")
+    with pytest.raises(BackendUnavailableError, match="unknown reasoning or tool format 'odd'"):
         choose_tools("odd", PLUGINS.tools, here)
     assert choose_tools("auto", PLUGINS.tools, None).evidence == "there is no chat template"
 

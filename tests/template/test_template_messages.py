@@ -116,7 +116,7 @@ def test_system_messages_anywhere(source: str, text: str) -> None:
     assert rendered(source, *messages) == text
     parsed = [Message.model_validate(message) for message in messages]
     notes = template_messages(parsed, features(source)).notes
-    assert "developer becomes system" in notes[0]
+    assert "developer is sent as system" in notes[0]
     assert "system messages" in notes[1]
 
 

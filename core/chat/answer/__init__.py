@@ -1,1 +1,1 @@
-"""What becomes of the deltas of an engine: collectors, composers, usage."""
+"""Turns engine deltas into answers: collectors, composers, usage."""

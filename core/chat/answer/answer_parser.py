@@ -1,4 +1,4 @@
-"""Thought, and then an answer in which nothing is a tag."""
+"""Reasoning followed by an answer in which nothing is read as a tag."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from core.contract.types import ContentDelta, Part
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """What stands around content that keeps to a grammar.
+    """The tags and markers around constrained content.
 
-    `thought`: None if there is none. `inside`: the completion begins in thought. `at_once`: around
-    an answer that the completion begins with. `behind`: around one behind thought. `trim`: white
-    space in front of the content is none of it.
+    `thought`: None without reasoning. `inside`: the completion begins inside reasoning. `at_once`:
+    around an answer that starts the completion. `behind`: around one after reasoning. `trim`:
+    leading whitespace is not part of the content.
     """
 
     thought: ThoughtMarks | None
@@ -23,11 +23,11 @@ class AnswerForm:
 
 
 class AnswerParser(ReasoningParser):
-    """For content that keeps to a grammar: a string in JSON may say `</think>`, and stays so.
+    """Parses constrained content, where a JSON string may contain `</think>` literally.
 
-    `parser` is the format's own, which gets what comes up to the first end tag. No thought is
-    anything that does not begin with the start tag, if the prompt has not begun it. What follows is
-    content but for the tags at its beginning and end, or calls: then the format's parser goes on.
+    `parser` is the format's own; it gets the text up to the first end tag. Unless the prompt opened
+    it, reasoning must begin with the start tag. The rest is content, apart from the tags at its
+    beginning and end, or tool calls, which the format's parser reads.
     """
 
     def __init__(self, parser: ReasoningParser, form: AnswerForm) -> None:
@@ -56,13 +56,13 @@ class AnswerParser(ReasoningParser):
         return [*self._parser.feed(held), *self._parser.finish()]
 
     def settled(self) -> list[tuple[int, bool]]:
-        """Which characters are thought."""
+        """Which characters are reasoning."""
         settled = [*self._parser.settled(), *self._settled]
         self._settled.clear()
         return settled
 
     def _start(self, text: str) -> list[Part]:
-        """Where thought may begin."""
+        """Where reasoning may begin."""
         self._held += text
         start = self._form.thought.start if self._form.thought else ""
         if start and not self._held.startswith(start) and start.startswith(self._held):
@@ -86,15 +86,15 @@ class AnswerParser(ReasoningParser):
     def _opening(self, text: str) -> list[Part]:
         """Where the answer begins, or calls."""
         self._held += text
-        said = self._held.lstrip() if self._form.trim else self._held
-        space = len(self._held) - len(said)
+        text = self._held.lstrip() if self._form.trim else self._held
+        space = len(self._held) - len(text)
         for opening in self._marks.opens:
-            if said.startswith(opening):
+            if text.startswith(opening):
                 return self._begin_content(space + len(opening))
         tags = (*self._marks.opens, *self._marks.calls)
-        if not said or any(tag.startswith(said) for tag in tags):
+        if not text or any(tag.startswith(text) for tag in tags):
             return []
-        if said.startswith(self._marks.calls):
+        if text.startswith(self._marks.calls):
             text, self._held = self._held, ""
             self._read = self._parser.feed
             return self._read(text)

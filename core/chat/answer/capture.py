@@ -1,4 +1,4 @@
-"""Requests written down with all that the model said to them, for `enginebay replay`."""
+"""Captures requests and the raw model output, for `enginebay replay`."""
 
 import json
 import logging
@@ -10,20 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-from core.chat.answer.capture_format import Said, Written, written_delta
+from core.chat.answer.capture_format import JoinedParts, Written, written_delta
 from core.chat.answer.recipe import CollectorRecipe
 from core.contract.types import Delta, Part
 
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 10_000_000
-"""The longest file; an answer that goes on is cut off there, which its last line says."""
+"""Maximum file size; longer answers are cut off, which the last line records."""
 
 
 class Captures:
-    """A folder with a file for each request, readable by its owner only; the oldest go first.
+    """A folder with one file per request, readable by its owner only; the oldest are deleted first.
 
-    Files are written by a thread of its own when a request has ended.
+    A separate thread writes each file when its request has ended.
     """
 
     def __init__(self, folder: Path, max_files: int) -> None:
@@ -32,15 +32,15 @@ class Captures:
         self._writing = ThreadPoolExecutor(1, "enginebay-capture")
 
     def begin(self, id: str, recipe: CollectorRecipe, asked: Written) -> "Capture":
-        """A file for this request; `asked` is what is known of it, without any key."""
+        """A file for this request; `asked` describes the request, without any key."""
         return Capture(self, id, {**asked, "id": id, "recipe": asdict(recipe)})
 
     def write(self, id: str, lines: list[str]) -> None:
-        """Write a file, soon."""
+        """Schedule a file to be written."""
         self._writing.submit(self._write, id, lines)
 
     def close(self) -> None:
-        """Wait until all is written."""
+        """Wait until all files are written."""
         self._writing.shutdown()
 
     def _write(self, id: str, lines: list[str]) -> None:
@@ -59,27 +59,27 @@ class Captures:
 
 
 class Capture:
-    """What one request asked, what the model said, and what was made of it."""
+    """One captured request: what was asked, the model's output, and the parsed parts."""
 
     def __init__(self, captures: Captures, id: str, asked: Written) -> None:
         self._captures = captures
         self._id = id
         self._began = time.monotonic()
-        self._said: dict[int, Said] = {}
+        self._joined: dict[int, JoinedParts] = {}
         self._lines: list[str] = []
         self._bytes = 0
         self._cut_off = False
         self._add({"request": asked})
 
     def delta(self, choice: int, delta: Delta, parts: list[Part]) -> None:
-        """Note what the model said, and the parts that came of it."""
+        """Record a delta and the parts parsed from it."""
         seconds = round(time.monotonic() - self._began, 4)
         self._add({"choice": choice, "at": seconds, "delta": written_delta(delta)})
-        self._said.setdefault(choice, Said()).add(parts)
+        self._joined.setdefault(choice, JoinedParts()).add(parts)
 
     def end(self, outcome: str) -> None:
-        """Write it down."""
-        answer = {str(choice): said.parts for choice, said in sorted(self._said.items())}
+        """Write the capture."""
+        answer = {str(choice): joined.parts for choice, joined in sorted(self._joined.items())}
         end = {"outcome": outcome, "cut_off": self._cut_off, "answer": answer}
         if self._cut_off:
             end["answer"] = {}

@@ -1,4 +1,4 @@
-"""Deltas and what was made of them, as plain JSON."""
+"""Deltas and their parsed parts, as plain JSON."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -31,13 +31,13 @@ def written_part(part: Part) -> Written:
 
 
 def part_of(written: Mapping[str, Any]) -> Part:
-    """The part again. `KeyError` or `TypeError` for what is none."""
+    """The part again. `KeyError` or `TypeError` for anything else."""
     fields = dict(written)
     return _KINDS[fields.pop("type")](**fields)
 
 
 def written_delta(delta: Delta) -> Written:
-    """What the parsers get of a delta, and its tokens."""
+    """The fields of a delta that the parsers use, and its tokens."""
     fields: Written = {"text": delta.text, "token_ids": list(delta.token_ids)}
     if delta.parts:
         fields["parts"] = [written_part(part) for part in delta.parts]
@@ -56,10 +56,10 @@ def delta_of(written: Mapping[str, Any]) -> Delta:
     )
 
 
-class Said:
+class JoinedParts:
     """All parts of a choice, neighbours of a kind joined; ids of calls, which are random, left out.
 
-    So it does not matter how the text was cut.
+    So the result does not depend on how the text was split.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""The pipe of one choice: delta text → reasoning parser → tool parser → parts.
+"""The pipeline of one choice: delta text → reasoning parser → tool parser → parts.
 
-Deltas of a chat have parts already, which join the pipe behind the parsers. The streamed answer
-sends each part as it falls out, the whole answer joins the same parts.
+Deltas of a chat already have parts, which enter the pipeline after the parsers. A stream sends each
+part as it arrives; a non-streaming response joins the same parts.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,14 +23,14 @@ from core.contract.types import (
 Phase = Literal["reasoning", "content", "tool"]
 
 OPENING_TAG, CLOSING_TAG = "<think>", "</think>"
-"""Around reasoning that stands in the content, whatever the model writes: clients know these."""
+"""Put around reasoning inside the content, whatever the model writes: clients know these tags."""
 
 
 class Collector:
     """Splits one choice into reasoning, content and tool calls.
 
-    `trim`: white space in front of content is held until there is real text, and dropped if none
-    comes, so that a blank line after `</think>` does not make an empty answer look like one.
+    `trim`: leading whitespace is held back until there is real text, and dropped if none comes, so
+    that a blank line after `</think>` does not make an empty answer look like one.
     `merge`: reasoning stays part of the content, between tags. `one_call`: all calls but the first
     are left out. `named_call`: the client named the function, so a call is no reason to end.
     """
@@ -65,7 +65,7 @@ class Collector:
 
     @property
     def reasons(self) -> bool:
-        """Whether reasoning is told from content here."""
+        """Whether reasoning is separated from content."""
         return self._reasoning is not None
 
     @property
@@ -75,7 +75,7 @@ class Collector:
 
     @property
     def ends_with_calls(self) -> bool:
-        """Whether the answer, once it has ended by itself, has ended to have functions called."""
+        """Whether an answer that ended normally ended with tool calls (`finish_reason`)."""
         return bool(self._calls) and not self._named_call
 
     @property
@@ -84,9 +84,9 @@ class Collector:
         return self._thought_tokens.count
 
     def feed(self, delta: Delta) -> list[Part]:
-        """The parts this delta completes; all that is left once it has a `finish_reason`.
+        """The parts this delta completes; everything still held back once it has a `finish_reason`.
 
-        `ServingError` for a call without a name, which nobody could make.
+        `ServingError` for a call without a name.
         """
         if self._passes_on(delta):
             return [ContentDelta(delta.text)]
@@ -108,13 +108,13 @@ class Collector:
         return _attach(_join(result), logprobs)
 
     def _passes_on(self, delta: Delta) -> bool:
-        """Whether a text is content just as it is, which is most of what nothing parses."""
+        """Whether a text passes through as content unchanged: the common case without parsers."""
         parsed = self._reasoning or self._tools or self._space is not None
         logprobs = delta.logprobs or self._logprobs
         return not (parsed or logprobs or delta.finish_reason) and bool(delta.text)
 
     def _goes_on(self, delta: Delta, part: Part) -> bool:
-        """Whether a part just goes on with what the last one was, and nothing is held or due."""
+        """Whether a part continues the kind of the last one, with nothing held back or pending."""
         logprobs = delta.logprobs or self._logprobs or self._held_logprobs
         if logprobs or delta.finish_reason or self._merge:
             return False
@@ -145,7 +145,7 @@ class Collector:
         return result
 
     def _track(self, parts: Iterable[Part]) -> list[Part]:
-        """Follow the phase, hold white space, give ids to calls."""
+        """Track the phase, hold back whitespace, assign ids to calls."""
         result: list[Part] = []
         for part in parts:
             match part:
@@ -170,14 +170,14 @@ class Collector:
         return result
 
     def _call(self, part: ToolCallDelta) -> list[Part]:
-        """A piece as clients get it: calls numbered from 0, name and id on the first one only."""
+        """A call delta as clients get it: numbered from 0, with name and id only on the first."""
         number = self._calls.get(part.index)
         if number is not None:
             return [ToolCallDelta(number, None, part.arguments)]
         if self._one_call and self._calls:
             return []
         if part.name is None:
-            raise ServingError("the model calls a function without a name")
+            raise ServingError("the model called a function without a name")
         number = self._calls[part.index] = len(self._calls)
         return [ToolCallDelta(number, part.name, part.arguments, part.id or self._new_call_id())]
 
@@ -241,7 +241,7 @@ def _attach(parts: list[Part], logprobs: tuple[TokenLogprob, ...]) -> list[Part]
 
 
 def _join(parts: list[Part]) -> list[Part]:
-    """Neighbours of one kind as one part."""
+    """Joins adjacent parts of the same kind."""
     if len(parts) < 2:
         return parts
     joined: list[Part] = []

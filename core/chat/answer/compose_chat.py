@@ -1,7 +1,7 @@
 """Updates to OpenAI's wire form: chat completions.
 
-One composer an answer. It turns updates into chunks for a stream, or gathers them for a whole
-answer; both come from the same parts.
+One composer per answer. It turns updates into chunks for a stream, or collects them for a
+non-streaming response; both come from the same parts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,9 +38,9 @@ Reasoned = TypeVar("Reasoned", ChatDelta, AssistantMessage)
 class ChatComposer(Composer):
     """`chat.completion` and `chat.completion.chunk` objects.
 
-    `echoed`: text that every choice begins with. `old_names`: a call is a `function_call`, of
-    which a message has one; for requests with OpenAI's old `functions`. `reasoning_fields`: what
-    reasoning is called; without any it is left out.
+    `echoed`: text that every choice begins with. `old_names`: use `function_call`, one per message,
+    for requests with OpenAI's old `functions`. `reasoning_fields`: the fields for reasoning; if
+    empty, it is left out.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class _Message:
 
     @property
     def content(self) -> str | None:
-        """None where something else than text is the answer, or it was cut before its text."""
+        """None where the answer is not text, or was cut off before its text."""
         text = "".join(self._content)
         cut = bool(self._reasoning) and self.finish_reason == "length"
         return None if not text and (self._calls or self._refusal or cut) else text
@@ -250,7 +250,7 @@ class _Message:
 
 
 class _Call:
-    """One tool call, as its pieces come in."""
+    """One tool call, assembled from its deltas."""
 
     def __init__(self) -> None:
         self._id: str | None = None

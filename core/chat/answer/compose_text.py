@@ -17,14 +17,14 @@ PromptLogprobs = Sequence[TokenLogprob | None]
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """A prompt that its choices begin with: the text, and its first token, which has no logprob."""
+    """An echoed prompt: the text, and its first token, which has no logprob."""
 
     text: str
     first_token_id: int
     first_token: str
 
     def tokens(self, logprobs: PromptLogprobs) -> Iterator[TextToken]:
-        """Every token of the prompt; one that the text does not show (a BOS) takes no place."""
+        """Every token of the prompt; one that is not in the text (a BOS) takes no space."""
         yield TextToken(self.first_token_id, self.first_token, 0, None)
         offset = len(self.first_token) if self.text.startswith(self.first_token) else 0
         for entry in logprobs[1:]:
@@ -35,10 +35,10 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What an answer shows beside its text.
+    """What an answer returns besides its text.
 
-    `logprobs` of its tokens, `prompt_logprobs` as vLLM has them, and so many of the choices of each
-    prompt: the `best` ones by their mean logprob, all if None.
+    `logprobs` of its tokens, `prompt_logprobs` as vLLM has them, and how many choices of each
+    prompt: the `best` ones by mean logprob, all if None.
     """
 
     logprobs: bool = False
@@ -47,10 +47,10 @@ class Shown:
 
 
 class TextComposer(Composer):
-    """`text_completion` objects, whole or one event of a stream.
+    """`text_completion` objects, for a non-streaming response or one event of a stream.
 
-    `echoes`: for each prompt what its choices begin with; none if they do not. A stream that shows
-    logprobs has one token an event, since there are clients that read no more.
+    `echoes`: the text each prompt's choices begin with; empty without `echo`. A stream with
+    logprobs has one token per event, since some clients read only one.
     """
 
     def __init__(

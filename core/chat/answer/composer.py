@@ -1,4 +1,4 @@
-"""What chat and text answers have in common on the wire."""
+"""What chat and text answers share on the wire."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ Wire = TypeVar("Wire", bound=WireAnswer)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is the same in all of an answer; `created` is in seconds."""
+    """Fields that are the same throughout an answer; `created` is in seconds."""
 
     id: str
     model: str
@@ -28,9 +28,9 @@ class Head:
 
 
 class TextTemplate:
-    """The JSON of a chunk in which only a text varies, `mark` standing for it.
+    """A chunk's JSON template in which only the text varies; `mark` stands for it.
 
-    It is dumped from its schema once and cut where the text stands.
+    It is serialized once from its schema and split at the text.
     """
 
     def __init__(self, chunk: WireAnswer, mark: str) -> None:
@@ -44,9 +44,9 @@ class TextTemplate:
 class Composer(ABC):
     """The wire form of one answer.
 
-    `continuous`: the counter of what every chunk says of its choice; None if only the last one
-    has usage. `include_usage`: chunks without usage say so, as OpenAI's do. `prompt_token_ids`: the
-    tokens of each prompt, for an answer that shows token ids.
+    `continuous`: the counter behind the usage in every chunk; None if only the last one has it.
+    `include_usage`: chunks without usage say so, as OpenAI's do. `prompt_token_ids`: the tokens of
+    each prompt, for an answer that shows token ids.
     """
 
     def __init__(
@@ -103,21 +103,21 @@ class Composer(ABC):
 
     @abstractmethod
     def add(self, update: Update) -> None:
-        """Gather an update for the whole answer."""
+        """Collect an update for the non-streaming response."""
 
     @abstractmethod
     def whole(self, usage: Usage) -> WireAnswer:
-        """Everything gathered, as one answer."""
+        """Everything collected, as one response."""
 
     def token_ids_since(self, choice: int) -> list[int] | None:
-        """The tokens of a choice that have not been shown yet; None if none are to be."""
+        """A choice's tokens that have not been sent yet; None if tokens are not returned."""
         if self._prompt_token_ids is None:
             return None
         since, self._token_ids[choice] = self._token_ids[choice], []
         return since
 
     def with_usage(self, chunk: Wire, choice: int, tokens: int) -> Wire:
-        """A chunk of a choice that has so many tokens by now, with what it says of its usage."""
+        """A chunk of a choice that has this many tokens so far, with its usage."""
         if self._continuous:
             chunk.usage = self._continuous.so_far(choice, tokens)
         elif self._include_usage:

@@ -1,4 +1,4 @@
-"""What is counted of each model while it answers."""
+"""Per-model counters of running answers."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -31,17 +31,17 @@ _REMEMBERED = 200
 
 
 class FirstToken(NamedTuple):
-    """An answer began `at` (Unix time), `seconds` after its request had come."""
+    """An answer began `at` (Unix time), `seconds` after its request arrived."""
 
     at: float
     seconds: float
 
 
 class ModelCounts:
-    """What one model has done since the server started, its adapters' work included.
+    """What one model has done since the server started, including its adapters.
 
-    `in_flight`: answers and embeddings that somebody waits for. `progress_at`: when one of them
-    last gained something, by `clock`, or the first of them began. `first_tokens`: those of the last
+    `in_flight`: answers and embeddings in progress. `progress_at`: when one of them last made
+    progress, by `clock`, or when the first of them began. `first_tokens`: those of the last
     answers.
     """
 
@@ -61,17 +61,17 @@ class ModelCounts:
         self.request_latency = Histogram(REQUEST_LATENCY)
 
     def began(self, seconds: float) -> None:
-        """An answer has its first token, so many seconds after its request had come."""
+        """An answer has its first token, this many seconds after its request arrived."""
         self.time_to_first_token.observe(seconds)
         self.first_tokens.append(FirstToken(time(), seconds))
 
     def progress(self) -> None:
-        """Something that is waited for goes on."""
+        """Record progress for the liveness check."""
         self.progress_at = self._clock()
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While somebody waits for what the block does."""
+        """Counts the block as work in flight."""
         if not self.in_flight:
             self.progress()
         self.in_flight += 1
@@ -109,10 +109,10 @@ class AnswerCounts:
             model.finish_reasons[finish_reason] += 1
 
     def end(self, outcome: Outcome) -> None:
-        """Nothing more comes."""
+        """The answer has ended."""
         model, usage = self._model, self._usage.usage
         model.outcomes[outcome] += 1
-        if self._last:  # else nobody has read the prompt
+        if self._last:  # else the prompt was never computed
             model.prompt_tokens += usage.prompt_tokens
         if usage.prompt_tokens_details:
             model.cached_tokens += usage.prompt_tokens_details.cached_tokens

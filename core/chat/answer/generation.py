@@ -1,6 +1,6 @@
-"""The run of one answer: requests go out through the `generate` hook, updates come back.
+"""Runs one answer: requests go out through the `generate` hook, updates come back.
 
-Chat and text completions, streamed and whole, all read the same updates.
+Chat and text completions, streaming or not, all read the same updates.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 class Generation:
     """One answer: `n` choices for each of its requests, numbered through.
 
-    `running` is the HTTP request that it answers, which is told how far it is. `counts` are its
-    model's. With `prompt_only` nothing is generated: engines make one token at least, which nobody
-    gets to see. `log_text`: the log gets what is said, not only how much. `constrained_by`: the
-    field of the body that a constraint comes from, for errors that only the engine finds in it.
-    `recipe`: how its text is read. `capture`: where all of it is written down.
+    `running` is the HTTP request that it answers; it is updated with the progress. `counts` are its
+    model's. With `prompt_only` nothing is returned: engines generate at least one token, which is
+    dropped. `log_text`: log the text itself, not only its length. `constrained_by`: the field of
+    the body that a constraint comes from, for errors that only the engine finds in it.
+    `recipe`: how its text is parsed. `capture`: where it is recorded.
     """
 
     def __init__(
@@ -65,7 +65,9 @@ class Generation:
         self._answered = False
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
-        self._said: list[list[str]] | None = [[] for _ in range(self.choices)] if log_text else None
+        self._texts: list[list[str]] | None = (
+            [[] for _ in range(self.choices)] if log_text else None
+        )
         self._plugins = plugins
         self._recipe = recipe
         self._capture = capture
@@ -97,8 +99,8 @@ class Generation:
                 async with aclosing(merge(streams)) as updates:
                     async for update in updates:
                         counts.add(update.index, len(update.token_ids), update.finish_reason)
-                        if self._said is not None:
-                            self._said[update.index] += map(_text, update.parts)
+                        if self._texts is not None:
+                            self._texts[update.index] += map(_text, update.parts)
                         yield update
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
@@ -143,7 +145,7 @@ class Generation:
             f"{calls} tool calls, " if calls else "",
             outcome,
         )
-        for index, pieces in enumerate(self._said or ()):
+        for index, pieces in enumerate(self._texts or ()):
             request_id = self.requests[0].request_id
             logger.info("%s answers in choice %d: %r", request_id, index, "".join(pieces))
 
@@ -230,7 +232,7 @@ def _text(part: Part) -> str:
 
 
 def _of_the_prompt(delta: Delta) -> Delta:
-    """What a delta says of the prompt, without the tokens that nobody asked for."""
+    """What a delta says about the prompt, without tokens that were not requested."""
     return Delta(
         index=delta.index,
         finish_reason="length" if delta.finish_reason else None,

@@ -1,11 +1,11 @@
-"""Histograms of times, counted on the event loop."""
+"""Histograms of durations, updated on the event loop."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
 
 class Histogram:
-    """How many values fell into which bucket; `bounds` are their upper ends, ascending.
+    """Counts per bucket; `bounds` are the ascending upper bounds.
 
     `prometheus_client` has one that any thread may use; without its locks a value costs a fifth.
     """
@@ -18,13 +18,13 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value, so many times."""
+        """Count a value this many times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     @property
     def sum(self) -> float:
-        """All values together."""
+        """The sum of all values."""
         return self._sum
 
     @property

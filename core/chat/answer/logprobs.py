@@ -14,7 +14,7 @@ LOWEST = -9999.0  # stands for what JSON cannot say: minus infinity, and no numb
 
 
 def finite(logprob: float) -> float:
-    """`logprob`, or a number that JSON can say where it is none."""
+    """`logprob`, or a finite number that JSON can represent."""
     return logprob if LOWEST < logprob < inf else LOWEST
 
 

@@ -1,4 +1,4 @@
-"""How many tokens of a choice are thought."""
+"""Counts the reasoning tokens of a choice."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ class _Piece:
 
 
 class ThoughtTokens:
-    """Counts the tokens whose text is thought, if only in part, its tags included.
+    """Counts the tokens whose text is at least partly reasoning, including its tags.
 
-    Parsers decide about characters, engines give texts with the tokens that they are made of, so
-    this is exact for engines that give the text of each token by itself. Tokens without text
-    belong to the text that comes next; at the end they are none of thought.
+    Parsers classify characters, and engines return texts with their tokens, so the count is exact
+    for engines that return the text of each token separately. Tokens without text belong to the
+    text that follows; at the end they do not count as reasoning.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class ThoughtTokens:
         self._undecided: deque[_Piece] = deque()
 
     def add(self, characters: int, tokens: int) -> None:
-        """The choice has gained so many tokens, and so many characters by them."""
+        """The choice has gained this many tokens with this many characters."""
         last = self._undecided[-1] if self._undecided else None
         if last and not last.characters:
             last.characters, last.tokens = characters, last.tokens + tokens
@@ -33,7 +33,7 @@ class ThoughtTokens:
             self._undecided.append(_Piece(characters, tokens))
 
     def settle(self, stretches: Iterable[tuple[int, bool]]) -> None:
-        """The next characters are thought, or are not."""
+        """The next characters are reasoning, or are not."""
         for characters, is_thought in stretches:
             if len(self._undecided) == 1 and self._undecided[0].characters == characters:
                 piece = self._undecided.pop()

@@ -1,4 +1,4 @@
-"""What the collector of an answer is made of, so that it can be written down and made again."""
+"""The parser configuration of an answer, which captures store and replay."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,13 +18,12 @@ from core.contract.formats import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorRecipe:
-    """How the text of each choice of an answer is read.
+    """How the text of each choice of an answer is parsed.
 
     `reasoning` and `tools` are names of formats, None for none; `schemas` are those of the
-    functions that are offered. `answer` is the name of the tool format of a model that is offered
-    none: what it writes around an answer is no part of that. `tools_in_reasoning`: whether a call
-    inside thought counts. `form`: what stands around an answer that keeps to a grammar. The rest is
-    as `Collector` has it.
+    functions that are offered. `answer` is the name of the tool format when no tools are offered:
+    what the model writes around an answer is stripped. `tools_in_reasoning`: whether a call inside
+    reasoning counts. `form`: the tags around a constrained answer. For the rest see `Collector`.
     """
 
     reasoning: str | None = None
@@ -42,9 +41,9 @@ class CollectorRecipe:
     def collector(
         self, reasoning: Mapping[str, ReasoningFormat], tools: Mapping[str, ToolFormat]
     ) -> Collector:
-        """A collector for one choice, of these formats by name; `KeyError` for one not among them.
+        """A collector for one choice, using these formats; `KeyError` if one is missing.
 
-        The first piece of each call gets an id as its format makes them.
+        The first delta of each call gets an id in its format's form.
         """
         format = tools[self.tools] if self.tools else None
         return Collector(

@@ -1,4 +1,4 @@
-"""A captured answer read again by the parsers of today."""
+"""Parses a captured answer again with the current parsers."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from core.chat.answer.capture_format import Said, Written, delta_of
+from core.chat.answer.capture_format import JoinedParts, Written, delta_of
 from core.chat.answer.recipe import CollectorRecipe, recipe_of
 from core.contract.formats import ReasoningFormat, ToolFormat
 from core.contract.types import Delta
@@ -16,12 +16,12 @@ Chunks = Literal["as-captured", "1", "random"]
 
 
 class CannotReplayError(Exception):
-    """The file is no capture, or what it needs is not here; the message says what."""
+    """The file is not a capture, or needs a format that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A file of `Captures`: the deltas of each choice, and the parts that were made of them."""
+    """A file of `Captures`: the deltas of each choice, and the parts parsed from them."""
 
     id: str
     recipe: CollectorRecipe
@@ -50,12 +50,12 @@ def read_capture(path: Path) -> Captured:
     except OSError as error:
         raise CannotReplayError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"this is no line of a capture: {type(error).__name__}: {error}"
+        reason = f"not a line of a capture: {type(error).__name__}: {error}"
         raise CannotReplayError(f"{path}:{number}: {reason}") from error
     if not request or not end:
         raise CannotReplayError(f"{path}: the first or the last line is missing")
     if end.get("cut_off"):
-        raise CannotReplayError(f"{path}: the answer was too long to be captured as a whole")
+        raise CannotReplayError(f"{path}: the answer was too long to be captured in full")
     answer = {int(choice): parts for choice, parts in end["answer"].items()}
     return Captured(str(request.get("id")), recipe, deltas, answer)
 
@@ -67,7 +67,7 @@ def replay(
     chunks: Chunks,
     chance: random.Random,
 ) -> dict[int, list[Written]]:
-    """The parts of each choice as they come of its text today, however that is cut.
+    """The parts of each choice as today's parsers produce them, however the text is split.
 
     Raises `CannotReplayError` for a format that is not installed.
     """
@@ -77,10 +77,10 @@ def replay(
             collector = captured.recipe.collector(reasoning, tools)
         except KeyError as error:
             raise CannotReplayError(f"the format {error} is not installed") from error
-        said = Said()
+        joined = JoinedParts()
         for delta in _cut(deltas, chunks, chance):
-            said.add(collector.feed(delta))
-        answer[choice] = said.parts
+            joined.add(collector.feed(delta))
+        answer[choice] = joined.parts
     return answer
 
 

@@ -1,4 +1,4 @@
-"""The HTTP requests that are being answered, and what is held for each until it has been."""
+"""The HTTP requests in progress and the resources held for each."""
 
 import asyncio
 import time
@@ -23,9 +23,9 @@ RequestState = Literal["received", "loading", "queued", "running"]
 class RunningRequest:
     """One request, until its response has been sent or its client has left.
 
-    `id`: a UUID until the route knows the client's; `answer_id`: that of what it is answered with.
+    `id`: a UUID until the route knows the client's; `answer_id`: that of its answer.
     `route`: method and path. `key`: the API key it came with, None where it needs none. `asks`:
-    whether it asks a model; `model`: the name of that one.
+    whether it uses a model; `model`: that model's name.
     `loading`: it waits until that is loaded. `received`: by `time.monotonic`. `choices` are all of
     the answer, `counter` has its tokens.
     """
@@ -53,21 +53,21 @@ class RunningRequest:
         return await self._held.enter_async_context(context)
 
     async def release(self) -> None:
-        """Leave what is held, the last one first."""
+        """Exit the held contexts in reverse order."""
         await self._held.aclose()
 
     @property
     def key_name(self) -> str | None:
-        """Whose API key it came with."""
+        """The name of its API key."""
         return self.key.name if self.key else None
 
     @property
     def most_tokens(self) -> int | None:
-        """How long an answer its key allows; None: any."""
+        """The most tokens per answer that its key allows; None: unlimited."""
         return self.key.max_tokens if self.key else None
 
     def priority(self, asked: int = 0) -> int:
-        """The priority that counts: its key's, else what it asks for."""
+        """The effective priority: its key's, else the requested one."""
         if self.key is None or self.key.priority is None:
             return asked
         return self.key.priority
@@ -83,14 +83,14 @@ class RunningRequest:
 
     @property
     def position(self) -> int | None:
-        """How many requests get their turn before it, if it is queued."""
+        """The number of requests ahead of it, if it is queued."""
         return self._places[0].position if self.state == "queued" else None
 
     @asynccontextmanager
     async def turn(
         self, model: ServedModel, choices: int, *, priority: int = 0
     ) -> AsyncIterator[None]:
-        """Wait until the model's engine may begin; it does its work in the block."""
+        """Wait for admission to the model's engine; the block does the work."""
         place = model.gate.join(
             choices,
             model=model.config.name,
@@ -118,9 +118,9 @@ class RunningRequest:
         return self._cancelled
 
     def cancel(self, error: RequestCancelledError | None = None) -> None:
-        """End it: what waits gets `error`, an answer that has begun ends as it is.
+        """Cancel it: whatever waits gets `error`; an answer that has begun ends as it is.
 
-        Once more is no error, and changes nothing.
+        Calling it again has no effect.
         """
         if self._cancelled:
             return
@@ -159,7 +159,7 @@ class Interruptible:
         self.waits = True
 
     def interrupt(self) -> None:
-        """Raise where it awaits something."""
+        """Raise at its current await."""
         if self.waits:
             self._interrupted = True
             self._task.cancel()
@@ -203,7 +203,7 @@ class RunningRequests:
         self._requests[id(request)] = request
 
     def cancel(self, error: RequestCancelledError, *, waiting_only: bool = False) -> None:
-        """Cancel all of them, or those that no engine has begun with."""
+        """Cancel all of them, or only those that no engine has started."""
         for request in self:
             if not (waiting_only and request.state == "running"):
                 request.cancel(error)

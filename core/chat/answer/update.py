@@ -1,4 +1,4 @@
-"""What a choice of an answer gained: what composers make chunks of."""
+"""What a choice gained: the input of the composers."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """Token counts and times.
 
-The endpoint layer counts tokens, so no backend can get it wrong. Of a chat it gets none; then what
-the backend tells is what there is.
+The endpoint layer counts tokens, so no backend can get it wrong. A chat backend returns no tokens;
+then its own counts are used.
 """
 
 from time import monotonic
@@ -35,14 +35,14 @@ class UsageCounter:
         self._grammar_s = 0.0
 
     def add_prompt(self, request: GenerationRequest) -> None:
-        """Count the prompt of a request, whose choices come behind those counted before."""
+        """Count the prompt of a request, whose choices follow those already counted."""
         tokens = len(request.prompt_token_ids)
         self._prompt_tokens += tokens
         self._prompts += [tokens] * request.n
         self._constrained |= request.sampling.constraint is not None
 
     def add(self, delta: Delta) -> None:
-        """Count what an engine said."""
+        """Count a delta."""
         self._cached_tokens += delta.cached_tokens
         self._completion_tokens += len(delta.token_ids)
         self._grammar_init_s += delta.grammar_init_s
@@ -51,26 +51,26 @@ class UsageCounter:
         if self._first_token_at is None:
             self._first_token_at = self._last_token_at
 
-    def take(self, told: TokenCounts) -> None:
+    def take(self, counts: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
-        self._prompt_tokens = told.prompt_tokens
-        self._cached_tokens = told.cached_tokens
-        self._completion_tokens = told.completion_tokens
-        if told.reasoning_tokens is not None:
-            self._reasoning_tokens = {0: told.reasoning_tokens}
+        self._prompt_tokens = counts.prompt_tokens
+        self._cached_tokens = counts.cached_tokens
+        self._completion_tokens = counts.completion_tokens
+        if counts.reasoning_tokens is not None:
+            self._reasoning_tokens = {0: counts.reasoning_tokens}
 
     def set_reasoning(self, choice: int, tokens: int) -> None:
-        """Note how many tokens of a choice are reasoning by now."""
+        """Record how many tokens of a choice are reasoning so far."""
         self._reasoning_tokens[choice] = tokens
 
     @property
     def last_token_at(self) -> float:
-        """When an engine said something last; `received` before that."""
+        """When the last delta arrived; `received` before the first."""
         return self._last_token_at
 
     @property
     def time_to_first_token(self) -> float | None:
-        """Seconds until an engine said something; None before that."""
+        """Seconds to the first delta; None before that."""
         return None if self._first_token_at is None else self._first_token_at - self.received
 
     @property

@@ -1,1 +1,1 @@
-"""What a request comes to: prompt, sampling params, constraint."""
+"""Plans requests: prompt, sampling params, constraint."""

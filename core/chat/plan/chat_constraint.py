@@ -1,7 +1,7 @@
-"""The one grammar of a whole answer: thought first, then content, or calls, or both.
+"""The grammar of an entire answer: reasoning first, then content, tool calls, or both.
 
-What the parsers of the answer take for thought, calls and content is what stands in the grammar as
-such, so both begin with the same prompt.
+The grammar and the parsers of the answer agree on what is reasoning, calls and content, so both
+start from the same prompt.
 """
 
 from collections.abc import Iterable
@@ -28,17 +28,17 @@ from core.contract.grammar import (
 )
 from core.models.served import ServedModel
 
-# Models write line breaks between thought and what follows. JSON and calls do not mind.
+# Models write line breaks between reasoning and what follows. JSON and calls allow that.
 _SPACE = optional(Pattern(r"[ \t\r\n]{1,8}"))
 
 
 @dataclass(frozen=True, slots=True)
 class ChatConstraint:
-    """The grammar of an answer, None if it is free, and what else is known of it.
+    """The grammar of an answer (None if unconstrained) and how to parse it.
 
-    `form`: what stands around an answer all of which keeps to something; thought in front of it is
-    nothing but thought. `ignored`: the places in the body of what is not enforced. `param`: the
-    field of the body that the grammar comes from.
+    `form`: the tags around a fully constrained answer; text before it can only be reasoning.
+    `ignored`: the places in the body of what is not enforced. `param`: the field of the body that
+    the grammar comes from.
     """
 
     grammar: Grammar | None = None
@@ -48,9 +48,9 @@ class ChatConstraint:
 
 
 def chat_constraint(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> ChatConstraint:
-    """What a chat request asks of the completion of this prompt.
+    """The constraint a chat request puts on the completion of this prompt.
 
-    `InvalidRequestError` for what cannot be enforced. Checking large schemas takes its time.
+    `InvalidRequestError` for what cannot be enforced. Checking large schemas is slow.
     """
     content = content_grammar(body, model)
     rules = call_rules(body)
@@ -68,7 +68,7 @@ def chat_constraint(body: ChatCompletionRequest, model: ServedModel, prompt: str
 def _calls(
     body: ChatCompletionRequest, rules: CallRules, model: ServedModel
 ) -> tuple[CallGrammar | None, tuple[str, ...]]:
-    """How calls are written, if they can be kept to that; the places of what is not enforced."""
+    """The grammar of calls, if they can be constrained; the paths of what is not enforced."""
     if not rules.functions:
         return None, ()
     param = "tool_choice" if body.function_call is None else "function_call"
@@ -79,8 +79,8 @@ def _calls(
         calls, loose = call_grammar(rules, model.tools)
     if calls is None and rules.forced:
         raise UnsupportedParameterError(
-            f"model {model.name!r} has no format of calls that can be forced "
-            f"(it has {model.tools_name or 'none'}): name its format as `tools` in config.yml",
+            f"model {model.name!r} has no tool format that can be forced (it has "
+            f"{model.tools_name or 'none'}): set `tools` in config.yml",
             param=param,
         )
     if calls is None:
@@ -90,11 +90,11 @@ def _calls(
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What stands around an answer.
+    """The grammar around an answer.
 
-    `inside`: it begins in thought. `begun`: it goes on with a message, so there is no thought and
-    no header in front. `in_thought`: calls that may be made in thought. `end_thought`: calls that
-    thought ends with, since they begin as other things do that it ends with.
+    `inside`: it begins inside reasoning. `begun`: it continues a message, so no reasoning or header
+    precedes it. `in_thought`: calls allowed inside reasoning. `end_thought`: calls that end
+    reasoning, since they begin like other things that end it.
     """
 
     model: ServedModel
@@ -133,7 +133,7 @@ class _Turn:
         once = calls.once or not rules.parallel
         answer = Free(calls.cases, calls.first, once=once)
         if self.marks is None or (self.in_thought and not calls.first):
-            return answer  # thought is text like any other
+            return answer  # reasoning is text like any other
         within = [
             replace(case, goes_on=case.goes_on or not once)
             for case in (*self.in_thought, *self.end_thought)
@@ -145,40 +145,41 @@ class _Turn:
             if not any(_begins(case, [text]) for case in self.end_thought)
         ]
         behind = [Case(Text(end), answer) for end in ends]
-        thought = Free((*within, *behind), once=True)
+        reasoning = Free((*within, *behind), once=True)
         if self.inside:
-            return thought
-        first = (Case(Text(self.marks.start), thought), *calls.first)
+            return reasoning
+        first = (Case(Text(self.marks.start), reasoning), *calls.first)
         return Free(calls.cases, first, once=once)
 
     def whole(self, content: Grammar | None, calls: CallGrammar | None) -> Grammar:
-        """Content that keeps to a grammar, or calls, or one of both."""
+        """Constrained content, or calls, or either."""
         if self.inside and self.marks is None:
             raise InvalidRequestError(
-                "the prompt ends inside reasoning, and nothing tells where that ends in the format "
-                f"{self.model.reasoning_name!r}: the answer behind it cannot be constrained"
+                "the prompt ends inside reasoning, and the format "
+                f"{self.model.reasoning_name!r} does not say where it ends: the answer "
+                "after it cannot be constrained"
             )
         if self.begun:
             if content is None:
                 raise InvalidRequestError(
-                    "a call cannot be forced where the answer goes on with a message that has "
-                    "begun (continue_final_message, response_prefix)",
+                    "a tool call cannot be forced when the answer continues a message "
+                    "(continue_final_message, response_prefix)",
                     param="tool_choice",
                 )
             return content
         if self.marks is None:
             return self._answer(content, calls, behind_thought=False)
-        thought = sequence(
+        reasoning = sequence(
             UpTo(self.marks.end, without=self.marks.others),
             self._answer(content, calls, behind_thought=True),
         )
         if self.inside:
-            return thought
+            return reasoning
         at_once = self._answer(content, calls, behind_thought=False)
-        return choice(at_once, sequence(self.marks.start, thought))
+        return choice(at_once, sequence(self.marks.start, reasoning))
 
     def form(self, content: Grammar | None, calls: CallGrammar | None) -> AnswerForm:
-        """How to read what keeps to `whole`."""
+        """How to parse what `whole` matches."""
         if self.begun:
             return AnswerForm(None, AnswerMarks(), AnswerMarks(), inside=False, trim=False)
         at_once, behind = (self._marks(behind_thought=each) for each in (False, True))

@@ -1,4 +1,4 @@
-"""What is peculiar to text completions: prompts as text or tokens, suffix, echo, `best_of`."""
+"""What is specific to text completions: prompts as text or tokens, suffix, echo, `best_of`."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from core.models.served import ServedModel
 
 
 def check_completion(body: CompletionRequest, model: ServedModel) -> None:
-    """Refuse what does not go together."""
+    """Reject combinations that do not work together."""
     if body.max_tokens == 0 and not body.echo:
         raise InvalidRequestError("max_tokens can be 0 only with echo", param="max_tokens")
     if body.best_of is not None and body.best_of < body.n:
@@ -21,15 +21,15 @@ def check_completion(body: CompletionRequest, model: ServedModel) -> None:
     if body.best_of is not None and body.best_of > body.n:
         if body.stream:
             raise InvalidRequestError(
-                "which choices are the best is known when all have ended: best_of cannot be "
-                "streamed",
+                "best_of cannot be streamed: the best choices are known only when all "
+                "have finished",
                 param="best_of",
             )
         _require(model, "logprobs", "best_of")
     if body.echo and body.logprobs is not None:
         if body.suffix:
             raise InvalidRequestError(
-                "with a suffix there are no logprobs of the prompt to echo", param="echo"
+                "prompt logprobs cannot be echoed when a suffix is sent", param="echo"
             )
         _require(model, "prompt_logprobs", "echo")
 
@@ -37,13 +37,13 @@ def check_completion(body: CompletionRequest, model: ServedModel) -> None:
 def _require(model: ServedModel, needed: str, param: str) -> None:
     if needed in model.info.unsupported:
         raise UnsupportedParameterError(
-            f"the engine of model {model.name!r} gives no {needed}, which {param} needs",
+            f"{param} is not supported: the engine of model {model.name!r} returns no {needed}",
             param=param,
         )
 
 
 def completion_sampling(body: CompletionRequest, asked: SamplingParams) -> SamplingParams:
-    """What the engine is asked for, beyond what the client is to see."""
+    """What the engine computes beyond what the client sees."""
     logprobs, of_prompt = asked.logprobs, asked.prompt_logprobs
     if body.best_of is not None and body.best_of > body.n:
         logprobs = logprobs or 0
@@ -67,7 +67,7 @@ async def completion_tokens(
 
 
 async def echo_of(prompt: str | TokenIds, tokens: PromptTokens, model: ServedModel) -> Echo:
-    """The prompt as it was sent; of a truncated one, what is left."""
+    """The prompt as it was sent; if truncated, what is left of it."""
     detokenize = model.backend.detokenize
     if tokens.cut:
         prompt = tokens.token_ids

@@ -1,4 +1,4 @@
-"""Constraints as grammars. What has been checked is remembered: clients repeat themselves."""
+"""Compiles constraints to grammars. Checks are cached, since clients repeat themselves."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _LONGEST_REMEMBERED = 50_000  # characters
 
 
 def content_grammar(body: ConstraintBody, model: ServedModel) -> Grammar | None:
-    """The grammar that the content of an answer keeps to; None for any.
+    """The grammar of an answer's content; None if unconstrained.
 
     `InvalidRequestError` for a constraint that cannot be enforced, or not by the model's engine.
     """
@@ -37,14 +37,14 @@ def content_grammar(body: ConstraintBody, model: ServedModel) -> Grammar | None:
     try:
         return _grammar(constraint)
     except UnicodeEncodeError as error:
-        reason = "half a surrogate pair is no text"
+        reason = "text must not contain a lone surrogate"
         raise InvalidRequestError(f"{name}: {reason}", param=name) from error
     except ValueError as error:
         raise InvalidRequestError(f"{name}: {error}", param=name) from error
 
 
 def require_constraints(model: ServedModel, param: str) -> None:
-    """Raise unless the model's engine keeps to grammars."""
+    """Raise unless the model's engine supports constrained decoding."""
     if not model.info.constraints:
         raise UnsupportedParameterError(
             f"{param} is not supported: model {model.name!r} has no constrained decoding",
@@ -64,7 +64,7 @@ def schema_problem(schema: Mapping[str, Any] | bool) -> SchemaError | None:
 
 
 def relaxed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a schema can be enforced."""
+    """The enforceable part of a schema."""
     try:
         text = json.dumps(schema)
         relax = _relaxed if len(text) <= _LONGEST_REMEMBERED else _new_relaxed

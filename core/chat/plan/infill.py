@@ -1,8 +1,8 @@
 """Filling in the middle: prompts with a suffix, for models that have tokens for it.
 
-How the three parts are laid out is the models' own business; the vocabulary tells which tokens one
-has. Formats: Bavarian et al., 2022 (https://arxiv.org/abs/2207.14255), and the model cards of the
-families named below.
+The layout of the three parts differs by model; the vocabulary shows which tokens it has. Formats:
+Bavarian et al., 2022 (https://arxiv.org/abs/2207.14255), and the model cards of the families named
+below.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from core.models.served import ServedModel
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """Tokens in front of prefix and suffix, and behind both.
+    """The tokens before prefix and suffix, and after both.
 
-    `suffix_first`: the suffix goes before the prefix, so that the model goes on where that ends;
-    then there may be no `middle`.
+    `suffix_first`: the suffix precedes the prefix, so the model continues the prefix; then `middle`
+    may be empty.
     """
 
     prefix: str
@@ -27,7 +27,7 @@ class Infill:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Those that a vocabulary must have."""
+        """The tokens that a vocabulary must have."""
         return tuple(filter(None, (self.prefix, self.suffix, self.middle)))
 
 
@@ -48,7 +48,7 @@ async def infill_prompt(
 ) -> list[int]:
     """The tokens of a prompt whose completion leads to `suffix`; an error if the model has none.
 
-    `add_special_tokens`: what the tokenizer puts before a text (a BOS) goes before this one, too.
+    `add_special_tokens`: prepend what the tokenizer puts before a text (a BOS).
     """
     format, ids = await _format(model)
     prefix = prompt
@@ -78,7 +78,7 @@ async def _format(model: ServedModel) -> tuple[Infill, dict[str, int]]:
         if len(set(ids.values())) == len(format.tokens):
             return format, ids
     raise UnsupportedParameterError(
-        f"model {model.name!r} cannot fill in before a suffix: its vocabulary has no tokens for "
-        "that (such as <|fim_prefix|>)",
+        f"model {model.name!r} does not support suffix: its vocabulary has no "
+        "fill-in-the-middle tokens (such as <|fim_prefix|>)",
         param="suffix",
     )

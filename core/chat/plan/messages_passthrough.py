@@ -31,8 +31,8 @@ _OF_PROMPTS = (
 def unrendered_chat(body: ChatCompletionRequest, model: ServedModel) -> Chat:
     """What a request asks of a model that takes messages.
 
-    `InvalidRequestError` for what the answer would be wrong without: a form to keep to, a call to
-    make, an answer to go on with.
+    `InvalidRequestError` for what would make the answer wrong if ignored: a constraint, a forced
+    call, a message to continue.
     """
     _refuse_prompts(body, model)
     rules = call_rules(body)
@@ -63,7 +63,7 @@ def unrendered_chat(body: ChatCompletionRequest, model: ServedModel) -> Chat:
 
 
 def ignored_unrendered(body: ChatCompletionRequest, model: ServedModel) -> list[str]:
-    """Names of what a request asks for in vain."""
+    """Names of requested fields that have no effect."""
     lacks = model.info.unsupported
     ignored = [name for name in _OF_PROMPTS if getattr(body, name) not in (None, False, "", [])]
     if body.offered_tools and "tools" in lacks:
@@ -84,7 +84,7 @@ def ignored_unrendered(body: ChatCompletionRequest, model: ServedModel) -> list[
 
 
 def _refuse_prompts(body: ChatCompletionRequest, model: ServedModel) -> None:
-    """Raise for what only those can do who render the prompt."""
+    """Raise for fields that only work where the prompt is rendered here."""
     asked = {
         "continue_final_message": bool(body.continue_final_message),
         "add_generation_prompt": not body.add_generation_prompt,
@@ -93,8 +93,8 @@ def _refuse_prompts(body: ChatCompletionRequest, model: ServedModel) -> None:
     for name, wanted in asked.items():
         if wanted:
             raise UnsupportedParameterError(
-                f"{name} is about the prompt, and model {model.name!r} takes messages: its prompt "
-                "is rendered elsewhere",
+                f"{name} is not supported: model {model.name!r} takes messages, and its "
+                "prompt is rendered elsewhere",
                 param=name,
             )
 
@@ -102,7 +102,8 @@ def _refuse_prompts(body: ChatCompletionRequest, model: ServedModel) -> None:
 def _require(model: ServedModel, field: str, param: str) -> None:
     if field in model.info.unsupported:
         raise UnsupportedParameterError(
-            f"the backend of model {model.name!r} takes no {field}, which {param} needs",
+            f"{param} is not supported: the backend of model {model.name!r} does not "
+            f"accept {field}",
             param=param,
         )
 
@@ -161,7 +162,7 @@ def _tool_choice(body: ChatCompletionRequest, rules: CallRules) -> Any:
 
 
 def _messages(messages: Sequence[Message]) -> Iterator[Json]:
-    """The messages with what clients leave out: ids of calls."""
+    """The messages, with missing call ids filled in."""
     dumped = [message.model_dump(exclude_none=True) for message in messages]
     for position, message in enumerate(dumped):
         for number, call in enumerate(message.get("tool_calls") or ()):
@@ -175,6 +176,6 @@ def _messages(messages: Sequence[Message]) -> Iterator[Json]:
             json.dumps(message, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise InvalidRequestError(
-                "the message holds half a surrogate pair", param=f"messages[{position}]"
+                "the message contains a lone surrogate", param=f"messages[{position}]"
             ) from error
     yield from dumped

@@ -1,4 +1,4 @@
-"""What is known of a model, for people: `enginebay models inspect` and the explain route."""
+"""A model's report for `enginebay models inspect` and the explain route."""
 
 from core.chat.schemas.explain_bodies import FormatReport, ModelReport, TemplateReport
 from core.contract.types import ModelInfo
@@ -8,7 +8,7 @@ from core.models.template.turn_end import turn_end_marker
 
 
 def model_report(model: ServedModel, template: TemplateFeatures | None = None) -> ModelReport:
-    """What the backend says of a model, and what trials with a chat template of it showed.
+    """What the backend reports about a model, and what probing its chat template showed.
 
     The one that renders requests with tools, if no other is given.
     """
@@ -35,7 +35,7 @@ def model_report(model: ServedModel, template: TemplateFeatures | None = None) -
 
 
 def capabilities(info: ModelInfo) -> list[str]:
-    """What a model does on its backend beyond plain text, or instead of it."""
+    """What a model supports on its backend besides plain text."""
     can = {
         "text": info.generates and not info.chats,
         "chats": info.chats,
@@ -50,7 +50,7 @@ def capabilities(info: ModelInfo) -> list[str]:
 
 
 def template_report(features: TemplateFeatures) -> TemplateReport:
-    """What trials with a chat template showed."""
+    """What probing a chat template showed."""
     return TemplateReport(
         name=features.template.name,
         system=features.knows_system,

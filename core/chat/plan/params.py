@@ -16,7 +16,7 @@ _PARAMS = tuple(field.name for field in fields(SamplingParams))
 
 @dataclass(frozen=True, slots=True)
 class PlannedParams:
-    """Sampling params, and the source of each that somebody sets."""
+    """Sampling params, and the source of each one that is set."""
 
     params: SamplingParams
     sources: Mapping[str, Source]
@@ -34,17 +34,17 @@ class PlannedParams:
 
 
 def overridden(body: Body, model: ServedModel) -> Body:
-    """A request as the sampling overrides of its model make it."""
+    """A request with the model's sampling overrides applied."""
     return model.overrides.applied_to(body, model.config.sampling.params())
 
 
 def planned_params(
     sent: GenerationBody, body: GenerationBody, model: ServedModel, *, logprobs: int | None
 ) -> PlannedParams:
-    """The request's values over the config's over those of the model's generation config.
+    """Merges the request's values over the config's over the model's generation config.
 
-    `body`: the request as overrides made it, `sent`: as it was before. An `InvalidRequestError`
-    for a token id that the model does not have.
+    `body`: the request after overrides, `sent`: before them. An `InvalidRequestError` for a token
+    id that the model does not have.
     """
     if not model.info.chats:
         body.check_token_ids(model.info.vocab_size)
@@ -57,7 +57,7 @@ def planned_params(
 
 
 def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Mapping[str, Any]]:
-    """What each source says of sampling params, a later one over those before it."""
+    """The sampling params of each source; later ones override earlier ones."""
     return {
         "model": model.info.defaults,
         "config": model.config.sampling.params(),
@@ -66,7 +66,7 @@ def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Ma
 
 
 def unsupported(body: GenerationBody, params: SamplingParams, model: ServedModel) -> list[str]:
-    """Names of what the request asks for and does not get: unknown here, or to the engine."""
+    """Names of unsupported fields: unknown to this server or to its engine."""
     neutral = SamplingParams()
     engine = [
         _sent_as(name, body)

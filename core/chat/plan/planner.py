@@ -1,4 +1,4 @@
-"""Plans requests: everything that is decided before an engine is asked.
+"""Plans requests: everything that is decided before the engine runs.
 
 Chats, completions and the explain route are planned here and nowhere else. Nothing of HTTP is
 known here.
@@ -49,7 +49,7 @@ _Checked = TypeVar("_Checked")
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """A chat request whose prompt has been rendered and not tokenized yet."""
+    """A chat request whose prompt has been rendered but not tokenized yet."""
 
     body: ChatCompletionRequest
     model: ServedModel
@@ -60,7 +60,7 @@ class RenderedChat:
 
     @property
     def starts_in_reasoning(self) -> bool:
-        """Whether the prompt ends inside reasoning, which the answer then goes on with."""
+        """Whether the prompt ends inside reasoning, which the answer then continues."""
         return starts_in_reasoning(self.body, self.model.reasoning, self.prompt.text)
 
     async def tokenize(self) -> PromptTokens:
@@ -78,7 +78,7 @@ class RenderedChat:
 class Planner:
     """Plans the requests of one server; used on its event loop.
 
-    `most_tokens` is what the request's API key allows an answer at most; None: any.
+    `most_tokens` is the most tokens per answer that the API key allows; None: unlimited.
     """
 
     def __init__(self, server: ServerConfig) -> None:
@@ -87,13 +87,13 @@ class Planner:
         self._threads = ThreadPoolExecutor(_CHECK_THREADS, "enginebay-checks")
 
     def close(self) -> None:
-        """Check no more constraints."""
+        """Stop checking constraints."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def chat(
         self, sent: ChatCompletionRequest, model: ServedModel, most_tokens: int | None
     ) -> RequestPlan[ChatCompletionRequest]:
-        """What `/v1/chat/completions` runs for a body; refuses what cannot be done."""
+        """The plan of a `/v1/chat/completions` request; rejects what is not supported."""
         if model.info.chats:
             return await self._messages(sent, model, most_tokens)
         chat = await self.render(sent, model, most_tokens)
@@ -115,7 +115,7 @@ class Planner:
     async def render(
         self, sent: ChatCompletionRequest, model: ServedModel, most_tokens: int | None
     ) -> RenderedChat:
-        """A chat up to its prompt; refuses what cannot be done, but for a prompt too long."""
+        """Plan a chat up to its prompt; rejects what is not supported, except too long prompts."""
         body = continued(overridden(sent, model), model.config)
         planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
         planned = _limited(planned, most_tokens)
@@ -140,7 +140,7 @@ class Planner:
     async def completion(
         self, sent: CompletionRequest, model: ServedModel, most_tokens: int | None
     ) -> RequestPlan[CompletionRequest]:
-        """What `/v1/completions` runs for a body; refuses what cannot be done."""
+        """The plan of a `/v1/completions` request; rejects what is not supported."""
         body = overridden(sent, model)
         check_completion(body, model)
         planned = planned_params(sent, body, model, logprobs=body.logprobs)
@@ -178,9 +178,9 @@ class Planner:
         model: ServedModel,
         most_tokens: int | None,
     ) -> dict[str, int]:
-        """How long the answer can get, if that is less than was asked for.
+        """The maximum length of the answer, if less than requested.
 
-        `prompts`: None where nothing is known of the room that the context has beside them.
+        `prompts`: None where the context length is not known.
         """
         room = None
         if prompts is not None:
@@ -197,7 +197,7 @@ class Planner:
     async def _messages(
         self, sent: ChatCompletionRequest, model: ServedModel, most_tokens: int | None
     ) -> RequestPlan[ChatCompletionRequest]:
-        """A chat whose messages are handed on, for models that take them."""
+        """Plans a chat for models that take messages."""
         body = continued(overridden(sent, model), model.config)
         planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
         planned = _limited(planned, most_tokens)
@@ -244,7 +244,7 @@ class Planner:
 
 
 def _limited(planned: PlannedParams, most_tokens: int | None) -> PlannedParams:
-    """The same params, for an answer that gets no longer than the API key allows."""
+    """The same params, with `max_tokens` limited to what the API key allows."""
     asked = planned.params.max_tokens
     if most_tokens is None or (asked is not None and asked <= most_tokens):
         return planned
@@ -252,7 +252,7 @@ def _limited(planned: PlannedParams, most_tokens: int | None) -> PlannedParams:
 
 
 def _recipe(chat: RenderedChat) -> CollectorRecipe:
-    """How the text of each choice is read."""
+    """How the text of each choice is parsed."""
     body, model, form = chat.body, chat.model, chat.constraint.form
     offered = model.tools is not None and bool(body.offered_tools)
     rules = call_rules(body)

@@ -1,4 +1,4 @@
-"""The prompt of a chat request: which template, what it is given, what stands around its text."""
+"""The prompt of a chat request: its template, the template's input, and special tokens."""
 
 import asyncio
 import logging
@@ -20,10 +20,10 @@ _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 
 
 def continued(body: ChatCompletionRequest, config: ModelConfig) -> ChatCompletionRequest:
-    """The request, going on with its last message if the config wants that of the model's own.
+    """The request, set to continue its last message if the config asks for that.
 
-    Frontends send a half-written answer so when somebody asks for more of it. What a request says
-    itself about its last message counts, and behind tool calls there is nothing to go on with.
+    Frontends send a partial answer this way to have it continued. The request's own settings take
+    precedence, and a message that ends in tool calls cannot be continued.
     """
     last = body.messages[-1]
     unfinished = last.role == "assistant" and last.content and not last.tool_calls
@@ -36,9 +36,9 @@ def continued(body: ChatCompletionRequest, config: ModelConfig) -> ChatCompletio
 class Prompt:
     """A prompt and how it came about.
 
-    `add_special_tokens`: whether the tokenizer is to add its own. `bos` says why there is a BOS in
-    front or none. `notes`: what was changed in the messages. `ignored`: what the request asks for
-    in vain, by the names of its fields.
+    `add_special_tokens`: whether the tokenizer is to add its own. `bos` says why there is a BOS or
+    not. `notes`: what was changed in the messages. `ignored`: names of request fields that have no
+    effect.
     """
 
     text: str
@@ -52,9 +52,9 @@ class Prompt:
 async def chat_prompt(
     body: ChatCompletionRequest, model: ServedModel, *, allow_template: bool = False
 ) -> Prompt:
-    """The prompt of a chat request. Long ones take their time, so that is done on a thread.
+    """The prompt of a chat request. Rendering runs on a thread, since long prompts are slow.
 
-    `allow_template`: whether the request may bring Jinja of its own.
+    `allow_template`: whether the request may send its own Jinja template.
     """
     return await asyncio.to_thread(build_prompt, body, model, allow_template=allow_template)
 
@@ -94,7 +94,7 @@ def build_prompt(
     add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))
     ignored = _ignored(body, features, generation_prompt=generation_prompt)
     if ignored:
-        logger.warning("without effect on this chat template: %.1000s", ", ".join(ignored))
+        logger.warning("ignored by this chat template: %.1000s", ", ".join(ignored))
     return Prompt(text, features, add_special_tokens, bos, tuple(chat.notes), tuple(ignored))
 
 
@@ -124,8 +124,8 @@ def _generation_prompt(body: ChatCompletionRequest) -> bool:
         return body.add_generation_prompt
     if body.add_generation_prompt and "add_generation_prompt" in body.model_fields_set:
         raise InvalidRequestError(
-            "continue_final_message goes on with the last message, add_generation_prompt begins a "
-            "new one: send one of them",
+            "continue_final_message continues the last message, add_generation_prompt "
+            "starts a new one: send only one of them",
             param="continue_final_message",
         )
     return False
@@ -137,16 +137,16 @@ def _bos(body: ChatCompletionRequest, text: str, bos: str | None) -> tuple[bool,
     if not body.add_special_tokens:
         if written:
             return False, "the chat template writes it"
-        return False, "none: the chat template writes none, and that is how it is meant"
+        return False, "none: the chat template writes none, as intended"
     if written:
         return False, "the chat template writes it, so the tokenizer adds no second one"
-    return True, "the tokenizer adds what it adds by itself, as the request asks"
+    return True, "the tokenizer adds its own special tokens, as requested"
 
 
 def _ignored(
     body: ChatCompletionRequest, features: TemplateFeatures, *, generation_prompt: bool
 ) -> list[str]:
-    """Fields that the chat template does nothing with."""
+    """Fields that the chat template ignores."""
     read = {*features.template.variables, *features.template.special_tokens} - {*_RESERVED}
     names = [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
     ignored = [name for name in names if name.partition(".")[2] not in read]

@@ -1,4 +1,4 @@
-"""The tokens of prompts: made of text, cut where a request allows that, and checked."""
+"""Prompt tokens: tokenized, truncated if the request allows it, and checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from core.contract.sampling_params import SamplingParams
 from core.models.served import ServedModel
 
 _CONTEXTS_TRUNCATED = 8
-"""A prompt that is to be truncated may be so many times as long as the context."""
+"""A prompt to truncate may be this many times the context length."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens:
-    """The tokens of a prompt, without `cut` ones at its beginning that the request gave up."""
+    """The tokens of a prompt, without the `cut` ones truncated at its beginning."""
 
     token_ids: list[int]
     cut: int = 0
@@ -44,10 +44,10 @@ async def prompt_tokens(
 
 
 def kept_tokens(body: GenerationBody, model: ServedModel, sampling: SamplingParams) -> int | None:
-    """How many tokens of its prompts' ends a request wants to keep at most; None: all.
+    """How many trailing tokens of its prompts a request keeps at most; None: all.
 
-    -1 is as many as the context has room for beside the answer: beside `max_tokens`, or a quarter
-    of the context if the request does not say.
+    -1 is as many as fit into the context beside the answer: beside `max_tokens`, or a quarter of
+    the context if the request does not say.
     """
     if body.truncate_prompt_tokens != -1:
         return body.truncate_prompt_tokens
@@ -59,7 +59,7 @@ def kept_tokens(body: GenerationBody, model: ServedModel, sampling: SamplingPara
 async def tokenize_prompt(
     model: ServedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
 ) -> list[int]:
-    """Token ids of a prompt that leaves room for so many tokens of completion."""
+    """Token ids of a prompt that leaves room for this many completion tokens."""
     token_ids = await tokenize_text(model, text, add_special_tokens=add_special_tokens, param=param)
     check_prompt(model, token_ids, param, room=room)
     return token_ids
@@ -74,9 +74,9 @@ async def tokenize_text(
     contexts: int = 1,
     plain: bool = False,
 ) -> list[int]:
-    """Token ids of a text, unless they are certain to be more than so many contexts have.
+    """Token ids of a text; an error if they certainly exceed this many contexts.
 
-    `plain`: none of what it says is a special token (`Backend.tokenize_plain`).
+    `plain`: nothing in it is read as a special token (`Backend.tokenize_plain`).
     """
     check_text(model, text, param, contexts=contexts)
     tokenize = model.backend.tokenize_plain if plain else model.backend.tokenize
@@ -84,7 +84,7 @@ async def tokenize_text(
 
 
 def check_text(model: ServedModel, text: str, param: str, *, contexts: int = 1) -> None:
-    """Raise unless a text can be tokenized, and may have no more tokens than so many contexts."""
+    """Raise unless a text can be tokenized and may fit into this many contexts."""
     length = model.info.context_length
     if len(text) > contexts * length * model.info.longest_token:
         at_least = -(-len(text) // model.info.longest_token)
@@ -92,7 +92,7 @@ def check_text(model: ServedModel, text: str, param: str, *, contexts: int = 1) 
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError("the prompt holds half a surrogate pair", param=param) from error
+        raise InvalidRequestError("the prompt contains a lone surrogate", param=param) from error
 
 
 def begins_with_bos(model: ServedModel, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""How a request says how much to think: to its template, and to the engine."""
+"""Reasoning controls of a request: for its template and for the engine."""
 
 from collections.abc import Collection
 from typing import Any
@@ -21,8 +21,8 @@ _HARDLY = "minimal"
 def template_variables(body: ChatCompletionRequest, config: ModelConfig) -> dict[str, Any]:
     """The variables of a request's template.
 
-    Those of the config, then what the request's own fields stand for, then `chat_template_kwargs`,
-    and over all of them what the config forces.
+    In ascending precedence: the config's, those the request's own fields stand for,
+    `chat_template_kwargs`, and those that the config forces.
     """
     return {
         **config.template_vars,
@@ -33,7 +33,7 @@ def template_variables(body: ChatCompletionRequest, config: ModelConfig) -> dict
 
 
 def thinking_variables(body: ChatCompletionRequest) -> dict[str, Any]:
-    """What `reasoning_effort`, `enable_thinking` and `thinking` are called in templates.
+    """The template variables for `reasoning_effort`, `enable_thinking` and `thinking`.
 
     Templates have two names for the switch, so both are set. An effort turns thinking on, `none`
     turns it off, `minimal` leaves it to the template.
@@ -51,7 +51,7 @@ def thinking_variables(body: ChatCompletionRequest) -> dict[str, Any]:
 
 
 def ignored_thinking(body: ChatCompletionRequest, read: Collection[str]) -> list[str]:
-    """Fields that mean nothing to a template that reads only these variables."""
+    """Fields that have no effect on a template that reads only these variables."""
     if not thinking_variables(body).keys().isdisjoint(read):
         return []
     names = ("reasoning_effort", "enable_thinking", "thinking")
@@ -59,14 +59,14 @@ def ignored_thinking(body: ChatCompletionRequest, read: Collection[str]) -> list
 
 
 def budget_tokens(body: ChatCompletionRequest, config: ModelConfig) -> int | None:
-    """How many tokens an answer may think: the request's number, else the config's; None: any."""
+    """The reasoning budget in tokens: the request's, else the config's; None: unlimited."""
     asked = body.budget_tokens
     tokens = config.reasoning_budget if asked is None else asked
     return None if tokens is None or tokens < 0 else tokens
 
 
 def ignored_budget(body: ChatCompletionRequest, model: ServedModel) -> list[str]:
-    """The name of a budget that the request asks for and that cannot be kept."""
+    """The name of a requested budget that cannot be enforced."""
     if body.budget_tokens is None or budget_tokens(body, model.config) is None:
         return []
     marks = model.reasoning.marks(tools=False) if model.reasoning else None
@@ -77,7 +77,7 @@ def ignored_budget(body: ChatCompletionRequest, model: ServedModel) -> list[str]
 async def planned_budget(
     planned: PlannedParams, body: ChatCompletionRequest, model: ServedModel, prompt: str
 ) -> PlannedParams:
-    """The params with the budget of the request, or of the config, if there is one to keep."""
+    """The params with the budget of the request or the config, if any."""
     tokens, format = budget_tokens(body, model.config), model.reasoning
     marks = format.marks(tools=bool(body.offered_tools)) if format else None
     if not format or not marks or tokens is None or "reasoning_budget" in model.info.unsupported:
@@ -87,7 +87,7 @@ async def planned_budget(
         message = model.config.reasoning_budget_message
     if any("\ud800" <= char <= "\udfff" for char in message):
         raise InvalidRequestError(
-            "the message holds half a surrogate pair", param="reasoning_budget_message"
+            "the message contains a lone surrogate", param="reasoning_budget_message"
         )
     closing = await model.backend.tokenize(message + marks.close, add_special_tokens=False)
     budget = ReasoningBudget(
@@ -104,26 +104,26 @@ async def planned_budget(
 def starts_in_reasoning(
     body: ChatCompletionRequest, format: ReasoningFormat | None, prompt: str
 ) -> bool:
-    """Whether the answer goes on with reasoning: that of the prompt's end, or of the message.
+    """Whether the answer continues reasoning: of the prompt's end, or of the last message.
 
-    A message that is continued may lack what begins reasoning, as its template left that out, or
-    have it so far in front that the prompt's end does not show it.
+    A continued message may lack the reasoning start tag, because its template dropped it, or have
+    it too far before the prompt's end to be detected.
     """
     if format is None:
         return False
     if body.continue_final_message in REASONING_FIELDS or format.starts_inside(prompt):
         return True
     if body.continue_final_message:
-        said = body.messages[-1].content
+        begun = body.messages[-1].content
     else:
-        said = body.response_prefix if body.add_generation_prompt else None
+        begun = body.response_prefix if body.add_generation_prompt else None
     parser = format.parser(inside=False)
-    parts = [*parser.feed(said), *parser.finish()] if isinstance(said, str) else []
+    parts = [*parser.feed(begun), *parser.finish()] if isinstance(begun, str) else []
     return bool(parts) and isinstance(parts[-1], ReasoningDelta)
 
 
 def reasoning_fields(body: ChatCompletionRequest, config: ModelConfig) -> tuple[str, ...]:
-    """What reasoning is called in the answer; nothing if it is left out, or part of the content."""
+    """The answer's fields for reasoning; empty if it is left out or part of the content."""
     if body.include_reasoning is False or is_merged(body, config):
         return ()
     if config.reasoning_field == "both":
@@ -134,7 +134,7 @@ def reasoning_fields(body: ChatCompletionRequest, config: ModelConfig) -> tuple[
 
 
 def is_merged(body: ChatCompletionRequest, config: ModelConfig) -> bool:
-    """Whether reasoning stands in the content, between tags."""
+    """Whether reasoning is part of the content, between tags."""
     if body.include_reasoning is False:
         return False
     if body.separate_reasoning is not None:

@@ -1,4 +1,4 @@
-"""What a request that generates text comes to: all that the engine gets, and how it is read."""
+"""The plan of a request that generates text: engine input and how to parse the output."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ class RequestPlan(Generic[Body]):
     """Made once for each request, by `Planner`; routes, captures and the log read it.
 
     `body`: the request with the model's overrides. `prompts`: the tokens of each, one empty prompt
-    beside a `chat` that is handed on as it is. `choices`: of each prompt. `recipe`: how the text
-    of a choice is read. `constrained_by`: the field of the body that a constraint comes from.
-    `ignored`: names of what the request asks for in vain; `clamped`: params that were made smaller,
-    and to what; `cut`: tokens that were cut off the beginning of prompts. `shown`: what the log
-    gets of each prompt. With `prompt_only` nothing is generated.
+    with a `chat` that is passed through. `choices`: of each prompt. `recipe`: how the text of a
+    choice is parsed. `constrained_by`: the field of the body that a constraint comes from.
+    `ignored`: names of fields that have no effect; `clamped`: params that were lowered, and to
+    what; `cut`: tokens truncated from the beginning of prompts. `shown`: each prompt as logged.
+    With `prompt_only` nothing is generated.
     """
 
     body: Body
@@ -44,7 +44,7 @@ class RequestPlan(Generic[Body]):
     echoes: Sequence[Echo] = ()
 
     def requests(self, answer_id: str, priority: int) -> list[GenerationRequest]:
-        """One engine request a prompt. Their ids are unique even when clients reuse theirs."""
+        """One engine request per prompt. Their ids are unique even when clients reuse theirs."""
         return [
             GenerationRequest(
                 request_id=f"{answer_id}-{position}-{secrets.token_hex(4)}",

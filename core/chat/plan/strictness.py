@@ -1,4 +1,4 @@
-"""What a request does not get: named in a header, or refused where the config is strict."""
+"""Unsupported parameters: named in a header, or rejected with `strict_params`."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def accept_ignored(names: Sequence[str], server: ServerConfig) -> None:
-    """Log names of what has no effect; `UnsupportedParameterError` with `strict_params`."""
+    """Log fields that have no effect; `UnsupportedParameterError` with `strict_params`."""
     if not names:
         return
     if server.strict_params:
@@ -21,13 +21,13 @@ def accept_ignored(names: Sequence[str], server: ServerConfig) -> None:
 
 
 def accept_clamped(clamped: Mapping[str, int], server: ServerConfig) -> None:
-    """Log params that were made smaller; `UnsupportedParameterError` with `strict_params`."""
+    """Log params that were lowered; `UnsupportedParameterError` with `strict_params`."""
     if not clamped:
         return
     text = ", ".join(f"{name}={value}" for name, value in clamped.items())
     if server.strict_params:
         raise UnsupportedParameterError(
-            f"more than the context or the API key has room for; at most: {text}",
+            f"above the limits of the context or the API key; at most: {text}",
             param=next(iter(clamped)),
         )
     logger.info("clamped parameters: %s", text)

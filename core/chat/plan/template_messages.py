@@ -1,17 +1,16 @@
-"""Messages of a request as chat templates can take them.
+"""Adapts a request's messages to what its chat template supports.
 
-What a template handles by itself is left to it. What it would refuse or drop, as far as trials
-with the template show (`models/template/features`), is put so that it comes through, and a note
-says how:
+What a template handles itself is left to it. What it would reject or drop, as found by probing it
+(`models/template/features`), is rewritten, and a note says how:
 
-- `developer` becomes `system` where the template has no place for it.
-- System messages become user messages where the template takes none, or none at that place; they
-  join a user message beside them if the template wants the roles to alternate. Several in front
-  become one where the template takes one.
+- `developer` becomes `system` where the template does not support it.
+- System messages become user messages where the template takes none, or none at that position; they
+  join an adjacent user message if the template wants alternating roles. Several leading ones are
+  joined where the template takes only one.
 - Results of tools come in the order of the calls they answer, with the function's name; where the
   template takes none, they become user messages.
 - Several calls of one message become messages with one call each, where the template takes one.
-- Arguments that are no JSON object stay text, or become an object that holds the text.
+- Arguments that are not a JSON object stay text, or are wrapped in an object.
 - Call ids are shortened for templates that insist on nine characters.
 """
 
@@ -37,7 +36,7 @@ _LOGGED = 10  # notes of one request; there may be one for each of its calls
 
 @dataclass(frozen=True, slots=True)
 class TemplateMessages:
-    """What the template gets, and what was changed on the way."""
+    """The messages for the template, and notes on what was changed."""
 
     messages: list[TemplateMessage]
     notes: list[str] = field(default_factory=list)
@@ -60,12 +59,16 @@ def template_messages(
         if not features.takes_any_call_id:
             _shorten_call_ids(result)
         if features.arguments_format is None:
-            result.notes.append("earlier calls are left out: the chat template shows none")
+            result.notes.append(
+                "earlier tool calls are left out: the chat template does not support them"
+            )
         elif not features.takes_several_calls:
             _separate_calls(result)
     results = [i for i, message in enumerate(result.messages) if message["role"] == "tool"]
     if results and not features.knows_tool_results:
-        result.notes.append("tool results become the user's: the chat template takes none")
+        result.notes.append(
+            "tool results are sent as user messages: the chat template does not support them"
+        )
         _as_users(result.messages, results, join=not features.takes_users_in_a_row)
     return result
 
@@ -77,7 +80,9 @@ def _template_message(
     fields = message.model_dump(exclude_none=True, exclude={"content"})
     if message.role == "developer" and not features.knows_developer:
         fields["role"] = "system"
-        notes.append(f"{param}: developer becomes system, which the chat template knows")
+        notes.append(
+            f"{param}: developer is sent as system: the chat template does not support developer"
+        )
     content = _content(message.content, f"{param}.content", wanted)
     calls = fields.pop("tool_calls", None)
     if message.role != "assistant":
@@ -122,7 +127,7 @@ def _text(part: ContentPart, param: str) -> str:
 
 
 def _arguments(arguments: str, features: TemplateFeatures, param: str, notes: list[str]) -> Any:
-    """Arguments of a call as the template reads them; text that is no JSON object stays text."""
+    """A call's arguments as the template reads them; anything but a JSON object stays text."""
     if features.arguments_format == "string":
         return arguments
     try:
@@ -133,9 +138,9 @@ def _arguments(arguments: str, features: TemplateFeatures, param: str, notes: li
         return {}
     if isinstance(parsed, dict):
         return parsed
-    note = "no JSON object, so it stays text"
+    note = "not a JSON object, so it stays text"
     if not features.takes_text_arguments:
-        note = "no JSON object, as the chat template wants, so one that holds the text"
+        note = "not a JSON object, which the chat template needs, so it is wrapped in one"
     notes.append(f"{param}: {note}")
     if len(notes) <= _LOGGED:
         logger.warning("%s: %s", param, note)
@@ -148,22 +153,24 @@ def _place_systems(result: TemplateMessages, features: TemplateFeatures) -> None
     in_front = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
     later = [i for i in systems if i >= in_front]
     if systems and not features.knows_system:
-        result.notes.append("system messages become the user's: the chat template takes none")
+        result.notes.append(
+            "system messages are sent as user messages: the chat template does not support them"
+        )
         _as_users(messages, systems, join=True)
         return
     if later and not features.takes_later_systems:
         result.notes.append(
-            "system messages behind others become the user's: the chat template takes them in "
-            "front only"
+            "later system messages are sent as user messages: the chat template takes "
+            "them only at the start"
         )
         _as_users(messages, later, join=not features.takes_users_in_a_row)
     if in_front > 1 and not features.takes_several_systems:
-        result.notes.append("system messages in front become one: the chat template takes one")
+        result.notes.append("leading system messages are joined: the chat template takes only one")
         messages[:in_front] = [_joined(messages[:in_front])]
 
 
 def _as_users(messages: list[TemplateMessage], positions: Collection[int], *, join: bool) -> None:
-    """Make user messages of these; `join`: one message with the user's beside them."""
+    """Turn these into user messages; `join`: merge them with adjacent user messages."""
     converted = set(positions)
     groups: list[list[TemplateMessage]] = []
     joins = False  # whether a user message may join the last group
@@ -220,7 +227,7 @@ def place_tool_results(messages: list[TemplateMessage]) -> None:
 
 
 def _separate_calls(result: TemplateMessages) -> None:
-    """A message for each call, with the call's results behind it."""
+    """One message per call, each followed by its results."""
     messages: list[TemplateMessage] = []
     waiting: deque[TemplateMessage] = deque()  # messages of further calls
 
@@ -242,7 +249,9 @@ def _separate_calls(result: TemplateMessages) -> None:
         if "content" in message:
             more["content"] = message["content"] and ""
         waiting += [{**more, "tool_calls": [call]} for call in calls[1:]]
-        result.notes.append("calls have messages of their own: the chat template takes one in each")
+        result.notes.append(
+            "tool calls are split into messages: the chat template takes one per message"
+        )
     take_waiting()
     result.messages[:] = messages
 
@@ -259,4 +268,4 @@ def _shorten_call_ids(result: TemplateMessages) -> None:
                 owner[key] = hashlib.sha256(id.encode(errors="replace")).hexdigest()[:9]
                 changed = True
     if changed:
-        result.notes.append("call ids are shortened: the chat template takes nine characters")
+        result.notes.append("call ids are shortened: the chat template requires nine characters")

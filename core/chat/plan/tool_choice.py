@@ -20,11 +20,11 @@ _ANY_ARGUMENTS = {"type": "object"}
 
 @dataclass(frozen=True, slots=True)
 class CallRules:
-    """What a request says of calls.
+    """The tool-calling rules of a request.
 
-    `functions`: those that may be called, by their places in the body. `forced`: the answer is
-    nothing but calls. `named`: the request names the function, so that the end of the call is
-    nothing to tell (`finish_reason`). `parallel`: there may be more than one call.
+    `functions`: those that may be called, by their paths in the body. `forced`: the answer consists
+    of calls only. `named`: the request names the function, so a call does not change
+    `finish_reason`. `parallel`: there may be more than one call.
     """
 
     functions: Mapping[str, FunctionDefinition]
@@ -36,8 +36,8 @@ class CallRules:
 def call_rules(body: ChatCompletionRequest) -> CallRules:
     """`tool_choice` and `parallel_tool_calls`, or their old names, of a request.
 
-    `InvalidRequestError` for a choice that there is nothing to choose from, and for functions that
-    have one name and are not the same.
+    `InvalidRequestError` for a choice without tools to choose from, and for different functions
+    with the same name.
     """
     place = "tools[{}].function" if body.functions is None else "functions[{}]"
     offered = {
@@ -59,13 +59,13 @@ def call_rules(body: ChatCompletionRequest) -> CallRules:
 
 
 def _check_names(offered: Mapping[str, FunctionDefinition]) -> None:
-    """Raise where nothing would tell which schema a call is to keep to."""
+    """Raise where it is ambiguous which schema a call must follow."""
     first: dict[str, FunctionDefinition] = {}
     for place, each in offered.items():
         other = first.setdefault(each.name, each)
         if (other.parameters, bool(other.strict)) != (each.parameters, bool(each.strict)):
             raise InvalidRequestError(
-                f"there are two functions with the name {each.name!r}, which are not the same",
+                f"two different functions are named {each.name!r}",
                 param=f"{place}.name",
             )
 
@@ -80,7 +80,7 @@ def _named(
     if unknown := names - {each.name for each in functions.values()}:
         listed = ", ".join(repr(name) for name in sorted(unknown))
         raise InvalidRequestError(
-            f"there is no tool with the name {listed} to choose",
+            f"there is no tool named {listed}",
             param="tool_choice" if body.function_call is None else "function_call",
         )
     return functions
@@ -92,11 +92,11 @@ def argument_schemas(body: ChatCompletionRequest) -> dict[str, Mapping[str, Any]
 
 
 def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | None, list[str]]:
-    """How calls that keep to the rules are written, and the places of what it does not enforce.
+    """The grammar of calls under these rules, and the paths of what it does not enforce.
 
-    Calls that are forced, and those of `strict` functions, keep to their schemas exactly, or there
-    is an `InvalidRequestError`; for others what cannot be enforced is left out of the schema, since
-    tools come from servers whose schemas nobody can mend.
+    Forced calls, and those of `strict` functions, follow their schemas exactly, or there is an
+    `InvalidRequestError`; for others what cannot be enforced is left out of the schema, since users
+    cannot fix the schemas of tool servers.
     """
     loose: list[str] = []
     schemas: dict[str, Mapping[str, Any]] = {}
@@ -118,7 +118,7 @@ def call_grammar(rules: CallRules, format: ToolFormat) -> tuple[CallGrammar | No
 
 
 def _fit(rules: CallRules, format: ToolFormat, schemas: dict[str, Mapping[str, Any]]) -> list[str]:
-    """Take any object where a format cannot say a function's arguments; the places of those.
+    """Allow any object where a format cannot express a function's arguments; returns their paths.
 
     A function with a name that the format cannot write is left out.
     """
@@ -140,7 +140,7 @@ def _fit(rules: CallRules, format: ToolFormat, schemas: dict[str, Mapping[str, A
 
 
 def _format_problem(format: ToolFormat, name: str, schema: Mapping[str, Any]) -> SchemaError | None:
-    """Why a format cannot say calls of a function."""
+    """Why a format cannot express calls of a function."""
     try:
         format.grammar({name: schema}, parallel=False)
     except SchemaError as error:
@@ -154,7 +154,9 @@ def _arguments(function: FunctionDefinition) -> tuple[dict[str, Any], SchemaErro
         return _NO_ARGUMENTS, None
     schema = _arguments_of(function.parameters)
     if schema["type"] != "object":
-        return {"type": "object"}, SchemaError("/type", "the arguments of a function are an object")
+        return {"type": "object"}, SchemaError(
+            "/type", "the arguments of a function must be an object"
+        )
     return schema, None
 
 

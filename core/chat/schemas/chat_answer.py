@@ -58,7 +58,7 @@ class AssistantMessage(BaseModel):
 
 
 class ChatChoice(BaseModel):
-    """One choice of a whole answer."""
+    """One choice of a non-streaming response."""
 
     index: int
     message: AssistantMessage
@@ -69,7 +69,7 @@ class ChatChoice(BaseModel):
 
 
 class ChatCompletion(WireAnswer):
-    """The whole answer."""
+    """The non-streaming response."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
@@ -101,7 +101,7 @@ class ChatChunkChoice(BaseModel):
 
 
 class ChatCompletionChunk(WireAnswer):
-    """One event of a streamed answer; what is said of the prompt comes with the first."""
+    """One event of a streamed answer; prompt information comes with the first."""
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChatChunkChoice]

@@ -28,7 +28,7 @@ class ContentPart(BaseModel):
 
 
 class FunctionCall(BaseModel):
-    """A call in the history. Some clients send the arguments as an object, which becomes text."""
+    """A call in the history. Arguments sent as an object become JSON text."""
 
     name: str
     arguments: Annotated[str, BeforeValidator(json_text)] = "{}"
@@ -190,10 +190,12 @@ class ChatCompletionRequest(GenerationBody):
     @model_validator(mode="after")
     def _refuse_what_is_not_text(self) -> Self:
         if set(self.modalities or ()) - {"text"}:
-            raise UnsupportedParameterError("this server answers with text", param="modalities")
+            raise UnsupportedParameterError(
+                "this server supports text output only", param="modalities"
+            )
         if self.web_search_options is not None:
             raise UnsupportedParameterError(
-                "this server searches no web; offer a search as one of the tools",
+                "this server has no web search; offer one as a tool",
                 param="web_search_options",
             )
         return self
@@ -203,13 +205,13 @@ class ChatCompletionRequest(GenerationBody):
         for position, message in enumerate(self.messages):
             if message.role == "user" and message.content is None:
                 raise InvalidRequestError(
-                    "a message of the user needs content", param=f"messages[{position}].content"
+                    "a user message needs content", param=f"messages[{position}].content"
                 )
         return self
 
     @model_validator(mode="after")
     def _read_reasoning_options(self) -> Self:
-        """Fields of their own go before them."""
+        """The separate fields take precedence over `reasoning`."""
         if options := self.reasoning:
             self.reasoning_effort = self.reasoning_effort or options.effort
             if self.enable_thinking is None:
@@ -242,7 +244,7 @@ class ChatCompletionRequest(GenerationBody):
 
     @property
     def thinks(self) -> bool | None:
-        """Whether the model is to think; None if the request does not say."""
+        """Whether reasoning is enabled; None if the request does not say."""
         if self.enable_thinking is not None:
             return self.enable_thinking
         if isinstance(self.thinking, Thinking):
@@ -251,7 +253,7 @@ class ChatCompletionRequest(GenerationBody):
 
     @property
     def budget_tokens(self) -> int | None:
-        """How many tokens the answer may think, any number if negative; None: not said."""
+        """The reasoning budget in tokens, unlimited if negative; None: not set."""
         if self.thinking_budget is None and isinstance(self.thinking, Thinking):
             return self.thinking.budget_tokens
         return self.thinking_budget

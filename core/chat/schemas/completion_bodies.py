@@ -17,7 +17,8 @@ MAX_PROMPTS = 256
 class CompletionRequest(GenerationBody):
     """A text completion request; several prompts make `n` choices each.
 
-    `best_of`: so many are made for each, and the `n` with the highest mean logprob are the answer.
+    `best_of`: how many are generated per prompt; the `n` with the highest mean logprob are
+    returned.
     `suffix`: what follows the completion, for models that fill in the middle.
     """
 
@@ -58,7 +59,7 @@ class CompletionLogprobs(BaseModel):
 
 
 class CompletionChoice(BaseModel):
-    """One choice, or in a chunk what it gained."""
+    """One choice, or its delta in a chunk."""
 
     index: int
     text: str
@@ -71,7 +72,7 @@ class CompletionChoice(BaseModel):
 
 
 class Completion(WireAnswer):
-    """The answer, whole or one event of it: OpenAI gives both the same shape."""
+    """The non-streaming response or one stream event: OpenAI gives both the same shape."""
 
     object: Literal["text_completion"]
     choices: list[CompletionChoice]

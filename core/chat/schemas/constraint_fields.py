@@ -1,4 +1,4 @@
-"""What an answer must look like, as requests say it.
+"""Constraint fields of requests.
 
 `response_format` of OpenAI, with what llama.cpp and WebLLM have in it; `guided_*` and
 `structured_outputs` of vLLM; `json_schema`, `regex_pattern` and `grammar_string` of TabbyAPI.
@@ -62,14 +62,14 @@ def _schema(value: Any) -> Any:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"must be a JSON Schema, or JSON text of one: {error}") from error
+            raise ValueError(f"must be a JSON Schema or its JSON text: {error}") from error
     if not isinstance(value, dict | bool):
-        raise ValueError("must be a JSON Schema, or JSON text of one")
+        raise ValueError("must be a JSON Schema or its JSON text")
     return value
 
 
 def _none_if_empty(value: Any) -> Any:
-    """Clients of vLLM and TabbyAPI send `{}`, `""` or `[]` in the place of nothing."""
+    """Clients of vLLM and TabbyAPI send `{}`, `""` or `[]` for unset."""
     return None if value in ({}, "", []) else value
 
 
@@ -135,7 +135,7 @@ class ResponseFormat(BaseModel):
 
     @property
     def unused(self) -> Iterator[tuple[str, Any]]:
-        """What is said beside the constraint that `asked` is, and does not count."""
+        """Fields beside the constraint `asked` that have no effect."""
         name, constraint = self.asked or ("", None)
         if self.grammar is not None and self.type != "grammar":
             yield "response_format.grammar", self.grammar
@@ -171,14 +171,14 @@ class StructuredOutputs(BaseModel):
     def _refuse_structural_tags(self) -> Self:
         if self.structural_tag:
             raise UnsupportedParameterError(
-                "structural tags are not understood; a grammar can say the same",
+                "structural tags are not supported; use a grammar instead",
                 param="structured_outputs.structural_tag",
             )
         return self
 
 
 class ConstraintBody(BaseModel):
-    """The fields of a request that constrain its answer; what means off is None."""
+    """The fields of a request that constrain its answer; values that mean off become None."""
 
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -194,13 +194,13 @@ class ConstraintBody(BaseModel):
     def asked_constraint(self) -> tuple[str, Constraint] | None:
         """What constrains the answer, and the name of the field that says so.
 
-        `InvalidRequestError` where two fields say different things.
+        `InvalidRequestError` where two fields contradict each other.
         """
         found: tuple[str, Constraint] | None = None
         for name, constraint in self._asked():
             if found and found[1] != constraint:
                 raise InvalidRequestError(
-                    f"{found[0]} and {name} ask for different answers: send one of them",
+                    f"{found[0]} and {name} contradict each other: send only one of them",
                     param=name,
                 )
             found = found or (name, constraint)
@@ -245,7 +245,7 @@ class ConstraintBody(BaseModel):
                 yield name, GrammarConstraint(source)
 
     def unread_settings(self) -> Iterator[tuple[str, Any]]:
-        """What stands in the objects among these fields and is not understood."""
+        """Unknown keys inside these fields' objects."""
         parts: list[tuple[str, BaseModel | None]] = [
             ("response_format", self.response_format),
             ("structured_outputs", self.structured_outputs),

@@ -9,14 +9,14 @@ from core.models.overrides import Source
 
 
 class FormatReport(BaseModel):
-    """A reasoning or tool format: its name, None for none, and how we know."""
+    """A reasoning or tool format: its name (None for none) and how it was detected."""
 
     name: str | None
     evidence: str
 
 
 class TemplateReport(BaseModel):
-    """What a chat template is and can do, found out by rendering trials with it.
+    """What a chat template is and supports, found by rendering probe messages.
 
     `content`: whether it reads content as a text or a list of parts. `arguments`: whether it reads
     those of earlier calls as objects or JSON text. `variables`: for `chat_template_kwargs`.
@@ -41,7 +41,7 @@ class TemplateReport(BaseModel):
 class ModelReport(BaseModel):
     """What is known of a model; `defaults` are its own sampling params.
 
-    `constraints`: whether its engine holds answers and calls to schemas and grammars.
+    `constraints`: whether its engine supports constrained decoding.
     """
 
     id: str
@@ -91,14 +91,14 @@ class BosReport(BaseModel):
 
 
 class Explanation(BaseModel):
-    """What a chat request comes to, without running it.
+    """The plan of a chat request, without running it.
 
     `prompt_tokens` and `tokens` are None for a prompt that is too long; `error` is then what the
-    chat route would answer. `truncated_tokens`: how many were cut off in front. `room`: tokens that
-    are left for the answer. `notes`: what was changed in the messages. `ignored`: fields that have
-    no effect. `headers`: those of the answer that report on parameters. `constraint`: the grammar
-    that the answer keeps to, special tokens as text
-    (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None for a free one.
+    chat route would answer. `truncated_tokens`: how many were cut off at the beginning. `room`:
+    tokens left for the answer. `notes`: what was changed in the messages. `ignored`: fields that
+    have no effect. `headers`: those of the answer that report on parameters. `constraint`: the
+    grammar of the answer, special tokens as text
+    (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None if unconstrained.
     """
 
     object: Literal["chat.completion.explanation"]

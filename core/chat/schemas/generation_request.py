@@ -43,7 +43,7 @@ class GenerationBody(ConstraintBody, SamplingFields):
 
     @model_validator(mode="after")
     def _every_limit_could_be_one(self) -> Self:
-        """Also under the names that do not count, as another one was sent, too."""
+        """Also checks aliases that are ignored because another one was sent."""
         for name in MAX_TOKENS:
             value = (self.model_extra or {}).get(name)
             if isinstance(value, int) and value < -1:
@@ -59,7 +59,7 @@ class GenerationBody(ConstraintBody, SamplingFields):
             and (options.include_usage or options.continuous_usage_stats)
         ):
             raise InvalidRequestError(
-                "stream_options is for streams; a whole answer has its usage anyway",
+                "stream_options needs stream: true; a non-streaming response always has its usage",
                 param="stream_options",
             )
         return self
@@ -89,14 +89,14 @@ class GenerationBody(ConstraintBody, SamplingFields):
         return sorted([*nested, *unknown])
 
 
-# What clients note for themselves: nothing that there would be to honour.
+# Fields that clients send for their own use; nothing to honour.
 _NOTES = {"api_server", "api_type", "legacy_api", "num_ctx", "truncation_length"}
 
 _OFF: Mapping[str, tuple[Any, ...]] = {"service_tier": ("auto", "default")}
 
 
 def _is_off(name: str, value: Any) -> bool:
-    """Whether a client says with this value that it does not use the setting."""
+    """Whether this value means that the client does not use the setting."""
     if value in _OFF.get(name, ()):
         return True
     if isinstance(value, bool | int | float):

@@ -10,7 +10,7 @@ Prompts = str | TokenIds | list[str] | list[TokenIds]
 
 
 def prompts_shape(most: int) -> Callable[[Any], Any]:
-    """A validator that lets `Prompts` through, at most so many.
+    """A validator for `Prompts`, at most this many.
 
     It has one error for what is wrong; a union would collect one for each item and branch.
     """
@@ -22,9 +22,9 @@ def prompts_shape(most: int) -> Callable[[Any], Any]:
             all(isinstance(item, str) for item in value) or all(map(_is_token_ids, value))
         ):
             if len(value) > most:
-                raise ValueError(f"{len(value)} prompts in one request; {most} is the most")
+                raise ValueError(f"{len(value)} prompts in one request; the maximum is {most}")
             return value
-        raise ValueError("must be a text, a list of texts, token ids, or a list of token ids")
+        raise ValueError("must be a string, a list of strings, token ids, or a list of token ids")
 
     return validate
 

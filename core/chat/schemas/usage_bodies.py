@@ -1,4 +1,4 @@
-"""What whole and streamed answers of both APIs have in common."""
+"""What streaming and non-streaming responses of both APIs share."""
 
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -19,11 +19,10 @@ class CompletionTokensDetails(BaseModel):
 
 
 class Timings(BaseModel):
-    """`usage.extra` of WebLLM (https://github.com/mlc-ai/web-llm): how long what took.
+    """`usage.extra` of WebLLM (https://github.com/mlc-ai/web-llm): timings.
 
-    All five are numbers, whatever happened: 0 where there is nothing to divide by. For an answer
-    that keeps to a grammar there are two more: the time it took to have that ready, and the mean
-    time a token took to keep to it.
+    All five are numbers, whatever happened: 0 where there is nothing to divide by. Constrained
+    answers have two more: the time to compile the grammar, and the mean time per token spent on it.
     """
 
     e2e_latency_s: float
@@ -60,7 +59,7 @@ class Usage(BaseModel):
 
 
 class WireAnswer(BaseModel):
-    """What every answer, whole or one event of it, has beside its choices."""
+    """What every response or stream event has besides its choices."""
 
     id: str
     object: str
@@ -71,7 +70,7 @@ class WireAnswer(BaseModel):
 
 
 class PromptLogprob(BaseModel):
-    """A candidate for one place of the prompt, as vLLM writes it; rank 1 is the likeliest."""
+    """A candidate for one position of the prompt, as vLLM writes it; rank 1 is the likeliest."""
 
     logprob: float
     rank: int | None = None

@@ -1,1 +1,1 @@
-"""What the engines share that batch requests themselves: scheduling, not models."""
+"""Continuous batching for engines that schedule themselves, independent of the model."""

@@ -1,4 +1,4 @@
-"""One choice of a request on its way through the batch."""
+"""One choice of a request in the batch."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -11,13 +11,13 @@ from core.engine.completion import Completion
 
 @dataclass(slots=True, eq=False)
 class ChoiceState(Generic[Sampler]):
-    """The tokens of one choice, and how many of them the model has run.
+    """The tokens of one choice, and how many of them the model has computed.
 
-    Prefill and decode are the same thing here: tokens that the memory lacks are run, in chunks, and
-    when the last one has been run the next token is sampled. `siblings` are the other choices of
-    the request, for as long as they wait for this one to run the prompt for all of them. `cached`
-    are the tokens that the memory had when the choice was first admitted; None before that.
-    `prompt_logprobs` are those of the prompt's second token and so on, as far as they are known.
+    Prefill and decode are the same here: tokens missing from the KV cache are computed in chunks,
+    and after the last one the next token is sampled. `siblings` are the other choices of the
+    request while they wait for this one to prefill the shared prompt. `cached` is the number of
+    tokens found in the cache when the choice was first admitted; None before that.
+    `prompt_logprobs` are those from the prompt's second token on, as far as they are known.
     """
 
     request: GenerationRequest
@@ -39,36 +39,36 @@ class ChoiceState(Generic[Sampler]):
         self.token_ids = list(self.request.prompt_token_ids)
 
     def ask_for_prompt_logprobs(self) -> None:
-        """Let the prompt be run token by token, if the request wants its logprobs."""
+        """Have the prompt computed with all logits, if the request wants its logprobs."""
         self._wants_prompt = self.request.sampling.prompt_logprobs is not None
 
     @property
     def known_logprobs(self) -> int:
-        """How many tokens of the prompt need not be run for the logprobs of the next one."""
+        """How many prompt tokens already have logprobs and need not be computed again."""
         return len(self.prompt_logprobs)
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether logprobs of the prompt are still to be found."""
+        """Whether prompt logprobs are still missing."""
         return self._wants_prompt and self.known_logprobs < len(self.request.prompt_token_ids) - 1
 
     @property
     def pending(self) -> int:
-        """Tokens that have to be run before the next one can be sampled."""
+        """Tokens to compute before the next one can be sampled."""
         return len(self.token_ids) - self.computed
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Who comes first: the lower priority number, then the earlier arrival."""
+        """Sort key: the lower priority number first, then the earlier arrival."""
         return self.request.priority, self.arrival
 
     @property
     def cache_key(self) -> Hashable:
-        """Only choices with the same key may use each other's keys and values."""
+        """Only choices with the same key may share a KV cache prefix."""
         return self.request.adapter, self.request.cache_salt
 
     def append(self, sampled: Sampled) -> Delta:
-        """Take a sampled token; what the choice gained by it."""
+        """Add a sampled token; returns the resulting delta."""
         prompt = len(self.request.prompt_token_ids)
         is_first = self.index == 0 and len(self.token_ids) == prompt
         self.token_ids.append(sampled.token_id)

@@ -1,4 +1,4 @@
-"""Guessed tokens, verified by the model in one step: several tokens for the price of one."""
+"""Speculative decoding: draft tokens that the model verifies in one step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,20 @@ _MATCH = 2
 
 
 class Drafter(ABC):
-    """Guesses how choices go on. Sampling decides; a wrong guess costs only its computation."""
+    """Drafts tokens. Sampling decides; a rejected draft costs only its computation."""
 
     @abstractmethod
     def draft(
         self, choices: Sequence[ChoiceState[Any]], room: int
     ) -> Mapping[ChoiceState[Any], Sequence[int]]:
-        """Tokens that may follow each choice, at most `room` together."""
+        """Draft tokens for each choice, at most `room` in total."""
 
 
 class PromptLookup(Drafter):
-    """Repeats what followed the last two tokens where they occurred before.
+    """Prompt lookup: drafts what followed an earlier occurrence of the last two tokens.
 
-    Saxena, 2023 (https://github.com/apoorvumang/prompt-lookup-decoding). Pays where answers quote
-    their prompt, and for few choices: with many, the model's time goes into computing.
+    Saxena, 2023 (https://github.com/apoorvumang/prompt-lookup-decoding). Worthwhile where answers
+    quote the prompt and few choices run; large batches are compute-bound.
     """
 
     def __init__(self, tokens: int, max_choices: int = 4) -> None:
@@ -45,7 +45,7 @@ class PromptLookup(Drafter):
 
 
 def _continuation(token_ids: list[int], tokens: int) -> list[int]:
-    """What followed the latest earlier occurrence of the last `_MATCH` tokens."""
+    """The tokens after the latest earlier occurrence of the last `_MATCH` tokens."""
     pattern = token_ids[-_MATCH:]
     for at in range(len(token_ids) - _MATCH - 1, -1, -1):
         if token_ids[at] == pattern[0] and token_ids[at : at + _MATCH] == pattern:

@@ -1,4 +1,4 @@
-"""Continuous batching: one step runs a token of every decoding choice and chunks of prompts."""
+"""Continuous batching: a step runs one token per decoding choice and chunks of prompts."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,13 +28,12 @@ Output = tuple[str, Delta | ServingError]
 class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
     """An engine over any `Runner`.
 
-    A failure of the model or of sampling is nobody's fault until it is proved: the memory is
-    cleared, and the choices that were in the batch are computed again, each alone at first. The
-    one that fails alone gets the error, the others never notice. When not even a single token can
-    be run any more, the engine is dead.
+    A failure of the model or of sampling is isolated: the cache is cleared and the choices of the
+    batch are recomputed, each alone at first. Only one that fails alone gets the error. If not even
+    a single token can be computed any more, the engine is dead.
 
-    Tokens that a constraint or a reasoning budget forces are not sampled. As far as they can be run
-    together with the next one, they are.
+    Tokens forced by a constraint or a reasoning budget are not sampled; where possible, they are
+    computed together with the next one.
     """
 
     def __init__(
@@ -50,10 +49,10 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         compiler: GrammarCompiler | None = None,
         adapters: AdapterStore | None = None,
     ) -> None:
-        """`new_detokenizer`: makes one for a choice, by default of the tokenizer's `decode`.
+        """`new_detokenizer`: creates one for a choice, by default from the tokenizer's `decode`.
 
-        `compiler`: None for a vocabulary that nothing can be constrained in.
-        `adapters`: those of the runner, None where no more can be loaded.
+        `compiler`: None for a vocabulary without constrained decoding.
+        `adapters`: those of the runner; None if none can be loaded at run time.
         """
         if not runner.memory.chunks:  # then a prompt has logits at its end only
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
@@ -128,7 +127,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         return choice
 
     def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
-        """Logprobs of the prompt tokens behind those that have been run, for whom they are."""
+        """Prompt logprobs of the computed tokens, for the choices that requested them."""
         row = 0
         for work in batch:
             if work.reads_prompt:
@@ -144,7 +143,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             row += work.chunk.logits
 
     def _sample(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> Iterable[Output]:
-        """A token for everyone whose logits are there, and more where a draft was right."""
+        """Samples a token for each choice with logits, and more where a draft was accepted."""
         rows = _rows(batch)
         for work in [work for work in rows if work.choice.siblings]:
             rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
@@ -179,7 +178,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
     def _next_tokens(
         self, logits: Logits, rows: Mapping[Work[Sampler], int]
     ) -> Iterable[tuple[Work[Sampler], Sampled]]:
-        """One token for each: what must come, or else what is sampled."""
+        """One token for each: the forced one, else a sampled one."""
         forced = {work: work.choice.completion.forced for work in rows}
         free = [work for work, token_id in forced.items() if token_id is None]
         if free:
@@ -199,7 +198,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
                 yield work, self._runner.force(logits, rows[work], sampler, token_id)
 
     def _append_forced(self, choice: ChoiceState[Sampler]) -> Iterator[Delta]:
-        """What must come next, which the model then runs with the last token in one chunk."""
+        """The forced tokens, which the model then computes with the last token in one chunk."""
         params = choice.request.sampling
         if not self._runner.memory.chunks or params.logprobs is not None:
             return
@@ -209,7 +208,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             yield delta
 
     def _settle(self, work: Work[Sampler]) -> None:
-        """A choice has what it can have of this step."""
+        """Emit what a choice gained in this step."""
         choice = work.choice
         if choice.suspect:
             self._scheduler.acquit(choice)
@@ -229,7 +228,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         choices = [work.choice for work in batch]
         self._scheduler.start_over([c for c in choices if not c.finished])
         if len(choices) > 1:
-            logger.warning("a batch of %d failed, trying each alone: %s", len(choices), error)
+            logger.warning(
+                "a batch of %d failed, retrying each choice alone: %s", len(choices), error
+            )
             return []
         request_id = choices[0].request.request_id
         logger.error(
@@ -242,13 +243,13 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         return [(request_id, ServingError(message))]
 
     def _require_alive(self) -> None:
-        """Raise whatever a single token raises, which ends the engine."""
+        """Run a single token; an exception ends the engine."""
         self._runner.run([Chunk(slot=0, start=0, token_ids=(0,), logits=1)])
         self._runner.clear()
 
 
 def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:
-    """Of each choice that can be sampled, the first of its rows of logits."""
+    """The first logits row of each choice that can be sampled."""
     rows = {}
     row = 0
     for work in batch:

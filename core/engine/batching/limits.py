@@ -1,4 +1,4 @@
-"""What a model accepts; everything else is refused before it can harm other requests."""
+"""A model's limits; anything else is rejected before it can affect other requests."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from core.contract.types import GenerationRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """Sizes of a model.
+    """The limits of a model.
 
-    `max_choices`: how many choices one request may have, None for any number.
+    `max_choices`: how many choices one request may have, None for no limit.
     `adapters`: the adapters that requests may name. `eos_token_ids`: the tokens that end a
     completion.
     """
@@ -62,7 +62,7 @@ class RequestLimits:
         self.check_tokens(sampling.allowed_token_ids, "allowed_token_ids")
 
     def max_tokens(self, request: GenerationRequest) -> int:
-        """How many tokens the completion may have: what is asked for, as far as it fits."""
+        """The maximum completion length: as requested, limited by the context."""
         room = self.context_length - len(request.prompt_token_ids)
         asked = request.sampling.max_tokens
         return room if asked is None else min(asked, room)
@@ -72,7 +72,7 @@ class RequestLimits:
         for token_id in token_ids:
             if not 0 <= token_id < self.vocab_size:
                 raise InvalidRequestError(
-                    f"{param} has the token id {token_id}; this model's go from 0 to "
+                    f"{param} has the token id {token_id}, but this model's are 0 to "
                     f"{self.vocab_size - 1}",
                     param=param,
                 )

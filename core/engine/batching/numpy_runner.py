@@ -1,4 +1,4 @@
-"""The half of a runner that has nothing to do with how the model runs, for logits in numpy."""
+"""Base of runners with numpy logits: sampling, without the model."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, TypeAlias
@@ -15,15 +15,15 @@ from core.engine.sampler.logprobs import RowLogprobs
 from core.engine.sampler.row_sampler import RowSampler
 
 Rows: TypeAlias = NDArray[np.float32] | Sequence[Row]
-"""Logits of several positions: `[rows, vocabulary]`, or a list of rows. Nobody writes to them."""
+"""Logits of several positions: `[rows, vocabulary]`, or a list of rows. Treated as read-only."""
 
 
 class NumpyRunner(Runner[Rows, RowSampler]):
-    """A runner whose logits are float32 in numpy: what is left to write is the model.
+    """A runner with float32 numpy logits; subclasses implement the model.
 
-    That is `memory`, `run`, `copy`, `cut` and `clear`. Tokens are chosen by `RowSampler`, row by
-    row on the engine thread. `unsupported` are the sampling params that a `BatchingEngine` over
-    such a runner cannot honour, for its `ModelInfo`.
+    They implement `memory`, `run`, `copy`, `cut` and `clear`. `RowSampler` samples row by row on
+    the engine thread. `unsupported` are the sampling params that a `BatchingEngine` over such a
+    runner cannot honour, for its `ModelInfo`.
     """
 
     unsupported: ClassVar[frozenset[str]] = (
@@ -36,7 +36,7 @@ class NumpyRunner(Runner[Rows, RowSampler]):
     def __init__(
         self, vocab_size: int, eos_token_ids: Collection[int], token_text: Callable[[int], str]
     ) -> None:
-        """`vocab_size` is the length of a row; `token_text` what a token adds to a text."""
+        """`vocab_size` is the length of a row; `token_text` gives the text of a token."""
         self._vocab_size = vocab_size
         self._eos_token_ids = frozenset(eos_token_ids)
         self._token_text = token_text
@@ -92,7 +92,7 @@ def _greedy(
     samplers: Sequence[RowSampler],
     masks: Sequence[Mask | None],
 ) -> dict[int, int]:
-    """The likeliest token of all who want nothing else, by their index in `samplers`."""
+    """Argmax tokens of the purely greedy samplers, by index in `samplers`."""
     greedy = [
         i
         for i, (sampler, mask) in enumerate(zip(samplers, masks, strict=True))

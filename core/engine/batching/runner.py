@@ -1,4 +1,4 @@
-"""What the scheduler asks of a model: run chunks of tokens, sample, copy and cut its memory."""
+"""The interface of a model to the scheduler: run chunks, sample, copy and truncate the cache."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from core.contract.types import GenerationRequest, TokenLogprob
 from core.engine.sampler.logits import Mask
 
 Logits = TypeVar("Logits")
-"""Logits of one forward pass, `[rows, vocabulary]`, in whatever form the runner likes."""
+"""Logits of one forward pass, `[rows, vocabulary]`, in the runner's own form."""
 
 Sampler = TypeVar("Sampler")
 """The sampling state of one choice: its params, its random numbers, the tokens it has seen."""
@@ -17,16 +17,16 @@ Sampler = TypeVar("Sampler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerMemory:
-    """The key-value memory of a model as the scheduler sees it: slots, one sequence in each.
+    """The KV cache of a model as the scheduler sees it: slots with one sequence each.
 
-    `slots`: how many sequences it holds at once, running ones and remembered ones.
+    `slots`: how many sequences it holds at once, running or cached.
     `tokens`: how many tokens all slots hold together.
-    `chunks`: a prompt may be run in several chunks; if not, it comes whole.
-    `cuts`: a slot can forget the end of its tokens and go on from there, and a part of it can be
-    copied; if not (recurrent states), a slot is continued where it ends, copied whole or cleared.
-    `shares`: a copy takes no memory of its own.
+    `chunks`: a prompt may be run in several chunks; if not, it is run whole.
+    `cuts`: a slot can be truncated and partly copied; if not (recurrent states), it can only be
+    continued at its end, copied whole or cleared.
+    `shares`: a copy takes no extra memory.
     `one_adapter`: all chunks of a run must have the same adapter.
-    `neighbours`: a run is fastest when its slots are the lowest ones, without gaps.
+    `neighbours`: a run is fastest with the lowest slots, without gaps.
     """
 
     slots: int
@@ -42,8 +42,8 @@ class RunnerMemory:
 class Chunk:
     """Consecutive tokens of one sequence, to be run at positions `start` and up of a slot.
 
-    `logits` is how many of its last tokens' logits are wanted: none before the end of a prompt,
-    one at its end and for a decoded token, more where draft tokens are to be verified.
+    `logits` is how many of its last tokens need logits: none before the end of a prompt, one at its
+    end and for a decoded token, more to verify draft tokens.
     """
 
     slot: int
@@ -54,7 +54,7 @@ class Chunk:
 
 
 class MemoryFullError(Exception):
-    """The memory has no room for a chunk after all. Nothing has been run, nothing has changed."""
+    """The cache has no room for a chunk after all. Nothing was run or changed."""
 
 
 class Sampled(NamedTuple):
@@ -67,8 +67,8 @@ class Sampled(NamedTuple):
 class Runner(ABC, Generic[Logits, Sampler]):
     """A loaded model with its memory. Every method runs on the engine thread.
 
-    An exception out of `run` or `sample` says nothing about whose fault it is; the engine then
-    calls `clear()` and finds out by running the sequences one at a time.
+    An exception from `run` or `sample` does not identify the request at fault; the engine then
+    calls `clear()` and runs the sequences one at a time to find it.
     """
 
     memory: RunnerMemory
@@ -77,7 +77,7 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def run(self, chunks: Sequence[Chunk]) -> Logits:
         """One forward pass: float32 rows for the wanted logits, chunk by chunk, token by token.
 
-        A slot has at most one chunk in it, and `start` is what the slot holds so far.
+        There is at most one chunk per slot, and `start` is the slot's current length.
         """
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Runner(ABC, Generic[Logits, Sampler]):
         samplers: Sequence[Sampler],
         masks: Sequence[Mask | None],
     ) -> list[Sampled]:
-        """One token a sampler, `samplers[i]` by row `rows[i]`; each takes note of its own.
+        """One token per sampler, `samplers[i]` from row `rows[i]`; each records its own.
 
         The same row may come several times (choices of one prompt), a sampler only once. Only
         tokens that `masks[i]` allows, whatever else the params forbid; None allows all.
@@ -100,25 +100,25 @@ class Runner(ABC, Generic[Logits, Sampler]):
 
     @abstractmethod
     def force(self, logits: Logits, row: int, sampler: Sampler, token_id: int) -> Sampled:
-        """This token, whatever the row says; the sampler takes note of it as of its own."""
+        """Take this token instead of sampling; the sampler records it as its own."""
 
     @abstractmethod
     def accept(self, sampler: Sampler, token_id: int) -> None:
-        """Take note of a token that was not sampled, and whose logits nobody has."""
+        """Record a token that was not sampled and has no logits."""
 
     @abstractmethod
     def logprobs(
         self, logits: Logits, rows: Sequence[int], token_ids: Sequence[int], top: int
     ) -> list[TokenLogprob]:
-        """The logprob of `token_ids[i]` by row `rows[i]`, and the `top` likeliest beside it."""
+        """The logprob of `token_ids[i]` by row `rows[i]`, and of the `top` likeliest."""
 
     @abstractmethod
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Let the empty slot `target` hold the first `tokens` of `source`, too."""
+        """Copy the first `tokens` of `source` into the empty slot `target`."""
 
     @abstractmethod
     def cut(self, slot: int, tokens: int) -> None:
-        """Forget all but the first `tokens` of a slot; 0 empties it."""
+        """Truncate a slot to its first `tokens`; 0 empties it."""
 
     @abstractmethod
     def clear(self) -> None:

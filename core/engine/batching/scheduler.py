@@ -1,4 +1,4 @@
-"""Which tokens the next step runs, and which requests have to wait for it."""
+"""Decides which tokens the next step runs and which requests wait."""
 
 import bisect
 import logging
@@ -15,7 +15,7 @@ from core.engine.batching.slots import Slots, common_prefix
 
 logger = logging.getLogger(__name__)
 
-# A choice waits for another that is still to prefill tokens of so long a common beginning.
+# A choice waits for another that is still prefilling a common prefix this long.
 _WORTH_WAITING = 32
 
 # Room left for each running choice when one more is admitted, so that it need not leave at once.
@@ -40,7 +40,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work(Generic[Sampler]):
-    """What a step runs of one choice; `draft` are guessed tokens at the end of the chunk.
+    """What a step runs for one choice; `draft` are the draft tokens at the end of the chunk.
 
     `reads_prompt`: the logits of all of its tokens are wanted, for logprobs of the prompt.
     """
@@ -58,11 +58,11 @@ class Work(Generic[Sampler]):
 
 
 class Scheduler(Generic[Sampler]):
-    """Decoding choices come first, prompts fill the rest of a step in chunks.
+    """Schedules decoding choices first and fills the rest of a step with chunks of prompts.
 
-    Choices are admitted by the room that they need now. When the memory is full, remembered
-    prefixes are forgotten, then the choice that came last gives way: it keeps its tokens, waits,
-    and is computed again.
+    Choices are admitted by the room they need now. When the cache is full, cached prefixes are
+    evicted first, then the newest choice is preempted: it keeps its tokens, waits, and is
+    recomputed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Scheduler(Generic[Sampler]):
 
     @property
     def stats(self) -> EngineStats:
-        """What there is to tell of the scheduling."""
+        """Scheduling statistics."""
         return EngineStats(
             running=len(self.running),
             waiting=sum(1 + len(choice.siblings) for choice in self.waiting),
@@ -117,9 +117,9 @@ class Scheduler(Generic[Sampler]):
         return self._divide(self._same_adapter(self.running))
 
     def fork(self, leader: ChoiceState[Sampler]) -> list[ChoiceState[Sampler]]:
-        """The siblings that start beside their leader, which has run the prompt for all of them.
+        """The siblings that start once their leader has prefilled the shared prompt.
 
-        Those for whom there is no room wait.
+        Those without room wait.
         """
         started = []
         for sibling in leader.siblings:
@@ -136,20 +136,20 @@ class Scheduler(Generic[Sampler]):
         return started
 
     def ran(self, batch: Iterable[Work[Sampler]]) -> None:
-        """Note that a batch has been run."""
+        """Record that a batch has been run."""
         for work in batch:
             self._slots.extend(work.chunk.slot, work.chunk.token_ids)
             work.choice.computed += len(work.chunk.token_ids)
 
     def reject_draft(self, choice: ChoiceState[Sampler]) -> None:
-        """Forget what has been run of a draft and was not sampled."""
+        """Roll back draft tokens that were rejected."""
         known = len(choice.token_ids) - 1  # the token sampled last has not been run
         if choice.slot is not None and choice.computed > known:
             self._slots.cut(choice.slot, known)
             choice.computed = known
 
     def remove(self, choice: ChoiceState[Sampler]) -> None:
-        """Take a choice out, finished or not; its slot remembers what has been run."""
+        """Remove a choice, finished or not; its slot keeps its tokens as a cached prefix."""
         if choice.slot is not None:
             self._slots.release(choice.slot)
             choice.slot = None
@@ -158,7 +158,7 @@ class Scheduler(Generic[Sampler]):
             self.waiting.remove(choice)
 
     def memory_is_full(self) -> bool:
-        """Make room after the model found none where there should be some; False if it cannot."""
+        """Make room after the model unexpectedly ran out of it; False if impossible."""
         if self._slots.evict():
             return True
         if len(self.running) < 2:
@@ -167,7 +167,7 @@ class Scheduler(Generic[Sampler]):
         return self._slots.evict()
 
     def start_over(self, suspects: Iterable[ChoiceState[Sampler]]) -> None:
-        """After a failure: everything waits again, and the suspects will run alone first."""
+        """After a failure: requeue everything, and run the suspects alone first."""
         suspects = list(suspects)
         for choice in suspects:
             choice.suspect = True
@@ -182,7 +182,7 @@ class Scheduler(Generic[Sampler]):
         if self._failed_together and not any(s.suspect for s in self._all()):
             # Each can run alone, but not all together: it is the size of the batch.
             self._max_running = max(1, self._failed_together // 2)
-            logger.warning("decoding at most %d choices together from now on", self._max_running)
+            logger.warning("limiting the batch to %d choices from now on", self._max_running)
             self._failed_together = 0
 
     def convict(self) -> None:
@@ -201,7 +201,7 @@ class Scheduler(Generic[Sampler]):
         return self._divide([suspect])
 
     def _make_room(self, keep: ChoiceState[Sampler] | None = None) -> None:
-        """Room for one more token of every running choice, and if it can be for a whole step."""
+        """Ensure room for one more token of each running choice, if possible for a whole step."""
         wanted = sum(min(s.pending, self._limits.batch_tokens) for s in self.running)
         while self._slots.free_tokens < wanted and self._slots.evict():
             pass
@@ -218,7 +218,7 @@ class Scheduler(Generic[Sampler]):
         last.slot, last.computed = None, 0
         self.add(last)
         self._preempted += 1
-        logger.debug("request %s is preempted", last.request.request_id)
+        logger.debug("request %s was preempted", last.request.request_id)
 
     def _admit(self, candidates: Iterable[ChoiceState[Sampler]]) -> None:
         for choice in list(candidates):
@@ -244,7 +244,7 @@ class Scheduler(Generic[Sampler]):
             self.running.append(choice)
 
     def _worth_waiting(self, choice: ChoiceState[Sampler]) -> bool:
-        """Whether a running choice is prefilling what this one begins with, too."""
+        """Whether a running choice is prefilling the same prefix."""
         if not self._memory.cuts or choice.reads_prompt:
             return False
         return any(
@@ -254,7 +254,7 @@ class Scheduler(Generic[Sampler]):
         )
 
     def _same_adapter(self, choices: list[ChoiceState[Sampler]]) -> list[ChoiceState[Sampler]]:
-        """Of a model that applies one adapter at a time: those whose adapter's turn it is."""
+        """For models that apply one adapter at a time: the choices of the current adapter."""
         if not self._memory.one_adapter:
             return choices
         adapters = sorted({s.request.adapter or "" for s in choices})
@@ -265,7 +265,7 @@ class Scheduler(Generic[Sampler]):
         return choices
 
     def _divide(self, choices: list[ChoiceState[Sampler]]) -> list[Work[Sampler]]:
-        """Chunks within the limits: what decodes first, then prompts in order."""
+        """Chunks within the limits: decoding choices first, then prompts in order."""
         decoding = [s for s in choices if s.pending == 1]
         prefilling = [s for s in choices if s.pending > 1]
         free = self._slots.free_tokens - len(decoding)
@@ -300,7 +300,7 @@ class Scheduler(Generic[Sampler]):
         try:
             return self._drafter.draft(choices, room)
         except Exception:
-            logger.exception("guessing tokens failed; going on without it")
+            logger.exception("drafting tokens failed; continuing without speculative decoding")
             self._drafter = None
             return {}
 

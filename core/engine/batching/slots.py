@@ -1,7 +1,7 @@
-"""Which tokens each slot of a model's memory holds: prefixes to reuse, room to make.
+"""The prefix cache: which tokens each slot holds, which prefixes to reuse or evict.
 
-A slot that no sequence uses any more remembers its tokens until the room is needed, so that a
-prompt which begins like an earlier one is prefilled only where they differ.
+A slot that no sequence uses keeps its tokens until the room is needed, so that a prompt sharing a
+prefix with an earlier one is only prefilled where they differ.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ _WORTH_COPYING = 8  # tokens; a prefix that all prompts have, a BOS token say, i
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two lists have in common at their beginnings."""
+    """The length of the common prefix of two lists."""
     length = min(len(first), len(second))
     for start in range(0, length, _BLOCK):
         end = min(start + _BLOCK, length)
@@ -36,9 +36,9 @@ class _Slot:
 
 
 class Slots:
-    """Bookkeeping over the memory of a runner; what changes here is changed there.
+    """Bookkeeping for a runner's KV cache; changes are applied to both.
 
-    A cell is the place of one token; slots whose keys and values are shared share cells.
+    A cell holds one token; slots that share keys and values share cells.
     """
 
     def __init__(self, runner: Runner[Any, Any]) -> None:
@@ -51,12 +51,12 @@ class Slots:
 
     @property
     def free_tokens(self) -> int:
-        """Cells that hold nothing."""
+        """Free cells."""
         return self._memory.tokens - len(self._references)
 
     @property
     def used_tokens(self) -> int:
-        """Tokens that running sequences hold; those that several share count once."""
+        """Tokens that running sequences hold; shared ones count once."""
         used = [slot.cells for slot in self._slots if slot.used]
         return len(set().union(*used)) if self._memory.shares else sum(map(len, used))
 
@@ -66,17 +66,17 @@ class Slots:
         return [index for index, slot in enumerate(self._slots) if not slot.used]
 
     def tokens(self, index: int) -> Sequence[int]:
-        """What a slot holds."""
+        """The tokens of a slot."""
         return self._slots[index].token_ids
 
     def acquire(
         self, token_ids: Sequence[int], key: Hashable, headroom: int, reuse: int | None = None
     ) -> int | None:
-        """A slot for a sequence, holding as many of its first tokens as can be had.
+        """A slot for a sequence, with the longest cached prefix.
 
-        Its last token is never among them, as that has to be run for its logits, nor are those
-        behind the first `reuse`, if that is given. None if there is no slot, or no room for all of
-        the tokens and `headroom` more beside the slots in use.
+        The prefix never includes the last token, which must be run for its logits, nor tokens after
+        the first `reuse`, if given. None if there is no slot, or no room for all tokens and
+        `headroom` more beside the slots in use.
         """
         wanted = token_ids if reuse is None else token_ids[: reuse + 1]
         for source, target, kept in self._ways(wanted, key):
@@ -94,7 +94,7 @@ class Slots:
         return None
 
     def fork(self, source: int) -> int | None:
-        """A slot that holds all that `source` does; None if there is no slot or no room."""
+        """A slot with a copy of `source`; None if there is no slot or no room."""
         held = len(self._slots[source].token_ids)
         needed = 0 if self._memory.shares else held
         target = min(self.idle, key=lambda i: (self._staleness(i), i), default=None)
@@ -108,7 +108,7 @@ class Slots:
         return target
 
     def extend(self, index: int, token_ids: Sequence[int]) -> None:
-        """Note tokens that the model has run in a slot."""
+        """Record tokens that the model has run in a slot."""
         slot = self._slots[index]
         slot.token_ids += token_ids
         cells = [next(self._cell_ids) for _ in token_ids]
@@ -116,14 +116,14 @@ class Slots:
         self._references.update(cells)
 
     def release(self, index: int) -> None:
-        """A sequence has left its slot, which is remembered."""
+        """Release a sequence's slot but keep its tokens cached."""
         self._slots[index].used = False
         self._slots[index].released_at = next(self._clock)
         if not self._memory.chunks:
             self.cut(index, 0)
 
     def evict(self, keep: int | None = None) -> bool:
-        """Forget the slot that has been idle longest, but not `keep`; False if there is none."""
+        """Evict the slot that has been idle longest, except `keep`; False if there is none."""
         held = [i for i in self.idle if self._slots[i].token_ids and i != keep]
         if not held:
             return False
@@ -131,7 +131,7 @@ class Slots:
         return True
 
     def cut(self, index: int, tokens: int) -> None:
-        """Forget all but the first `tokens` of a slot."""
+        """Truncate a slot to its first `tokens`."""
         slot = self._slots[index]
         if len(slot.token_ids) == tokens:
             return
@@ -143,7 +143,7 @@ class Slots:
                 self._references[cell] -= 1
         del slot.token_ids[tokens:], slot.cells[tokens:]
         if not tokens:
-            slot.released_at = 0  # an empty slot is taken before any that remembers something
+            slot.released_at = 0  # empty slots are used before cached ones
 
     def clear(self) -> None:
         """Empty and release every slot."""
@@ -152,7 +152,7 @@ class Slots:
         self._references.clear()
 
     def _ways(self, token_ids: Sequence[int], key: Hashable) -> Iterator[tuple[int, int, int]]:
-        """Where a sequence can go, best first: source of its prefix, slot, tokens of the prefix."""
+        """Placement options, best first: source of the prefix, slot, prefix length."""
         idle = self.idle
         if not idle:
             return
@@ -169,11 +169,11 @@ class Slots:
         yield target, target, 0
 
     def _staleness(self, index: int) -> int:
-        """Idle slots with lower numbers are taken first: empty ones, then those idle longest."""
+        """Idle slots in order of use: empty ones, then those idle longest, lower numbers first."""
         return 0 if self._memory.neighbours else self._slots[index].released_at
 
     def _longest_prefix(self, token_ids: Sequence[int], key: Hashable) -> tuple[int, int]:
-        """The slot that begins most like `token_ids`, and how many tokens of it can be used."""
+        """The slot with the longest usable common prefix with `token_ids`, and its length."""
         usable = [
             (self._usable(slot.token_ids, token_ids) if slot.key == key else 0, -index)
             for index, slot in enumerate(self._slots)
@@ -198,7 +198,7 @@ class Slots:
         self._references.update(slot.cells)
 
     def _can_make_room(self, tokens: int, held: Sequence[int] = ()) -> bool:
-        """Whether there is room beside the cells of slots in use, and `held`, all others gone."""
+        """Whether there is room beside the slots in use and `held` if all others are evicted."""
         if self.free_tokens >= tokens:
             return True
         used = (slot.cells for slot in self._slots if slot.used)

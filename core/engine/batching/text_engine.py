@@ -1,4 +1,4 @@
-"""What engines of text do alike, whatever runs their model: check, translate, complete."""
+"""Shared base of text engines: check requests, tokenize, complete."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,8 +21,8 @@ from core.grammar.constraint import Constraint
 class AdapterStore(Protocol):
     """The LoRA adapters of a model, on its engine thread.
 
-    `load` raises a `BackendUnavailableError`, and changes nothing, for one that cannot be read or
-    does not fit the model.
+    `load` raises a `BackendUnavailableError`, and changes nothing, if it cannot be read or does not
+    fit the model.
     """
 
     @property
@@ -44,9 +44,9 @@ class TextEngine(TokenizingEngine):
         max_choices: int | None = None,
         adapters: AdapterStore | None = None,
     ) -> None:
-        """`max_choices`: how many choices one request may have, None for any number.
+        """`max_choices`: how many choices one request may have, None for no limit.
 
-        `adapters`: None where no more can be loaded.
+        `adapters`: None if none can be loaded at run time.
         """
         limits = RequestLimits(
             context_length=info.context_length,
@@ -86,7 +86,7 @@ class TextEngine(TokenizingEngine):
     def _new_completion(
         self, request: GenerationRequest, index: int, detokenizer: TokensToText
     ) -> Completion:
-        """A choice before its first token, with what its constraint allows."""
+        """A new choice, with its constraint."""
         return Completion(
             request,
             index,
@@ -112,6 +112,6 @@ class TextEngine(TokenizingEngine):
     def _require_compiler(self) -> GrammarCompiler:
         if self._compiler is None:
             raise UnsupportedParameterError(
-                "this model's vocabulary can be held to no grammar", param="constraint"
+                "this model's vocabulary does not support constrained decoding", param="constraint"
             )
         return self._compiler

@@ -1,4 +1,4 @@
-"""What engines with a tokenizer do alike: text to tokens and back."""
+"""Tokenizing methods shared by engines with a tokenizer."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ class Tokenizer(Protocol):
 
     @property
     def special_token_ids(self) -> frozenset[int]:
-        """Tokens that stand for something else than their text."""
+        """Special tokens."""
         ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
@@ -21,7 +21,7 @@ class Tokenizer(Protocol):
 
 
 class TokenizingEngine(Engine):
-    """An engine with a tokenizer, whose `limits` say which tokens there are."""
+    """An engine with a tokenizer; its `limits` give the vocabulary size."""
 
     _tokenizer: Tokenizer
 

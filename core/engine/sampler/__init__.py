@@ -1,4 +1,4 @@
-"""From a row of logits to a token, in numpy: every sampling param, the same on every engine.
+"""Sampling in numpy, from logits to a token: all sampling params, the same on every engine.
 
-`row_sampler` is the whole; the others are its parts.
+`row_sampler` combines the other modules.
 """

@@ -15,7 +15,7 @@ _SLOWEST = 0.99
 
 
 class Adaptive:
-    """The state of one choice: the mean probability of its last tokens, which decays."""
+    """The state of one choice: the decaying mean probability of its last tokens."""
 
     def __init__(self, params: SamplingParams) -> None:
         self._target = min(params.adaptive_target, 1.0)
@@ -24,12 +24,12 @@ class Adaptive:
         self._sum = self._target * self._weight
 
     def logits(self, logprobs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What to draw by, `[candidates]`: the higher, the nearer a probability is to the aim."""
+        """Weights to draw by, `[candidates]`: higher for probabilities nearer the target."""
         aim = min(max(2 * self._target - self._sum / self._weight, 0.0), 1.0)
         away = np.abs(np.exp(logprobs) - aim) / _WIDTH
         return np.asarray(_PEAK - _SHARPNESS * np.square(away) / (1 + away))
 
     def note(self, logprob: float) -> None:
-        """Count the token that was drawn, by what it was before."""
+        """Update the mean with the original probability of the drawn token."""
         self._sum = float(np.exp(logprob)) + self._decay * self._sum
         self._weight = 1 + self._decay * self._weight

@@ -1,6 +1,6 @@
 """Temperature, top_k, top_p, min_p and one draw, in numpy.
 
-Where top_p comes without top_k, the default of most clients, only what it can reach is sorted.
+For top_p without top_k, the default of most clients, only the reachable tokens are sorted.
 """
 
 from random import Random
@@ -17,14 +17,14 @@ _BLOCK = 1024
 
 
 def seeded_random(params: SamplingParams, index: int) -> Random:
-    """The random numbers of choice `index`: they follow from the seed and the index alone."""
+    """The random generator of choice `index`; it depends only on the seed and the index."""
     return Random(None if params.seed is None else f"{params.seed}/{index}")
 
 
 def draw(logits: Row, params: SamplingParams, uniform: float) -> int:
-    """A token by logits `[vocabulary]`, of which the highest is 0, and a number from 0 to below 1.
+    """Draw a token from logits `[vocabulary]` with maximum 0 and a number in [0, 1).
 
-    By the inverse of the distribution function over tokens in the order of their ids.
+    Uses the inverse CDF over tokens in the order of their ids.
     """
     weights = logits / np.float32(max(params.temperature, LOWEST_TEMPERATURE))
     np.exp(weights, out=weights)
@@ -36,7 +36,7 @@ def draw(logits: Row, params: SamplingParams, uniform: float) -> int:
 
 
 def _place(weights: Row, uniform: float) -> int:
-    """Where the sum of weights first exceeds this part of the whole; in blocks, for speed."""
+    """Where the cumulative weight first exceeds this share of the total; in blocks, for speed."""
     blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK), dtype=np.float64)
     sums = np.cumsum(blocks)
     target = uniform * sums[-1]

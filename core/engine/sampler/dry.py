@@ -1,4 +1,4 @@
-"""DRY: tokens that would go on with a repetition lose some of their logit."""
+"""DRY: penalizes tokens that would extend a repeated sequence."""
 
 from collections.abc import Callable, Sequence
 
@@ -38,7 +38,7 @@ class Dry:
         self._unbroken = self._tokens_since_break()
 
     def accept(self, token_id: int) -> None:
-        """Note one more token; it breaks sequences if a breaker ends in its text."""
+        """Add a token; it breaks sequences if a breaker ends in its text."""
         if self._count == len(self._token_ids):
             self._token_ids = np.concatenate((self._token_ids, np.empty_like(self._token_ids)))
         self._token_ids[self._count] = token_id
@@ -59,7 +59,7 @@ class Dry:
         return logits
 
     def _repetitions(self) -> dict[int, int]:
-        """How long a repetition each token would go on with, of those too long already."""
+        """The length of the repetition each token would extend, where already too long."""
         last_n, allowed = self._params.dry_penalty_last_n, self._params.dry_allowed_length
         start = max(0, self._count - last_n) if last_n >= 0 else 0
         token_ids = self._token_ids[start : self._count]
@@ -81,7 +81,7 @@ class Dry:
         return found
 
     def _tokens_since_break(self) -> int:
-        """Of those that there are; no more than can be repeated need be looked at."""
+        """The number of tokens since the last break, up to the most that can repeat."""
         most = min(self._count, self._params.dry_allowed_length + _LONGEST)
         places = range(self._count - 1, self._count - 1 - most, -1)
         return next((i for i, place in enumerate(places) if self._breaks(place)), most)

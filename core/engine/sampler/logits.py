@@ -1,4 +1,4 @@
-"""What a row of logits is, and what a constraint leaves of one."""
+"""Types of logits rows and masks, and applying a mask."""
 
 from typing import TypeAlias
 
@@ -14,14 +14,14 @@ Mask: TypeAlias = NDArray[np.int32]
 _LOWEST = np.finfo(np.float32).min
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _CAPS = np.where(_BITS, np.float32(np.inf), np.float32(-np.inf))
-"""For each value of a mask's byte, what the logits of its eight tokens are at most."""
+"""For each byte value of a mask, the upper bounds of its eight tokens' logits."""
 
 
 def masked(logits: Row, row: Row, mask: Mask) -> Row:
-    """`logits`, what sampling params have made of `row`, without the tokens the mask leaves out.
+    """Apply the mask to `logits`, the result of the sampling params applied to `row`.
 
-    The mask goes before bans: where all of its tokens are impossible, what the model says counts.
-    NaN stays NaN.
+    The mask takes precedence over bans: if all of its tokens are banned, the model's own logits are
+    used. NaN stays NaN.
     """
     caps = _CAPS.take(mask.view(np.uint8), axis=0).ravel()[: len(row)]
     left = np.minimum(logits, caps)

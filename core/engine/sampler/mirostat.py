@@ -1,4 +1,4 @@
-"""Mirostat: cuts the tail where it keeps the surprise of tokens at a target."""
+"""Mirostat: truncates the tail to keep the surprise of tokens at a target."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ class Mirostat:
         self._most = 2 * params.mirostat_tau
 
     def choose(self, logprobs: NDArray[np.float64], uniform: float) -> int:
-        """A place in `logprobs` `[candidates]`, by a number from 0 to below 1."""
+        """Draw an index into `logprobs` `[candidates]` with a number in [0, 1)."""
         kept = self._by_rank(logprobs) if self._version == 1 else self._by_surprise(logprobs)
         sums = np.cumsum(np.exp(logprobs[kept]))
         drawn = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
@@ -34,9 +34,9 @@ class Mirostat:
         return np.flatnonzero(logprobs >= lowest)
 
     def _by_rank(self, logprobs: NDArray[np.float64]) -> NDArray[np.intp]:
-        """As many as make that surprise, if their probabilities follow Zipf's law.
+        """As many as give the target surprise, if probabilities follow Zipf's law.
 
-        With the last of them all that are as likely.
+        Ties with the last one are included.
         """
         count = self._count(len(logprobs), _highest(logprobs, _ESTIMATED))
         if count >= len(logprobs):

@@ -1,4 +1,4 @@
-"""Changes to the logits of single tokens: penalties, bias, ends that are not allowed yet."""
+"""Changes to individual logits: penalties, bias, and end tokens before `min_tokens`."""
 
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -10,10 +10,10 @@ from core.engine.sampler.logits import Row
 
 
 class LogitChanges:
-    """What one choice does to the model's logits before anything is chosen from them.
+    """The logit changes of one choice, applied before sampling.
 
     Repetition counts prompt and completion, as in CTRL (Keskar et al., 2019); presence and
-    frequency the completion, as OpenAI has it. The work is as much as there are tokens seen.
+    frequency the completion, as OpenAI has it. The cost is proportional to the tokens seen.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LogitChanges:
         return bool(changes) or self._ends_forbidden_for > 0
 
     def apply(self, logits: Row) -> Row:
-        """Changed logits `[vocabulary]`, a copy if need be."""
+        """The changed logits `[vocabulary]`, a copy if needed."""
         if not self.any:
             return logits
         logits = logits.copy()
@@ -73,7 +73,7 @@ class LogitChanges:
         return logits
 
     def accept(self, token_id: int) -> None:
-        """Note a token of the completion."""
+        """Record a token of the completion."""
         self._ends_forbidden_for -= 1
         for counts in (self._seen, self._said):
             if counts:

@@ -1,4 +1,4 @@
-"""How one choice gets its tokens from logits, by all of the sampling params in numpy."""
+"""Samples the tokens of one choice from logits, with all sampling params, in numpy."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -24,12 +24,11 @@ Truncation = Callable[[Logprobs], Kept]
 class RowSampler:
     """The sampling state of one choice: its params, the tokens it has seen, its random numbers.
 
-    On a CPU, one row of logits at a time; the work grows with the vocabulary and with what is
-    asked for. The random numbers follow from the seed and the choice's index alone, so that the
-    same logits give the same tokens in any company. Not of any thread, but of one at a time.
+    It works on the CPU, one row at a time; the cost grows with the vocabulary and the params used.
+    The random numbers depend only on the seed and the choice's index, so the same logits give the
+    same tokens in any batch. Not thread-safe.
 
-    `honours` are the sampling params that are done with by this; `Completion.keeps` are most of
-    the others.
+    `honours` are the sampling params handled here; `Completion.keeps` has most of the others.
     """
 
     honours: ClassVar[frozenset[str]] = frozenset(
@@ -82,7 +81,7 @@ class RowSampler:
     ) -> None:
         """`end_token_ids` are those that `min_tokens` forbids, `vocab_size` the length of a row.
 
-        `token_text`: what a token adds to a text, for sequence breakers.
+        `token_text`: the text of a token, for sequence breakers.
         """
         self.params = params
         self._prompt = prompt_token_ids
@@ -98,13 +97,13 @@ class RowSampler:
 
     @property
     def is_plain_greedy(self) -> bool:
-        """Whether the next token is the one with the highest logit, as far as a mask allows it."""
+        """Whether sampling is greedy: the highest logit that the mask allows."""
         return self.params.temperature <= 0 and not (self._changes.any or self._dry)
 
     def sample(self, row: Row, mask: Mask | None = None, banned: Sequence[int] = ()) -> int:
-        """A token by the model's logits `[vocabulary]`, of which no note is taken.
+        """Sample from the model's logits `[vocabulary]` without recording the token.
 
-        With a mask, one that it allows, even if all of these are forbidden; else none of `banned`.
+        With a mask, a token that it allows, even if all of these are banned; else none of `banned`.
         `FloatingPointError` for a row that has no such token.
         """
         with np.errstate(over="ignore"):  # what is as unlikely as that becomes impossible
@@ -122,13 +121,13 @@ class RowSampler:
         return token_id
 
     def accept(self, token_id: int) -> None:
-        """Take note of a token of the completion."""
+        """Record a token of the completion."""
         self._changes.accept(token_id)
         if self._dry:
             self._dry.accept(token_id)
 
     def restart(self, token_ids: Sequence[int]) -> None:
-        """Take note of these tokens of the completion instead of those before."""
+        """Replace the recorded completion tokens."""
         params = self.params
         self._changes = LogitChanges(params, self._prompt, self._end_token_ids, self.vocab_size)
         self._dry = Dry(params, self._prompt, self._token_text) if params.dry_multiplier else None
@@ -163,7 +162,7 @@ class RowSampler:
         return int(token_ids[self._drawn(logits)])
 
     def _drawn(self, logits: NDArray[np.float64]) -> int:
-        """A place among what is left."""
+        """Draw an index among the remaining candidates."""
         uniform = self._random.random()
         if not self._adaptive:
             return self._place(logits, uniform)
@@ -181,7 +180,7 @@ class RowSampler:
 
     @property
     def _cuts_first(self) -> bool:
-        """Whether nothing that goes by all probabilities comes before top_k, top_p and min_p."""
+        """Whether no sampler that needs all probabilities runs before top_k, top_p and min_p."""
         params = self.params
         return not (
             params.mirostat
@@ -193,9 +192,9 @@ class RowSampler:
         )
 
     def _candidates(self, row: Row) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """Possible tokens in the order of their ids, and their logits, of which the highest is 0.
+        """The candidate tokens in order of their ids, and their logits with maximum 0.
 
-        What top_k, top_p and min_p leave of them, if nothing comes before those.
+        Already reduced by top_k, top_p and min_p, if those come first.
         """
         params = self.params
         if not self._cuts_first:
@@ -238,15 +237,15 @@ class RowSampler:
 
 
 def _place(logits: NDArray[np.float64], uniform: float) -> int:
-    """By the inverse of the distribution function, by a number from 0 to below 1."""
+    """Draw by the inverse CDF with a number in [0, 1)."""
     sums = np.cumsum(np.exp(logits - logits.max()))
     return min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)
 
 
 def is_plain(params: SamplingParams) -> bool:
-    """Whether a token that is drawn depends on nothing but temperature, top_k, top_p and min_p.
+    """Whether drawing depends only on temperature, top_k, top_p and min_p.
 
-    Penalties, bias and what is forbidden apart, which change logits before that.
+    Penalties, bias and bans, which change the logits before, do not count.
     """
     return not (
         params.mirostat

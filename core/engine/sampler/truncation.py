@@ -1,4 +1,4 @@
-"""Samplers that leave out tokens of a distribution.
+"""Truncation samplers: they drop tokens from a distribution.
 
 Each takes the logarithms of probabilities that sum to 1, `[candidates]` in any order, and says
 which candidates stay, at least one. None sorts more than it needs, since that costs more than all
@@ -15,12 +15,12 @@ _FLOORS = (1e-2, 1e-4, 0.0)
 
 
 def top_n_sigma(logprobs: Logprobs, sigmas: float) -> Kept:
-    """Logits within so many standard deviations of the highest: https://arxiv.org/abs/2411.07641"""
+    """Logits within this many standard deviations of the top: https://arxiv.org/abs/2411.07641"""
     return np.asarray(logprobs >= logprobs.max() - sigmas * logprobs.std())
 
 
 def top_k(logprobs: Logprobs, count: int) -> Kept:
-    """The likeliest; with the last one all that are as likely."""
+    """The likeliest; ties with the last one are included."""
     if count >= len(logprobs):
         return np.ones(len(logprobs), np.bool_)
     place = len(logprobs) - count
@@ -28,7 +28,7 @@ def top_k(logprobs: Logprobs, count: int) -> Kept:
 
 
 def typical(logprobs: Logprobs, mass: float) -> Kept:
-    """The fewest that have so much probability, by how close they come to the expected surprise.
+    """The smallest set with this probability mass, closest to the expected surprise first.
 
     https://arxiv.org/abs/2202.00666
     """
@@ -47,7 +47,7 @@ def typical(logprobs: Logprobs, mass: float) -> Kept:
 
 
 def top_p(logprobs: Logprobs, mass: float) -> Kept:
-    """The fewest likeliest ones that have so much probability: https://arxiv.org/abs/1904.09751"""
+    """The likeliest tokens that reach this probability mass: https://arxiv.org/abs/1904.09751"""
     probabilities = np.exp(logprobs)
     likely = probabilities
     for floor in _FLOORS:
@@ -66,14 +66,14 @@ def top_a(logprobs: Logprobs, factor: float) -> Kept:
 
 
 def min_p(logprobs: Logprobs, ratio: float) -> Kept:
-    """What is at least so likely, relative to the likeliest."""
+    """Tokens at least this likely, relative to the likeliest."""
     return np.asarray(logprobs >= logprobs.max() + np.log(ratio))
 
 
 def tail_free(logprobs: Logprobs, mass: float) -> Kept:
-    """Without the tail, in which probabilities fall evenly.
+    """Without the tail, where probabilities fall evenly.
 
-    It begins where so much of the sum of the second derivatives is behind:
+    It begins where this share of the sum of the second derivatives is reached:
     https://www.trentonbricken.com/Tail-Free-Sampling
     """
     order = np.argsort(-logprobs)
@@ -86,7 +86,7 @@ def tail_free(logprobs: Logprobs, mass: float) -> Kept:
 
 
 def exclude_top(logprobs: Logprobs, threshold: float) -> Kept:
-    """Without all but the last of those at least so likely (XTC).
+    """XTC: drops all but the least likely of the tokens at least this likely.
 
     https://github.com/oobabooga/text-generation-webui/pull/6335
     """

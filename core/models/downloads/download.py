@@ -1,4 +1,4 @@
-"""One download from its beginning to its end, on threads that it blocks."""
+"""One download from start to finish, on blocking threads."""
 
 import errno
 import shutil
@@ -28,10 +28,10 @@ Kind = Literal["model", "lora"]
 class Wanted:
     """What to download.
 
-    `kind`: a LoRA or a model, None for what its files look like. `folder_name`: where, below the
-    folder of its kind; None for the repository's name. `include` and `exclude` are patterns of
-    file names, of which `*` matches `/`, too; without an `include` all files are meant. `timeout`:
-    seconds after which it ends, finished or not.
+    `kind`: a LoRA or a model; None: detect it from the files. `folder_name`: where, below the
+    folder of its kind; None for the repository's name. `include` and `exclude` are patterns of file
+    names, where `*` also matches `/`; without `include` all files are meant. `timeout`: seconds
+    after which it stops, finished or not.
     """
 
     repo_id: str
@@ -51,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where downloads go, and the most bytes that one may have in all; None is any number."""
+    """Where downloads go, and the maximum size of one in bytes; None is unlimited."""
 
     models: Path
     loras: Path
@@ -60,9 +60,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`completed` of `total` bytes, and so many of the files, are there and right.
+    """`completed` of `total` bytes, and this many of the files, are present and verified.
 
-    `file` is the one that has just changed. When all are, `path` is the folder.
+    `file` is the one that just changed. When all are complete, `path` is the folder.
     """
 
     file: str
@@ -78,29 +78,28 @@ class StoppedError(Exception):
 
 
 class Control:
-    """Stops a download from another thread, or when its time is up."""
+    """Stops a download from another thread, or at its timeout."""
 
     def __init__(self, timeout: float | None = None) -> None:
         self._stopped = threading.Event()
         self._deadline = None if timeout is None else time.monotonic() + timeout
 
     def stop(self) -> None:
-        """Let it end at the next bytes that come."""
+        """Stop it at the next bytes that arrive."""
         self._stopped.set()
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was stopped."""
         return self._stopped.is_set()
 
     def check(self) -> None:
-        """Raise if it is to end."""
+        """Raise if it must stop."""
         if self.stopped:
             raise StoppedError
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DownloadTimeoutError(
-                "the download takes longer than its `timeout`; what has come is kept, so start it "
-                "again",
+                "the download exceeded its `timeout`; what arrived is kept, so start it again",
                 param="timeout",
             )
 
@@ -108,10 +107,10 @@ class Control:
 def download(
     wanted: Wanted, places: Places, report: Callable[[Progress], None], control: Control
 ) -> Path:
-    """Download what is wanted, or what is still missing of it; its absolute folder.
+    """Download what is wanted, or what is still missing; returns its absolute folder.
 
-    `report` is called on several threads, one at a time. Whatever goes wrong is a `ServingError`,
-    or `StoppedError`, and what has come by then is kept for the next time.
+    `report` is called on several threads, one at a time. Failures raise a `ServingError` or
+    `StoppedError`; what has arrived by then is kept for the next attempt.
     """
     hub = Hub(wanted.repo_id, wanted.revision, wanted.token)
     control.check()
@@ -133,7 +132,7 @@ def download(
 
 
 class _Run:
-    """Gets the files of a download, some at once; the first error ends them all."""
+    """Fetches the files of a download, several at once; the first error stops them all."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class _Run:
         self._told = -1
 
     def run(self) -> None:
-        """Get what is missing."""
+        """Fetch what is missing."""
         self._tell(self._files[0], always=True)
         missing = [file for file in self._files if not self._folder.has(file)]
         with ThreadPoolExecutor(_FILES_AT_ONCE, "enginebay-file") as threads:
@@ -213,7 +212,7 @@ def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
     ]
     if not files:
         raise InvalidRequestError(
-            f"no file of {wanted.repo_id} is left by `include` and `exclude`; it has "
+            f"`include` and `exclude` leave no file of {wanted.repo_id}; it has "
             f"{len(snapshot.files)} files",
             param="include",
         )
@@ -228,8 +227,8 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     total = sum(file.size for file in files)
     if max_bytes is not None and total > max_bytes:
         raise InvalidRequestError(
-            f"these files have {_size(total)}, and `max_download_bytes` of the config allows "
-            f"{_size(max_bytes)}; leave some out by `include` or `exclude`",
+            f"these files take {_size(total)}, but `max_download_bytes` in the config "
+            f"allows {_size(max_bytes)}; leave some out with `include` or `exclude`",
             param="include",
         )
     missing = sum(map(folder.missing, files))
@@ -237,7 +236,7 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     free = shutil.disk_usage(existing).free
     if missing > free:
         raise DiskFullError(
-            f"{_size(missing)} are still to come, and {existing} has room for {_size(free)}"
+            f"{_size(missing)} left to download, but {existing} has room for {_size(free)}"
         )
 
 
@@ -247,5 +246,5 @@ def _size(count: int) -> str:
 
 def _explained(error: OSError) -> ServingError:
     if error.errno in _NO_ROOM:
-        return DiskFullError("the disk is full; make room, and start the download again")
+        return DiskFullError("the disk is full; free some space and start the download again")
     return ServingError(f"the files cannot be written: {error}")

@@ -1,4 +1,4 @@
-"""The downloads of a server: each on threads, none in the way of another."""
+"""The downloads of a server, each on its own threads."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -15,7 +15,7 @@ _AT_ONCE = 4
 
 
 def places(config: Config) -> Places:
-    """Where the config wants downloads."""
+    """The download targets from the config."""
     server = config.server
     return Places(
         models=Path(resolved_path(server.model_dir, config.base)),
@@ -25,7 +25,7 @@ def places(config: Config) -> Places:
 
 
 class Downloads:
-    """Runs downloads, one of a repository or into a folder at a time."""
+    """Runs downloads, one per repository and folder at a time."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -34,15 +34,15 @@ class Downloads:
         self._controls: set[Control] = set()
 
     async def run(self, wanted: Wanted) -> AsyncGenerator[Progress, None]:
-        """How far it is, again and again; the last one has the `path` of the folder.
+        """Progress updates; the last one has the `path` of the folder.
 
-        Closing the generator stops the download; what has come is kept for the next time. Raises a
-        `ServingError` for whatever goes wrong.
+        Closing the generator stops the download; what has arrived is kept for the next attempt.
+        Raises a `ServingError` for any failure.
         """
         keys = {f"repository {wanted.repo_id.lower()}", f"folder {wanted.folder}"}
         if taken := keys & self._taken:
             raise DownloadConflictError(
-                f"the {min(taken)} is being downloaded already", param="repo_id"
+                f"the {min(taken)} is already being downloaded", param="repo_id"
             )
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[Progress | None] = asyncio.Queue()
@@ -56,7 +56,7 @@ class Downloads:
             self._taken -= keys
             self._controls.discard(control)
             if not work.cancelled():
-                work.exception()  # somebody has asked, even if nobody waits any more
+                work.exception()  # mark as retrieved, even if nothing awaits it any more
             arrived.put_nowait(None)
 
         self._taken |= keys

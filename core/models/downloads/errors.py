@@ -1,4 +1,4 @@
-"""What can go wrong with a download, beside a request that is wrong itself."""
+"""Errors of downloads, apart from invalid requests."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ class RepositoryNotFoundError(ServingError):
 
 
 class RepositoryForbiddenError(ServingError):
-    """The hub does not let this token have the repository."""
+    """The hub denies this token access to the repository."""
 
     status = 403
     type = "permission_error"
@@ -30,7 +30,7 @@ class DownloadConflictError(ServingError):
 
 
 class HubError(ServingError):
-    """The hub cannot be reached, or answers what it should not."""
+    """The hub cannot be reached or returned an unexpected answer."""
 
     status = 502
     type = "server_error"
@@ -46,7 +46,7 @@ class DownloadTimeoutError(ServingError):
 
 
 class DiskFullError(ServingError):
-    """There is no room for the files."""
+    """There is not enough disk space for the files."""
 
     status = 507
     type = "server_error"

@@ -1,4 +1,4 @@
-"""A folder that a repository is downloaded into: what of it is there, and which of it is right."""
+"""The folder a repository is downloaded into: which files are present and verified."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ _BLOCK = 1 << 20
 
 
 class Folder:
-    """`path` and, in `.cache/enginebay` below it, the parts of files and what has been checked."""
+    """`path`, and in `.cache/enginebay` below it the partial files and verification state."""
 
     def __init__(self, path: Path, repo_id: str) -> None:
         """`DownloadConflictError` for a folder with other files than this repository's."""
@@ -41,47 +41,47 @@ class Folder:
         self._checked: dict[str, Any] = files if isinstance(files, dict) else {}
 
     def place(self, file: RemoteFile) -> Path:
-        """Where the file goes. `InvalidRequestError` for a name that no file here may have."""
+        """Where the file goes. `InvalidRequestError` for a file name that is not allowed."""
         try:
             path = inside(self.path, file.name, "repo_id")
         except InvalidRequestError as error:
             raise InvalidRequestError(
-                f"the repository has a file that cannot be stored: {error.message}; leave it out "
-                "by `exclude`",
+                f"the repository has a file that cannot be stored: {error.message}; leave "
+                "it out with `exclude`",
                 param="repo_id",
             ) from error
         if path == self._parts or path.is_relative_to(self._parts.parent):
             raise InvalidRequestError(
                 f"the repository has a file {file.name!r}, where downloads keep their state; "
-                "leave it out by `exclude`",
+                "leave it out with `exclude`",
                 param="repo_id",
             )
         return path
 
     def has(self, file: RemoteFile) -> bool:
-        """Whether the file is there, as it was when its content was found right."""
+        """Whether the file is present and unchanged since it was verified."""
         seen = self._seen(file)
         return seen is not None and self._checked.get(file.name) == seen
 
     def part(self, file: RemoteFile) -> Path:
-        """Where the bytes of the file are gathered."""
+        """Where the partial file is stored."""
         name = hashlib.sha256(f"{file.digest} {file.name}".encode()).hexdigest()[:32]
         return self._parts / f"{name}.part"
 
     def missing(self, file: RemoteFile) -> int:
-        """How many bytes are still to come."""
+        """How many bytes are still missing."""
         if self.has(file):
             return 0
         part = self.part(file)
         return max(0, file.size - (part.stat().st_size if part.exists() else 0))
 
     def begin(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         self._parts.mkdir(parents=True, exist_ok=True)
         self._write_state()
 
     def check(self, file: RemoteFile, on_block: Callable[[], None]) -> None:
-        """Raise `HubError`, and forget the part, unless it is the file. `on_block` may raise."""
+        """Verify the partial file, or remove it and raise `HubError`. `on_block` may raise."""
         part = self.part(file)
         size = part.stat().st_size
         digest = hashlib.sha256() if len(file.digest) == 64 else hashlib.sha1(b"blob %d\0" % size)
@@ -92,12 +92,12 @@ class Folder:
         if size != file.size or digest.hexdigest() != file.digest:
             part.unlink()
             raise HubError(
-                f"{file.name} came with {size} of {file.size} bytes, or with other content than "
-                "the hub says it has; start the download again"
+                f"{file.name} is incomplete or does not match its hash ({size} of {file.size} "
+                "bytes); start the download again"
             )
 
     def keep(self, file: RemoteFile) -> None:
-        """Move the part, which is right, to where the file goes, and remember that it is."""
+        """Move the verified partial file into place and record it as verified."""
         path = self.place(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.part(file).replace(path)
@@ -105,7 +105,7 @@ class Folder:
         self._write_state()
 
     def finish(self) -> None:
-        """Remove the parts of files that are no longer wanted."""
+        """Remove partial files that are no longer wanted."""
         for part in self._parts.glob("*.part"):
             part.unlink()
 

@@ -1,8 +1,8 @@
-"""What is asked of a Hugging Face hub: which files a repository has, and the bytes of one.
+"""Hugging Face hub client: lists a repository's files and fetches their bytes.
 
-Bytes come over HTTP or from the hub's Xet store, by what huggingface_hub and hf_xet export. Their
-own `snapshot_download` would do less: it begins each unfinished file anew, checks no hash of what
-comes over HTTP, and a Xet file cannot be stopped, as errors of its progress bar are lost.
+Bytes come over HTTP or from the hub's Xet store, through huggingface_hub and hf_xet. Their own
+`snapshot_download` does less: it restarts unfinished files, does not verify hashes over HTTP, and a
+Xet file cannot be stopped, as errors of its progress bar are lost.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from core.models.downloads.errors import HubError, RepositoryForbiddenError, Rep
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
-_TIMEOUT = 10.0  # seconds until the hub must say something
+_TIMEOUT = 10.0  # seconds until the hub must respond
 _TRIES, _PAUSE = 6, 1.0  # connections that bring no byte, and seconds between them
 _OK, _NOT_SATISFIABLE = 200, 416
-_PASSING = (408, 429, 500, 502, 503, 504)  # statuses that may be others a moment later
+_PASSING = (408, 429, 500, 502, 503, 504)  # transient statuses
 _LARGEST_OVER_HTTP = 50_000_000_000  # bytes; larger files a hub gives out over Xet only
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHA256 = 64  # digits
 
 OnBytes = Callable[[int], None]
-"""`on_bytes(count)`: so many have come; below 0, so many are gone again. May raise to stop it."""
+"""`on_bytes(count)`: bytes received; negative if bytes were discarded. May raise to stop it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of a repository: its name there, its size in bytes, and what its content hashes to.
+    """A file of a repository: its name, its size in bytes, and its hash.
 
     `digest`: SHA-256 (64 digits) of the content, or git's SHA-1 of it as a blob (40 digits).
     """
@@ -50,7 +50,7 @@ class RemoteFile:
 
     @property
     def large(self) -> bool:
-        """Whether it is kept beside the repository, and not in it."""
+        """Whether it is stored outside the git repository (LFS)."""
         return len(self.digest) == _SHA256
 
 
@@ -63,14 +63,14 @@ class Snapshot:
 
 
 class _UnfitPartError(Exception):
-    """What has come of a file is not the beginning of it."""
+    """The partial file is not a prefix of the file."""
 
 
 class Hub:
     """One repository of the hub that `HF_ENDPOINT` names, else of huggingface.co.
 
-    `token`: None for what `HF_TOKEN` or a login of huggingface_hub have set. It goes to the hub
-    only, not to where that redirects to. Every method blocks, and raises a `ServingError`.
+    `token`: None for what `HF_TOKEN` or a login of huggingface_hub have set. It is sent to the hub
+    only, not to redirect targets. Every method blocks, and raises a `ServingError`.
     """
 
     def __init__(self, repo_id: str, revision: str | None, token: str | None) -> None:
@@ -80,7 +80,7 @@ class Hub:
         self._endpoint = os.environ.get("HF_ENDPOINT") or None
 
     def snapshot(self) -> Snapshot:
-        """What there is to download, all from one commit."""
+        """The files to download, all from one commit."""
         from huggingface_hub import HfApi
 
         with self._in_words():
@@ -89,14 +89,14 @@ class Hub:
             )
         commit = info.sha or ""
         if not _COMMIT.fullmatch(commit):
-            raise HubError(f"the hub names no commit of {self._repo_id}")
+            raise HubError(f"the hub returned no commit for {self._repo_id}")
         return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
 
     def fetch(self, file: RemoteFile, commit: str, part: Path, on_bytes: OnBytes) -> None:
-        """Append what `part` lacks of the file; connections that break are taken up again.
+        """Append what is missing to `part`; broken connections are resumed.
 
-        `on_bytes` is told of the bytes that `part` had already, too. A part that cannot become the
-        file is removed.
+        `on_bytes` also reports the bytes that `part` already had. A part that cannot be completed
+        is removed.
         """
         try:
             with self._in_words(), part.open("ab") as target:
@@ -116,12 +116,12 @@ class Hub:
         except _UnfitPartError as error:
             part.unlink()
             raise HubError(
-                f"{file.name} does not come with the {file.size} bytes that the hub says it has; "
-                "start the download again"
+                f"{file.name} is not the {file.size} bytes that the hub reports; start "
+                "the download again"
             ) from error
 
     def _append(self, file: RemoteFile, commit: str, target: BinaryIO, on_bytes: OnBytes) -> None:
-        """Append what one connection brings; a `ConnectionError` if that is not all."""
+        """Append what one connection delivers; a `ConnectionError` if that is incomplete."""
         import httpx2
         from huggingface_hub import hf_hub_url
 
@@ -142,12 +142,12 @@ class Hub:
         except (httpx2.TransportError, RuntimeError) as error:  # the latter are hf_xet's
             raise ConnectionError(f"{type(error).__name__}: {error}") from error
         if xet_hash and target.tell() < file.size:  # hf_xet's way to say that it cannot go on
-            raise ConnectionError("the Xet store sends no more")
+            raise ConnectionError("the Xet store stopped sending")
         if target.tell() != file.size:
             raise _UnfitPartError
 
     def _xet_hash(self, file: RemoteFile, url: str) -> str | None:
-        """What a Xet store has the file as; None if it is to come over HTTP."""
+        """The file's hash in the Xet store; None to fetch it over HTTP."""
         from huggingface_hub import constants, get_hf_file_metadata
 
         if not file.large or constants.HF_HUB_DISABLE_XET or find_spec("hf_xet") is None:
@@ -190,8 +190,8 @@ class Hub:
 
         if file.size > _LARGEST_OVER_HTTP:
             raise InvalidRequestError(
-                f"{file.name} is larger than 50 GB, and does not come over Xet from this hub; "
-                "leave it out by `exclude`",
+                f"{file.name} is larger than 50 GB and not available over Xet from this hub; "
+                "leave it out with `exclude`",
                 param="exclude",
             )
         start = target.tell()
@@ -219,14 +219,14 @@ class Hub:
     def _file(self, sibling: Any) -> RemoteFile:
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         if not isinstance(sibling.size, int) or sibling.size < 0:
-            raise HubError(f"the hub tells no size of {sibling.rfilename} in {self._repo_id}")
+            raise HubError(f"the hub reports no size for {sibling.rfilename} in {self._repo_id}")
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise HubError(f"the hub tells no hash of {sibling.rfilename} in {self._repo_id}")
+            raise HubError(f"the hub reports no hash for {sibling.rfilename} in {self._repo_id}")
         return RemoteFile(sibling.rfilename, sibling.size, digest)
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        """Say what the errors of the library mean."""
+        """Translate the library's errors."""
         import httpx2
         from huggingface_hub import errors
 
@@ -237,8 +237,8 @@ class Hub:
             raise InvalidRequestError(str(error), param="repo_id") from error
         except errors.GatedRepoError as error:
             raise RepositoryForbiddenError(
-                f"{name} is gated: accept its terms on the hub's page of it, and send the token of "
-                "the account that did, or set HF_TOKEN",
+                f"{name} is gated: accept its terms on its hub page, then send a token of "
+                "that account or set HF_TOKEN",
                 param="token",
             ) from error
         except errors.RepositoryNotFoundError as error:
@@ -259,8 +259,8 @@ class Hub:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the disk, not the hub
             raise HubError(
-                f"the hub cannot be reached ({type(error).__name__}: {error}); what has come is "
-                "kept, so start the download again"
+                f"the hub cannot be reached ({type(error).__name__}: {error}); what "
+                "arrived is kept, so start the download again"
             ) from error
         except (TypeError, KeyError, ValueError) as error:
             raise HubError(f"the hub's answer about {name} cannot be read: {error}") from error
@@ -269,14 +269,15 @@ class Hub:
         status = error.response.status_code
         if status in (401, 403):
             return RepositoryForbiddenError(
-                f"the hub refuses {self._repo_id} ({status}); send a token that may read it",
+                f"the hub denied access to {self._repo_id} ({status}); send a token that "
+                "may read it",
                 param="token",
             )
-        return HubError(f"the hub answers {status} when asked for {self._repo_id}")
+        return HubError(f"the hub answered {status} for {self._repo_id}")
 
 
 def _passes(error: OSError) -> bool:
-    """Whether the same request may go well a moment later."""
+    """Whether a retry may succeed."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):

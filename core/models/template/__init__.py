@@ -1,1 +1,1 @@
-"""Chat templates: rendering them, and finding out what they can do."""
+"""Chat templates: rendering them and detecting their features."""

@@ -1,4 +1,4 @@
-"""How the chats of a model are written and read, all of which follows from its chat template."""
+"""The chat formats of a model: its templates, and reasoning and tool formats."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from core.models.template.turn_end import TurnEnd, find_turn_end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatFormats:
-    """The chat templates, and what was found in them."""
+    """The chat templates and the formats detected in them."""
 
     templates: ModelTemplates
     reasoning: Detected[ReasoningFormat]
@@ -25,7 +25,7 @@ class ChatFormats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatChoice:
-    """What a config says of them, and what there is to choose from.
+    """The config's choice of formats, and the available ones.
 
     `reasoning` and `tools`: `auto`, `none` or a name. `base`: the folder of the config file.
     """
@@ -37,7 +37,7 @@ class FormatChoice:
     base: Path
 
     async def find(self, info: ModelInfo, backend: Backend, template: str | None) -> ChatFormats:
-        """The formats of a model with this template, as `load_templates` reads its name."""
+        """The formats of a model with this template, named as for `load_templates`."""
         templates = await asyncio.to_thread(load_templates, info, template, self.base)
         usual = templates.choose(with_tools=False)
         with_tools = templates.choose(with_tools=True)

@@ -1,9 +1,9 @@
-"""Which reasoning and tool format a model writes, told from its chat template.
+"""Detects a model's reasoning and tool formats from its chat template.
 
 A template that renders earlier turns shows what the model was trained to write. So a small
-conversation is rendered, and each format's own parser gets what the assistant is made to say there:
-the format that reads back what was put in is the model's. Where a template leaves reasoning or
-calls out of the history, the tags that it mentions are looked for.
+conversation is rendered, and each format's own parser reads the assistant's part: the format that
+recovers the input is the model's. Where a template drops reasoning or calls from the history, its
+source is searched for their tags.
 """
 
 import json
@@ -34,7 +34,7 @@ Format = TypeVar("Format", ReasoningFormat, ToolFormat)
 
 @dataclass(frozen=True, slots=True)
 class Detected(Generic[Format]):
-    """A format, its registered name and how we know; no format if none was found."""
+    """A format, its registered name and the evidence; no format if none was found."""
 
     name: str | None
     format: Format | None
@@ -43,7 +43,7 @@ class Detected(Generic[Format]):
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What the assistant says in a rendered conversation, and the prompt in front of it."""
+    """The assistant's text in a rendered conversation, and the prompt before it."""
 
     prompt: str
     text: str
@@ -67,10 +67,10 @@ def _configured(wanted: str, formats: Mapping[str, Format]) -> Detected[Format] 
     if wanted == "auto":
         return None
     if wanted == "none":
-        return Detected(None, None, "the config says none")
+        return Detected(None, None, "set to none in the config")
     if wanted not in formats:
-        raise BackendUnavailableError(f"there is no reasoning or tool format {wanted!r}")
-    return Detected(wanted, formats[wanted], "the config names it")
+        raise BackendUnavailableError(f"unknown reasoning or tool format {wanted!r}")
+    return Detected(wanted, formats[wanted], "set in the config")
 
 
 def detect_reasoning(
@@ -130,14 +130,14 @@ def _found(formats: Mapping[str, Format], name: str, evidence: str) -> Detected[
 def _by_tags(formats: Mapping[str, Format], template: TemplateFeatures) -> Detected[Format]:
     for name, format in formats.items():
         if format.matches(template.template.source):
-            return _found(formats, name, "its tags stand in the chat template")
-    return Detected(None, None, "the chat template shows none")
+            return _found(formats, name, "its tags are in the chat template")
+    return Detected(None, None, "none found in the chat template")
 
 
 def _best(formats: Mapping[str, Format], source: str, left: Mapping[str, int | None]) -> str | None:
-    """The format that leaves the least text behind, by what each left; None did not read it.
+    """The format that leaves the least text unparsed; None in `left`: it did not parse it.
 
-    Of equals one whose tags stand in the template's source, and then the first one registered.
+    Ties go to one whose tags are in the template's source, then to the first registered.
     """
     ranks = {
         name: (length, not formats[name].matches(source))
@@ -157,7 +157,7 @@ def _call_sample(template: TemplateFeatures) -> _Sample | None:
 
 
 def _sample(template: TemplateFeatures, answer: Any, **options: Any) -> _Sample | None:
-    """What the template adds to a question for this answer to it."""
+    """What the template adds for this answer to a question."""
     asked = [template.says("user", _ASKED)]
     before = template.render(asked, **options)
     after = template.render([*asked, answer], add_generation_prompt=False, **options)
@@ -168,7 +168,7 @@ def _sample(template: TemplateFeatures, answer: Any, **options: Any) -> _Sample 
 
 
 def _common_start(before: str, after: str) -> int:
-    """How far both are the same, not counting the beginning of a tag that goes on differently."""
+    """The length of the common prefix, without a partial tag that then differs."""
     if after.startswith(before):
         return len(before)
     start = next(
@@ -184,16 +184,16 @@ def _read(parser: Parser, text: str) -> list[Part]:
 
 
 def _reasoning_residue(parts: Sequence[Part]) -> int | None:
-    """How much text is left beside the answer; None if thought and answer were not told apart."""
-    thought = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
+    """How much text is left beside the answer; None if reasoning and answer were not separated."""
+    reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
     content = "".join(part.text for part in parts if isinstance(part, ContentDelta))
-    if _THOUGHT not in thought or _ANSWER not in content or _ANSWER in thought:
+    if _THOUGHT not in reasoning or _ANSWER not in content or _ANSWER in reasoning:
         return None
-    return len(content) + len(thought)
+    return len(content) + len(reasoning)
 
 
 def _call_residue(parts: Sequence[Part]) -> int | None:
-    """How much text is left beside the call; None if it is not the one that was put in."""
+    """How much text is left beside the call; None if it is not the original call."""
     calls = [part for part in parts if isinstance(part, ToolCallDelta)]
     names = [part.name for part in calls if part.name is not None]
     try:

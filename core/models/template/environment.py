@@ -1,8 +1,8 @@
-"""The Jinja environment of chat templates, with what transformers gives them and nothing else.
+"""The Jinja environment of chat templates, with what transformers provides and nothing else.
 
 Trimmed blocks, loop controls, `raise_exception`, `strftime_now`, a `tojson` that leaves non-ASCII
-text and HTML characters alone, `dict` and `namespace` that cannot be used to reach Python, and
-`{% generation %}` blocks, which mark text for training and mean nothing here.
+text and HTML characters alone, `dict` and `namespace` that cannot be used to reach Python, and `{%
+generation %}` blocks, which mark text for training and have no effect here.
 """
 
 import json

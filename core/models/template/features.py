@@ -1,7 +1,7 @@
-"""What a chat template can do, found out by rendering small conversations with it.
+"""Detects a chat template's features by rendering small conversations with it.
 
-A template has no other way to say it: some refuse what they were not made for, some drop it in
-silence. Both show when a word that was put in does not come out.
+Templates do not declare their features: some reject what they do not support, some drop it
+silently. Either shows when a probe word is missing from the output.
 """
 
 import json
@@ -33,13 +33,13 @@ _LONG_ID = "call_0123456789abcdef01234567"
 
 
 class TemplateFeatures:
-    """A template and what it can do; each feature is tried once, when it is first asked for."""
+    """A template and its features; each is probed once, on first use."""
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template = template
 
     def render(self, messages: Sequence[Message], **options: Any) -> str | None:
-        """What the template makes of a trial; None if it refuses."""
+        """The rendered probe; None if the template rejects it."""
         tools = options.pop("tools", None) or self.no_tools
         variables = {**self.extra_variables(tools), **(options.pop("variables", None) or {})}
         options |= {"tools": tools}
@@ -50,9 +50,9 @@ class TemplateFeatures:
 
     @cached_property
     def no_tools(self) -> Sequence[Mapping[str, Any]] | None:
-        """What `tools` is for a request without: null, or an empty list if the template wants one.
+        """`tools` of a request without tools: null, or an empty list if the template needs one.
 
-        Templates made for tools alone iterate them without asking.
+        Templates made only for tools iterate them unconditionally.
         """
         asked = [{"role": "user", "content": _USER}]
         candidates: tuple[list[Mapping[str, Any]] | None, ...] = (None, [])
@@ -65,7 +65,7 @@ class TemplateFeatures:
         return None
 
     def extra_variables(self, tools: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
-        """What few templates read beside the usual: `functions`, `datetime` (FireFunction).
+        """Variables that only a few templates read: `functions`, `datetime` (FireFunction).
 
         `functions` are those of the tools, as a list or, for templates that join text, as JSON.
         """
@@ -97,9 +97,9 @@ class TemplateFeatures:
 
     @cached_property
     def content_format(self) -> ContentFormat:
-        """Whether content is to be a text, or a list of parts for a template that only knows those.
+        """Whether content must be text, or a list of parts for a template that supports only those.
 
-        A template for parts that is given a text takes it apart into characters, or fails.
+        Such a template splits text into characters, or fails.
         """
         if "functions" in self.template.variables:  # whose form is told with content
             return "string"
@@ -110,12 +110,12 @@ class TemplateFeatures:
 
     @cached_property
     def knows_system(self) -> bool:
-        """Whether a system message in front is taken."""
+        """Whether a leading system message is supported."""
         return self._shows([self.says("system", _SYSTEM), self.says("user", _USER)], _SYSTEM, _USER)
 
     @cached_property
     def takes_several_systems(self) -> bool:
-        """Whether two system messages in front are taken."""
+        """Whether two leading system messages are supported."""
         messages = [
             self.says("system", _SYSTEM),
             self.says("system", _SECOND),
@@ -125,7 +125,7 @@ class TemplateFeatures:
 
     @cached_property
     def takes_later_systems(self) -> bool:
-        """Whether system messages are taken where they stand, after others and last."""
+        """Whether system messages after others, and last, are supported."""
         messages = [
             self.says("user", _USER),
             self.says("assistant", _ANSWER),
@@ -139,7 +139,7 @@ class TemplateFeatures:
 
     @cached_property
     def knows_developer(self) -> bool:
-        """Whether the template has a place for `developer` messages of its own."""
+        """Whether the template supports `developer` messages."""
         if "developer" not in self.template.source:
             return False
         messages = [self.says("developer", _DEVELOPER), self.says("user", _USER)]
@@ -157,7 +157,7 @@ class TemplateFeatures:
 
     @property
     def arguments_format(self) -> ArgumentsFormat | None:
-        """Whether the arguments of earlier calls are to be objects or JSON; None: neither shows.
+        """Whether arguments of earlier calls must be objects or JSON; None: neither is rendered.
 
         Most templates serialize or iterate objects, a few join JSON text.
         """
@@ -165,10 +165,10 @@ class TemplateFeatures:
 
     @property
     def content_of_calls(self) -> NoContent:
-        """What the content is to be of a message of calls alone.
+        """The content of a message that has only calls.
 
-        transformers leaves it out. Some templates fail over that, or leave out the calls; they get
-        an empty text, or null.
+        transformers leaves it out. Some templates fail on that or drop the calls; they get an empty
+        text or null.
         """
         return self._call_form[1]
 
@@ -204,7 +204,7 @@ class TemplateFeatures:
 
     @cached_property
     def takes_text_arguments(self) -> bool:
-        """Whether arguments can be text that is no JSON, as a model may have written them."""
+        """Whether arguments can be text that is not JSON, as a model may have written them."""
         return self._call_shows("Oslo for 3 days", self.content_of_calls)
 
     @cached_property
@@ -245,13 +245,13 @@ class TemplateFeatures:
 
     @property
     def knows_documents(self) -> bool:
-        """Whether the template speaks of `documents`."""
+        """Whether the template mentions `documents`."""
         return "documents" in self.template.source
 
     def call_message(
         self, arguments: Any, *, id: str = SHORT_ID, content: NoContent = "empty"
     ) -> Message:
-        """An assistant message that is one call of the tool of trials."""
+        """An assistant message with one call of the probe tool."""
         function = {"name": CALL_NAME, "arguments": arguments}
         call = {"id": id, "type": "function", "function": function}
         message = self.says("assistant", "", tool_calls=[call])
@@ -262,18 +262,18 @@ class TemplateFeatures:
 
     @property
     def known_call(self) -> Message:
-        """The call of trials, in the form that the template reads."""
+        """The probe call, in the form that the template reads."""
         arguments = CALL_JSON if self.arguments_format == "string" else CALL_ARGUMENTS
         return self.call_message(arguments, content=self.content_of_calls)
 
     @cached_property
     def trial_tools(self) -> Sequence[Mapping[str, Any]] | None:
-        """The tool of trials; None for a template that fails over tools."""
+        """The probe tool; None for a template that fails on tools."""
         asked = [self.says("user", _USER)]
         return None if self.render(asked, tools=[CALL_TOOL]) is None else [CALL_TOOL]
 
     def _call_text(self, arguments: Any, content: NoContent) -> str | None:
-        """What a call looks like in the history; some templates want its result behind it."""
+        """A call in the history; some templates require its result after it."""
         messages = [self.says("user", _USER), self.call_message(arguments, content=content)]
         text = self.render(messages, tools=self.trial_tools, add_generation_prompt=False)
         if text is not None:

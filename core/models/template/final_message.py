@@ -1,7 +1,7 @@
 """`continue_final_message`: a prompt that ends inside the last message.
 
-The template renders the message with a mark behind it, and the prompt is what stands before the
-mark. The rules are those of transformers' `apply_chat_template`.
+The template renders the message followed by a mark, and the prompt is the text before the mark. The
+rules follow transformers' `apply_chat_template`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 def mark_final_message(chat: list[dict[str, Any]], field: str, source: str) -> None:
-    """Put the mark behind the last message's `field`; the template's source must speak of it."""
+    """Append the mark to the last message's `field`, which the template's source must mention."""
     message = chat[-1]
     value = message.get(field)
     if value is None:
@@ -29,7 +29,7 @@ def mark_final_message(chat: list[dict[str, Any]], field: str, source: str) -> N
     elif isinstance(value, list):
         message[field] = _marked_parts(value)
     else:
-        raise _refusal(f"{field!r} of the last message is no text")
+        raise _refusal(f"{field!r} of the last message is not text")
 
 
 def cut_at_mark(text: str, message: Mapping[str, Any], field: str) -> str:

@@ -1,4 +1,4 @@
-"""What trials of chat templates put in: a tool, a call of it, an answer's reasoning."""
+"""Probe input for chat templates: a tool, a call of it, an answer's reasoning."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,8 +27,8 @@ SHORT_ID = "a1B2c3D4e"  # the only form that Mistral's templates take
 
 
 def reasoning(text: str) -> dict[str, str]:
-    """Reasoning of an answer under each of the names that requests have for it.
+    """An answer's reasoning under each field name that requests use.
 
-    Templates read one of these, or `thinking`, which they get as they do from transformers.
+    Templates read one of these or `thinking`, which is set as in transformers.
     """
     return {"reasoning_content": text, "reasoning": text}

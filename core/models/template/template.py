@@ -22,12 +22,12 @@ _CORE = Path(core.__file__).parent
 TEMPLATES_FOLDER = next(
     filter(Path.is_dir, (_CORE / "templates", _CORE.with_name("templates"))), _CORE / "templates"
 )
-"""The shipped templates: inside `core` where Enginebay is installed, beside it in a checkout."""
+"""The shipped templates: inside `core` in an installed package, beside it in a checkout."""
 _ALWAYS_THERE = ("messages", "tools", "documents", "add_generation_prompt")
 
 
 class TemplateError(InvalidRequestError):
-    """A chat template that cannot be compiled, or that refused these messages."""
+    """A chat template that cannot be compiled, or that rejected these messages."""
 
     code = "chat_template_error"
 
@@ -35,8 +35,8 @@ class TemplateError(InvalidRequestError):
 class ChatTemplate:
     """A compiled chat template.
 
-    `special_tokens` (`bos_token`, `eos_token`, ...) are variables of every rendering. `name` tells
-    people which template it is. Raises `TemplateError` when the source does not compile.
+    `special_tokens` (`bos_token`, `eos_token`, ...) are variables of every rendering. `name`
+    identifies it in messages. Raises `TemplateError` when the source does not compile.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ChatTemplate:
             ) from error
         except RecursionError as error:
             raise TemplateError(f"the chat template ({name}) is nested too deeply") from error
-        except Exception as error:  # constant expressions are computed now, and may go wrong
+        except Exception as error:  # constant expressions are evaluated now and may fail
             raise TemplateError(f"the chat template ({name}) does not compile: {error}") from error
 
     @cached_property
@@ -65,7 +65,7 @@ class ChatTemplate:
 
     @cached_property
     def settings(self) -> frozenset[str]:
-        """The variables that are for others to set: those that it does not only use for itself."""
+        """The variables that callers can set: those it does not only use internally."""
         tree = self._environment.parse(self.source)
         own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
         asked_for = {
@@ -81,9 +81,9 @@ class ChatTemplate:
 
     @cached_property
     def stop_strings(self) -> tuple[str, ...]:
-        """Texts that end an answer by the template's own word: `{% set stop_strings = [...] %}`.
+        """Stop strings that the template declares: `{% set stop_strings = [...] %}`.
 
-        At its top level, as the templates of TabbyAPI say it.
+        At its top level, as in TabbyAPI's templates.
         """
         for node in self._environment.parse(self.source).body:
             if not isinstance(node, nodes.Assign) or not isinstance(node.target, nodes.Name):
@@ -110,9 +110,9 @@ class ChatTemplate:
     ) -> str:
         """The prompt text.
 
-        `continue_final_message`: end inside the last message, so that the model goes on with it;
-        a text names the field to go on with, `content` by default. `variables` go before special
-        tokens of the same name. `drop_nulls`: leave out null fields of messages. Raises
+        `continue_final_message`: end inside the last message, so that the model continues it; a
+        string names the field to continue, `content` by default. `variables` take precedence over
+        special tokens of the same name. `drop_nulls`: leave out null fields of messages. Raises
         `TemplateError` with the template's own words.
         """
         chat = [_as_templates_read_it(message, drop_nulls=drop_nulls) for message in messages]
@@ -138,7 +138,7 @@ class ChatTemplate:
 
 
 def _as_templates_read_it(message: Mapping[str, Any], *, drop_nulls: bool) -> dict[str, Any]:
-    """With reasoning under the names that templates look for."""
+    """With reasoning under the field names that templates read."""
     fields = {k: v for k, v in message.items() if v is not None or not drop_nulls}
     named = (fields.get(name) for name in REASONING_FIELDS)
     reasoning = next((text for text in named if text is not None), None)
@@ -148,7 +148,7 @@ def _as_templates_read_it(message: Mapping[str, Any], *, drop_nulls: bool) -> di
 
 
 def _words(error: Exception) -> str:
-    """What a template says itself, or which error there was in it."""
+    """The template's own message, or the error raised in it."""
     text = str(error)
     if isinstance(error, jinja2.TemplateError) and text:
         return text
@@ -156,7 +156,7 @@ def _words(error: Exception) -> str:
 
 
 def template_path(name: str, base: Path) -> Path | None:
-    """The file a config's `chat_template` means: a path, or the name of one in `templates/`."""
+    """The file of a config's `chat_template`: a path, or the name of one in `templates/`."""
     if (base / name).is_file():
         return base / name
     return template_files(base).get(name.removesuffix(".jinja"))

@@ -20,10 +20,10 @@ _REMEMBERED = 8  # compiled templates of requests
 
 
 class ModelTemplates:
-    """Chat templates by name. The rules are those of transformers' `get_chat_template`.
+    """Chat templates by name. The rules follow transformers' `get_chat_template`.
 
-    `tool_use` renders requests with tools where there is one, `default` everything else; others,
-    such as `rag`, are for requests that name them.
+    `tool_use` renders requests with tools if present, `default` everything else; others, such as
+    `rag`, are for requests that name them.
     """
 
     def __init__(self, templates: Mapping[str, ChatTemplate], special_tokens: Mapping[str, str]):
@@ -33,15 +33,15 @@ class ModelTemplates:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What there is to choose from."""
+        """The names of the templates."""
         return tuple(self._templates)
 
     def choose(
         self, *, with_tools: bool, asked: str | None = None, allow_source: bool = False
     ) -> TemplateFeatures | None:
-        """The template of a request; None when the model has none that fits.
+        """The template of a request; None if the model has none that fits.
 
-        `asked`: what the request says, one of the names or, where the config allows it, Jinja.
+        `asked`: the request's `chat_template`: a name or, if the config allows it, Jinja.
         """
         if asked is not None:
             return self._templates.get(asked) or self._of_request(asked, allow_source)
@@ -53,9 +53,9 @@ class ModelTemplates:
         if not allowed:
             names = ", ".join(self._templates) or "none"
             raise UnsupportedParameterError(
-                "this server takes no chat templates from requests: set "
-                "`server.allow_request_template: true` in its config to allow that; "
-                f"templates of the model, to be asked for by name: {names}",
+                "this server does not accept chat templates in requests: set "
+                "`server.allow_request_template: true` in its config to allow that; the "
+                f"model's templates, usable by name: {names}",
                 param="chat_template",
             )
         try:
@@ -75,7 +75,7 @@ def template_names(info: ModelInfo, base: Path) -> list[str]:
 
 
 def load_templates(info: ModelInfo, configured: str | None, base: Path) -> ModelTemplates:
-    """A model's templates. `configured`: the config's `chat_template`, which goes before its own.
+    """A model's templates. `configured`: the config's `chat_template`, which takes precedence.
 
     A file, the name of one in `templates/`, or the name of one of the model's templates.
     """

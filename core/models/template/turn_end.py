@@ -1,7 +1,7 @@
-"""What ends an answer by the word of the chat template, beside the end-of-sequence token.
+"""Stops that follow from the chat template, in addition to the end-of-sequence token.
 
-Models whose end-of-sequence token is not what their template ends a turn with are common: tuned on
-ChatML, `</s>` kept from the base model. They would write `<|im_end|>` and talk on.
+Many models have an end-of-sequence token other than their template's end of turn: tuned on ChatML,
+but with the base model's `</s>`. They would write `<|im_end|>` and continue.
 """
 
 import re
@@ -27,7 +27,7 @@ class TurnEnd:
     token_ids: tuple[int, ...] = ()
 
     def added_to(self, sampling: SamplingParams) -> SamplingParams:
-        """`sampling` that stops here, too, unless it is to go on at the end of a turn."""
+        """`sampling` with these stops added, unless it ignores the end of a turn."""
         if sampling.ignore_eos or not (self.strings or self.token_ids):
             return sampling
         return replace(
@@ -40,9 +40,9 @@ class TurnEnd:
 async def find_turn_end(
     templates: Sequence[TemplateFeatures], info: ModelInfo, backend: Backend
 ) -> TurnEnd:
-    """Stops that the templates state, and the marker they end a turn with.
+    """Stops that the templates declare, and their end-of-turn marker.
 
-    A marker that is one token stops as a token, so that text which merely mentions it does not.
+    A single-token marker stops as a token, so that text which merely mentions it does not.
     """
     strings = [text for features in templates for text in features.template.stop_strings]
     token_ids: list[int] = []
@@ -58,12 +58,12 @@ async def find_turn_end(
 
 
 def turn_end_marker(features: TemplateFeatures) -> str | None:
-    """The marker behind the last answer; None without one, or if it also stands inside a turn."""
+    """The marker after the last answer; None without one, or if it also occurs inside a turn."""
     asked = features.says("user", _ASKED)
     answer = features.says("assistant", _ANSWER)
     behind = _behind(_ANSWER, features, asked, answer)
     bare = features.render([asked, answer], add_generation_prompt=False) or behind
-    markers: list[str] = [  # not of tools that stand behind the messages
+    markers: list[str] = [  # not of tools after the messages
         marker for marker in _MARKER.findall(behind) if marker in bare.rpartition(_ANSWER)[2]
     ]
     opened = _behind(_ASKED, features, asked, add_generation_prompt=True)
@@ -88,7 +88,7 @@ def _behind(
     *messages: Message,
     add_generation_prompt: bool = False,
 ) -> str:
-    """What the template writes behind a word of these messages; nothing if that is left out."""
+    """What the template writes after a word of these messages; empty if it drops the word."""
     text = features.render(
         messages, tools=features.trial_tools, add_generation_prompt=add_generation_prompt
     )
