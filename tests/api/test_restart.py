@@ -66,7 +66,7 @@ def test_health_while_one_of_two_restarts() -> None:
         health = server.http.get("/health")
         assert (health.status_code, health.json()["state"]) == (200, "degraded")
         assert health.json()["models"]["m0"]["state"] == "loading"
-        assert "exit code 3" in health.json()["models"]["m0"]["error"]
+        assert "exited with code 3" in health.json()["models"]["m0"]["error"]
         assert server.http.get("/v1/models/m0").json()["state"] == "loading"
         assert say(server, "m1", "count 2") == "01"
 
