@@ -48,7 +48,7 @@ def test_reasoning_is_open_while_it_grows_and_folds(
     assert thought.get_attribute("open") is None
     assert not thought.get_by_text("Hm, well.").is_visible()
     assert answer.locator(".said").inner_text() == "Yes."
-    assert "thought)" in answer.locator(".note").inner_text()
+    assert "reasoning)" in answer.locator(".note").inner_text()
     thought.locator("summary").click()
     assert thought.get_by_text("Hm, well.").is_visible()
 

@@ -214,7 +214,7 @@ def test_requests_are_listed_and_cancelled(page: "Page", serve_scripted: ServeSc
     body = {"prompt": "x", "request_id": "second"}
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(server.http.post, "/v1/completions", json=body)
-        rows.nth(1).get_by_text("queued, 0 before it").wait_for()
+        rows.nth(1).get_by_text("queued, 0 ahead").wait_for()
         page.locator("#plots").get_by_text("1 waiting").wait_for()
         rows.nth(1).get_by_role("button").click()
         assert waiting.result(60).json()["error"]["code"] == "request_cancelled"
