@@ -7,10 +7,12 @@ from typing import Any
 from core.chat.answer.answer_parser import AnswerForm, AnswerParser
 from core.chat.answer.collector import Collector
 from core.contract.formats import (
+    AnswerMarks,
     Parser,
     ReasoningFormat,
     ReasoningParser,
     Schemas,
+    ThoughtMarks,
     ToolFormat,
     new_call_id,
 )
@@ -75,8 +77,6 @@ class CollectorRecipe:
 
 def recipe_of(written: Mapping[str, Any]) -> CollectorRecipe:
     """A recipe that `dataclasses.asdict` has made plain. `TypeError` or `KeyError` for others."""
-    from core.contract.formats import AnswerMarks, ThoughtMarks
-
     fields = dict(written)
     if form := fields.get("form"):
         thought = form["thought"]
