@@ -70,3 +70,8 @@ class ServedModel:
     def tools_name(self) -> str | None:
         """The name of that format."""
         return self.formats.tools.name
+
+
+def can_rerank(info: ModelInfo) -> bool:
+    """Whether a model scores documents: it is a reranker, or makes embeddings to compare."""
+    return info.reranks or info.embedding_size is not None

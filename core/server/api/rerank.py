@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from core.chat.plan.prompt_tokens import check_prompt, check_text, tokenize_prompt
 from core.chat.schemas.usage_bodies import PromptUsage
 from core.contract.errors import InvalidRequestError
-from core.models.served import ServedModel
+from core.models.served import ServedModel, can_rerank
 from core.server.access.model_permissions import may_use
 from core.server.api.pooling import computed, respond
 from core.server.api.served import served_model
@@ -29,7 +29,7 @@ async def rerank(body: RerankRequest, http: Request) -> Response:
     running = running_request(http)
     running.answer_id = f"rerank-{request_id(http)}"
     model = await served_model(http, body.model)
-    if model.adapter or not (model.info.reranks or model.info.embedding_size is not None):
+    if model.adapter or not can_rerank(model.info):
         raise _cannot(http, model)
     headers = unsupported_header(http, sorted(body.model_extra or ()))
     running.choices = len(body.documents)
