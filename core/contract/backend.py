@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.contract.media import Media, MediaPrompt
 from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 
 
@@ -91,11 +92,28 @@ class Backend(ABC):
         """
         raise UnsupportedParameterError("this backend cannot leave special tokens out of text")
 
+    async def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        """Token ids of a rendered prompt, in whose text placeholders were replaced by items.
+
+        Texts are read as by `tokenize`, those that are a `PlainText` as by `tokenize_plain`. What
+        the model wants around an item (`<|vision_start|>`) is in the text only if its template
+        writes it; the rest is added here. Each item gets at least one span. The same item has the
+        same tokens wherever it stands.
+
+        Decodes and checks the items: `InvalidRequestError` for one that cannot be read or exceeds
+        its limits, with `media.N` as its param, where N counts the items from 0. Not called for a
+        model without `ModelInfo.modalities`.
+        """
+        raise UnsupportedParameterError("this model takes text only", param="messages")
+
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         """An embedding of each prompt, in their order, `ModelInfo.embedding_size` numbers each.
 
-        Prompts are not empty and have at most `context_length` tokens. Not called without an
-        `embedding_size`. A `ServingError` fails this call alone.
+        They are as the model makes them: the server scales them to length 1 where a request does
+        not ask otherwise. Prompts are not empty and have at most `context_length` tokens. Not
+        called without an `embedding_size`. A `ServingError` fails this call alone.
         """
         raise InvalidRequestError("this model does not support embeddings", param="model")
 
@@ -115,6 +133,16 @@ class Backend(ABC):
         called if the model does not rerank. A `ServingError` fails this call alone.
         """
         raise InvalidRequestError("this model does not support reranking", param="model")
+
+    async def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """What the model's head says of each prompt, in their order: a number for each label.
+
+        They are raw (logits): the server makes probabilities of them, or takes the single one of a
+        reward model as the score. Prompts are not empty and have at most `context_length` tokens.
+        Of a reranker with one label they may be pairs of `tokenize_pair`. Not called for a model
+        without `ModelInfo.labels`. A `ServingError` fails this call alone.
+        """
+        raise InvalidRequestError("this model does not classify texts", param="model")
 
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """Make the adapter `name`, the sum of these LoRAs, available to requests.

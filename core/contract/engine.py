@@ -2,10 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import TypeAlias, TypeVar
 
 from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.contract.grammar import Grammar
+from core.contract.media import Media, MediaPrompt
 from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
+
+_Result = TypeVar("_Result")
+
+Later: TypeAlias = _Result | Future[_Result]
+"""A result, or a `Future` of one that steps compute."""
 
 
 class Engine(ABC):
@@ -13,6 +21,11 @@ class Engine(ABC):
 
     Only the methods in `CONCURRENT_METHODS` are called from other threads, while a step may be
     running. Exceptions fail one call or request alone, except those of `step` and `abort_request`.
+
+    A method that is called between steps may return a `Future` of its result, so that several calls
+    share a step and long ones are worked off in parts. The engine completes it in its steps; an
+    exception set on it fails that call alone. It is cancelled when nobody awaits the call any
+    longer: the engine then skips what is left of it.
     """
 
     info: ModelInfo
@@ -25,7 +38,8 @@ class Engine(ABC):
     def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
         """Run the batch once; `(request_id, delta)` for every choice that gained something.
 
-        Called again and again while a request is unfinished. A `ServingError` in a delta's place
+        Called again and again while a request is unfinished or a `Future` that a method returned is
+        not done. A `ServingError` in a delta's place
         ends that request alone, all its choices. An exception means that the engine is dead:
         everything in flight fails, the engine is closed and a new one is built.
         """
@@ -50,6 +64,12 @@ class Engine(ABC):
         """As `Backend.detokenize_plain`; from any thread."""
         raise UnsupportedParameterError("this engine cannot leave special tokens out of text")
 
+    def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        """As `Backend.tokenize_media`; from any thread."""
+        raise UnsupportedParameterError("this model takes text only", param="messages")
+
     def compile(self, grammar: Grammar) -> float:
         """Compile a constraint before requests with it are added; returns how many seconds it took.
 
@@ -61,7 +81,7 @@ class Engine(ABC):
             "this engine does not support constrained decoding", param="constraint"
         )
 
-    def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+    def embed(self, prompts: Sequence[Sequence[int]]) -> Later[list[list[float]]]:
         """As `Backend.embed`; on the engine thread, between steps."""
         raise InvalidRequestError("this model does not support embeddings", param="model")
 
@@ -69,9 +89,13 @@ class Engine(ABC):
         """As `Backend.tokenize_pair`; from any thread."""
         raise InvalidRequestError("this model does not support reranking", param="model")
 
-    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> Later[list[float]]:
         """As `Backend.rerank`; on the engine thread, between steps."""
         raise InvalidRequestError("this model does not support reranking", param="model")
+
+    def classify(self, prompts: Sequence[Sequence[int]]) -> Later[list[list[float]]]:
+        """As `Backend.classify`; on the engine thread, between steps."""
+        raise InvalidRequestError("this model does not classify texts", param="model")
 
     def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """As `Backend.load_adapter`, of a name that was never loaded before; between steps."""
@@ -100,6 +124,7 @@ CONCURRENT_METHODS = frozenset(
         Engine.tokenize_plain,
         Engine.detokenize_plain,
         Engine.tokenize_pair,
+        Engine.tokenize_media,
         Engine.compile,
     )
 )

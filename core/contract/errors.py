@@ -4,9 +4,11 @@
     ├── InvalidRequestError 400
     │   ├── ContextLengthExceededError
     │   └── UnsupportedParameterError
+    │       └── UnsupportedModalityError
     ├── AuthenticationError 401
     ├── PermissionDeniedError 403
     ├── ModelNotFoundError 404
+    ├── WrongModelError 405
     ├── RequestNotFoundError 404
     ├── RequestTooLargeError 413
     │   └── HeadersTooLargeError 431
@@ -98,6 +100,12 @@ class UnsupportedParameterError(InvalidRequestError):
     code = "unsupported_parameter"
 
 
+class UnsupportedModalityError(UnsupportedParameterError):
+    """The request has a picture, a sound or a video, and the model does not take it."""
+
+    code = "unsupported_modality"
+
+
 class SchemaError(ValueError):
     """A JSON Schema that cannot be enforced; `path` says where in it, as a JSON pointer."""
 
@@ -137,6 +145,14 @@ class ModelNotFoundError(ServingError):
     status = 404
     type = "invalid_request_error"
     code = "model_not_found"
+
+
+class WrongModelError(ServingError):
+    """The model is of a kind that does not do what the route is for."""
+
+    status = 405
+    type = "invalid_request_error"
+    code = "wrong_model"
 
 
 class RequestNotFoundError(ServingError):

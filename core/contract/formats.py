@@ -5,6 +5,7 @@ however the text is split into `feed` calls, the joined parts are the same; noth
 fragment of a tag leaks, nothing raises; what cannot be parsed comes back as content.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,15 @@ from core.contract.types import Part
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """The JSON Schema of each offered function's arguments, by the function's name."""
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is one value of JSON, as the arguments of a call have to be."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def new_call_id() -> str:

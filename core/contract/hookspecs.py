@@ -10,6 +10,7 @@ import pluggy
 from core.contract.backend import Backend
 from core.contract.formats import ReasoningFormat, ToolFormat
 from core.contract.registers import BackendRegister, Register
+from core.contract.routes import RouteRegister
 from core.contract.types import Delta, GenerationRequest
 
 hookspec = pluggy.HookspecMarker("enginebay")
@@ -31,6 +32,16 @@ def register_parsers(reasoning: Register[ReasoningFormat], tools: Register[ToolF
     """Called once at start: `reasoning(name, format)` and `tools(name, format)`.
 
     `auto` in the config picks the first registered format that matches the chat template.
+    """
+
+
+@hookspec
+def register_routes(register: RouteRegister) -> None:
+    """Called once at start: `register(method, path, handler)` adds a route to the server.
+
+    `async def handler(request)` gets a `RouteRequest`, which can run chats, completions and
+    embeddings, and returns a value that is written as JSON, or a `RouteResponse`. Keys, limits, the
+    log, metrics and errors are those of every route. The server's own routes come first.
     """
 
 

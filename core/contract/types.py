@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from core.contract.chat import Chat
+from core.contract.media import MediaSpan, Modality
 from core.contract.sampling_params import SamplingParams
 
 EngineFinishReason = Literal["stop", "length", "content_filter"]
@@ -28,6 +29,8 @@ class GenerationRequest:
     """One prompt, prefilled once, decoded into `n` choices with indices 0 to n - 1.
 
     `chat`: what a model that chats gets instead of `prompt_token_ids`, which are then empty.
+    `media`: what its placeholders stand for, as `tokenize_media` said; the tokens in them mean
+    nothing.
     `adapter`: one of `ModelInfo.adapters`, whose weights are added to the model's (LoRA).
     `priority`: a request with a lower number starts first, and is preempted last.
     `cache_salt`: only requests with the same salt share cached prefixes.
@@ -41,6 +44,7 @@ class GenerationRequest:
     priority: int = 0
     cache_salt: str | None = None
     chat: Chat | None = None
+    media: tuple[MediaSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,17 @@ class TopLogprob:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A generated token, its natural-log probability and the likeliest candidates, best first."""
+    """A token, its natural-log probability and the likeliest candidates, best first.
+
+    `rank`, of tokens of prompts: the token's place among all by probability, 1 for the likeliest,
+    ties in the order of ids; None where the engine cannot say.
+    """
 
     token_id: int
     token: str
     logprob: float
     top: tuple[TopLogprob, ...] = ()
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +128,15 @@ Part = ContentDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 class TokenCounts:
     """The usage of a request as reported by the server that ran it, over all choices.
 
-    `reasoning_tokens`: None if not reported.
+    `reasoning_tokens`: None if not reported. `media_tokens`: those of the prompt that stand for
+    media, by kind.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int | None = None
+    media_tokens: Mapping[Modality, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +176,23 @@ class Delta:
     usage: TokenCounts | None = None
 
 
+@dataclass(slots=True)  # one a token: a frozen one costs four times as much to make
+class Update:
+    """What choice `index` of an answer gained; its last one has the `finish_reason`.
+
+    `tokens` is how many tokens the choice has by now, `token_ids` are those it gained.
+    `prompt_logprobs` come with the first update of a request, if it asks for them.
+    """
+
+    index: int
+    parts: list[Part]
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    tokens: int = 0
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
+    token_ids: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """What the endpoint layer must know about a loaded model.
@@ -182,12 +210,22 @@ class ModelInfo:
     `constraints`: whether `SamplingParams.constraint` is supported. If not, none is sent.
     `adapters`: names of the LoRA adapters a request may ask for; clients send them as `model`.
     `embedding_size`: dimensions of an embedding, None for a model without embeddings.
+    `shorter_embeddings`: None unless the model was trained so that its embeddings may be cut
+    (Matryoshka, Kusupati et al., 2022); the sizes they may be cut to, empty for any.
+    `prompts`: texts by name that its embeddings want in front of inputs of a kind (`query`);
+    `default_prompt`: the name of the one that is used if a request names none.
     `reranks`: it says how relevant a document is to a query (`Backend.rerank`).
+    `labels`: the classes a classifier tells apart (`Backend.classify`); a reward model has one.
+    `multi_label`: several of them may apply to a text at once.
     `max_batch_size`: how many choices are decoded, or texts embedded, at once; only slightly more
     are admitted to the engine at a time. None if unknown; then all are admitted.
-    `generates`: False for a model that only embeds or reranks.
+    `generates`: False for a model that only embeds, reranks or classifies.
     `chats`: it takes `GenerationRequest.chat` and no prompts: a remote server renders the template
     and separates reasoning and tool calls from content. It serves chat completions only.
+    `modalities`: the kinds of media it takes in a prompt (`Backend.tokenize_media`) or a chat.
+    `placeholders`: for each kind the text that stands for one item in its chat template, such as
+    `<image>`; a kind without one is written by no template.
+    `media_options`: the names of `Media.options` that it heeds, such as `max_pixels`.
     """
 
     context_length: int
@@ -201,10 +239,18 @@ class ModelInfo:
     constraints: bool = False
     adapters: tuple[str, ...] = ()
     embedding_size: int | None = None
+    shorter_embeddings: tuple[int, ...] | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
     reranks: bool = False
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
     max_batch_size: int | None = None
     generates: bool = True
     chats: bool = False
+    modalities: frozenset[Modality] = frozenset()
+    placeholders: Mapping[Modality, str] = field(default_factory=dict)
+    media_options: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
