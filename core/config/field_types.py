@@ -55,6 +55,17 @@ def one_as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def texts_and_tokens(value: Any) -> Any:
+    """Wrap a lone string in a list; check that a list has strings, and token ids beside them."""
+    value = one_as_list(value)
+    if value is not None and not (
+        isinstance(value, list)
+        and all(isinstance(item, str) or (type(item) is int and item >= 0) for item in value)
+    ):
+        raise ValueError("must be a string, or a list of strings and token ids")
+    return value
+
+
 def json_text(value: Any) -> Any:
     """Convert an object to its JSON text."""
     try:

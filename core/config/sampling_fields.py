@@ -20,6 +20,7 @@ from core.config.field_types import (
     none_if_zero,
     one_as_list,
     one_if_zero,
+    texts_and_tokens,
     token_bias,
     token_list,
     two_if_true,
@@ -34,7 +35,8 @@ UpTo2 = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=0)]
 LastTokens = Annotated[int, Field(ge=-1)]
 TokenList = Annotated[list[int] | None, BeforeValidator(token_list)]
-LongTexts = list[Annotated[str, Field(max_length=1000)]]
+LongText = Annotated[str, Field(max_length=1000)]
+LongTexts = list[LongText]
 ShortTexts = list[Annotated[str, Field(max_length=40)]]
 
 MAX_TOKENS = (
@@ -96,13 +98,13 @@ class SamplingFields(BaseModel):
         description="How many of the last tokens the penalties consider; -1 is all.",
     )
     stop: Annotated[
-        Annotated[LongTexts, Field(max_length=64, fail_fast=True)] | None,
-        BeforeValidator(one_as_list),
+        Annotated[list[LongText | int], Field(max_length=64, fail_fast=True)] | None,
+        BeforeValidator(texts_and_tokens),
     ] = aliased(
         "stop",
         "stop_sequence",
         "stopping_strings",
-        description="Strings that end the answer; they are not part of it.",
+        description="Strings, or token ids, that end the answer; they are not part of it.",
     )
     stop_token_ids: Annotated[list[int], Field(fail_fast=True)] | None = Field(
         None, description="Token ids that end the answer."
@@ -135,7 +137,11 @@ class SamplingFields(BaseModel):
     banned_strings: Annotated[
         Annotated[LongTexts, Field(max_length=256, fail_fast=True)] | None,
         BeforeValidator(one_as_list),
-    ] = Field(None, description="Strings that never occur in the answer, in upper or lower case.")
+    ] = aliased(
+        "banned_strings",
+        "bad_words",
+        description="Strings that never occur in the answer, in upper or lower case.",
+    )
     token_healing: bool | None = Field(
         None, description="Generate the prompt's last token again; it may become a longer one."
     )
@@ -258,9 +264,13 @@ class SamplingFields(BaseModel):
             for name in _PARAMS
             if (value := getattr(self, name)) is not None
         }
+        if tokens := tuple(each for each in self.stop or () if isinstance(each, int)):
+            chosen["stop_token_ids"] = (*chosen.get("stop_token_ids", ()), *tokens)
         for texts in ("stop", "banned_strings"):
             if texts in chosen:
-                chosen[texts] = tuple(text for text in chosen[texts] if text)
+                chosen[texts] = tuple(
+                    each for each in chosen[texts] if each and isinstance(each, str)
+                )
         if self.banned_tokens:
             chosen["logit_bias"] = {
                 **(self.logit_bias or {}),
@@ -297,9 +307,10 @@ class SamplingFields(BaseModel):
 
     def check_token_ids(self, vocab_size: int) -> None:
         """`InvalidRequestError` for a token id that a model of this size does not have."""
-        for field in ("logit_bias", "banned_tokens", "allowed_token_ids", "stop_token_ids"):
+        of_tokens = ("logit_bias", "banned_tokens", "allowed_token_ids", "stop_token_ids", "stop")
+        for field in of_tokens:
             for token_id in getattr(self, field) or ():
-                if not 0 <= token_id < vocab_size:
+                if isinstance(token_id, int) and not 0 <= token_id < vocab_size:
                     raise InvalidRequestError(
                         f"{field} has the token id {token_id}, but this model's are 0 to "
                         f"{vocab_size - 1}",

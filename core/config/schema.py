@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from core.config.loading import LoadingConfig
+from core.config.media import MediaConfig
 from core.config.names import name_problems, without_likes
 from core.config.origins import Origins
 from core.config.problems import key_text
@@ -32,8 +33,8 @@ def sendable(key: SecretStr) -> SecretStr:
     return key
 
 
-class ServerConfig(Section):
-    """Where the server listens and who may use it."""
+class HttpConfig(Section):
+    """The keys of `server` about HTTP, access and what is logged."""
 
     host: Text = Field(
         "127.0.0.1",
@@ -82,7 +83,7 @@ class ServerConfig(Section):
         60, gt=0, description="Seconds without progress after which a model is reported as stuck."
     )
     max_request_bytes: int = Field(
-        20_000_000, gt=0, description="Maximum size of a request body, in bytes."
+        32_000_000, gt=0, description="Maximum size of a request body, in bytes."
     )
     request_timeout: float = Field(
         60,
@@ -96,7 +97,7 @@ class ServerConfig(Section):
     )
     request_id_from: Literal["header", "request_id", "user"] = Field(
         "header",
-        description="Where request ids come from: the X-Request-Id header, or first a body field.",
+        description="Where request ids come from first: the X-Request-Id header, or a body field.",
     )
     usage_with_finish: bool = Field(
         False,
@@ -137,6 +138,10 @@ class ServerConfig(Section):
         default=["gpt-3.5-turbo"],
         description="Model names that clients insist on, for use_dummy_models.",
     )
+
+
+class ServerConfig(MediaConfig, HttpConfig):
+    """Where the server listens and who may use it."""
 
 
 def _needs_backend_or_like(schema: dict[str, Any]) -> None:
@@ -185,9 +190,16 @@ class ModelConfig(Section):
         False,
         description="Continue a last message of the assistant instead of starting a new one.",
     )
+    response_role: Text = Field(
+        "assistant", description="Role of answers that begin a new message."
+    )
     reasoning: Text = Field(
         "auto",
         description="Reasoning format: auto (detected from the chat template), none or a name.",
+    )
+    reasoning_start: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="Whether answers begin inside reasoning; auto: as the prompt's end shows.",
     )
     reasoning_field: Literal["reasoning_content", "reasoning", "both", "content"] = Field(
         "reasoning_content",
@@ -210,6 +222,10 @@ class ModelConfig(Section):
     tools: Text = Field(
         "auto",
         description="Tool call format: auto (detected from the chat template), none or a name.",
+    )
+    parse_calls: Literal["offered", "always"] = Field(
+        "offered",
+        description="Which answers are read for tool calls: those to requests with tools, or all.",
     )
     tools_in_reasoning: bool = Field(
         True, description="Whether tool calls inside the reasoning count as tool calls."

@@ -1,6 +1,7 @@
 """TabbyAPI's settings and their equivalents here, for users who migrate.
 
-Names: https://github.com/theroyallab/tabbyAPI, config_sample.yml and api_tokens.yml.
+Names: https://github.com/theroyallab/tabbyAPI, config_sample.yml and api_tokens.yml, and those of
+its older versions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,9 +17,10 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "host": "`server.host`",
         "port": "`server.port`",
         "disable_auth": "`server.auth`: `none` for true, `required` for false",
-        "disable_fetch_requests": _NOTHING,
+        "disable_fetch_requests": "`server.fetch_media`, the opposite",
         "send_tracebacks": _NOTHING,
         "api_servers": _NOTHING,
+        "sse_ping_interval": "`server.ping_interval`, more than 0",
     },
     "logging": {
         "log_prompt": "`server.log_prompts`",
@@ -42,6 +44,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "gpu_split_auto": _NOTHING,
         "autosplit_reserve": f"`autosplit_reserve` {_OPTIONS}",
         "gpu_split": f"`gpu_split` {_OPTIONS}, or `tensor_split`",
+        "cpu_moe_offload_layers": _NOTHING,
         "rope_scale": f"`rope_scale` {_OPTIONS}, or its inverse, `rope_freq_scale`",
         "rope_alpha": f"`rope_alpha` {_OPTIONS}",
         "num_experts_per_token": f"`experts_per_token` {_OPTIONS}",
@@ -50,12 +53,20 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "max_batch_size": f"`max_batch_size` {_OPTIONS}",
         "prompt_template": "`chat_template` of the model; files stay in `templates/`",
         "vision": _NOTHING,
+        "template_vars_default": "`template_vars` of the model",
+        "template_vars_force": "`force_template_vars` of the model",
         "force_enable_thinking": "`force_template_vars: {enable_thinking: true}` of the model",
         "reasoning": "`reasoning` of the model; `auto`, the default, finds the format",
         "reasoning_start_token": "`reasoning` of the model; `auto`, the default, finds the format",
         "reasoning_end_token": "`reasoning` of the model; `auto`, the default, finds the format",
+        "start_in_reasoning": "`reasoning_start` of the model",
+        "tool_calls_in_reasoning": "`tools_in_reasoning` of the model",
+        "reasoning_budget_tokens": "`reasoning_budget` of the model",
+        "reasoning_budget_message": "`reasoning_budget_message` of the model",
         "reasoning_suppress_header": _NOTHING,
         "tool_format": "`tools` of the model; `auto`, the default, finds the format",
+        "harmony": "`reasoning` and `tools` of the model: `harmony`; `auto` finds it",
+        "muse_glimmer": "`reasoning` and `tools` of the model: `muse`; `auto` finds it",
     },
     "draft_model": {
         "draft_mode": f"`draft_model` or `prompt_lookup` {_OPTIONS}",
@@ -66,6 +77,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "draft_cache_mode": f"`draft_cache_type` {_OPTIONS}",
         "draft_gpu_split": _NOTHING,
         "draft_num_tokens": f"`draft_tokens` {_OPTIONS}",
+        "dynamic_draft": _NOTHING,
         "ngram_match_min": _NOTHING,
     },
     "sampling": {
@@ -77,11 +89,12 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     },
     "embeddings": {
         "embedding_model_dir": "`server.model_dir`",
-        "embeddings_device": f"`gpu_layers` {_OPTIONS}: 0 is the CPU",
-        "embedding_model_name": "one more of `models`, a GGUF file",
+        "embeddings_device": f"`device` {_OPTIONS}, or `gpu_layers`: 0 is the CPU",
+        "embedding_model_name": "one more of `models`",
     },
     "memory": {
         "sysmem_recurrent_cache": _NOTHING,
+        "sysmem_kv_cache": _NOTHING,
         "cuda_malloc_async": _NOTHING,
     },
     "developer": {
