@@ -17,6 +17,7 @@ from core.contract.errors import (
     ModelUnloadedError,
     ServingError,
 )
+from core.contract.media import Media, MediaPrompt
 from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 from core.engine.adapters import Adapters
 from core.engine.backoff import Backoff
@@ -161,6 +162,13 @@ class EngineBackend(Backend):
     async def detokenize_plain(self, token_ids: Sequence[int]) -> str:
         return await self._engine().call(Engine.detokenize_plain, token_ids)
 
+    async def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        return await self._engine().call(
+            Engine.tokenize_media, pieces, add_special_tokens=add_special_tokens
+        )
+
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         return await self._engine().call(Engine.embed, prompts)
 
@@ -169,6 +177,9 @@ class EngineBackend(Backend):
 
     async def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
         return await self._engine().call(Engine.rerank, pairs)
+
+    async def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return await self._engine().call(Engine.classify, prompts)
 
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         in_engine = self._adapters.new_name(name)

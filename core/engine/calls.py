@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from core.contract.engine import Engine
-from core.engine.messages import Answer, Call, Ping
+from core.contract.engine import Engine, Later
+from core.engine.messages import Answer, Call, Cancel, Ping
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 class Calls:
     """Sends calls and resolves them when answers arrive."""
 
-    def __init__(self, send: Callable[[Call | Ping], None]) -> None:
+    def __init__(self, send: Callable[[Call | Cancel | Ping], None]) -> None:
         self._send = send
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -26,12 +26,15 @@ class Calls:
 
     def call(
         self,
-        method: Callable[Concatenate[Engine, _Args], _Result],
+        method: Callable[Concatenate[Engine, _Args], Later[_Result]],
         *args: _Args.args,
         **kwargs: _Args.kwargs,
     ) -> asyncio.Future[_Result]:
-        """Call the engine's method of the same name."""
-        return self._await(Call(next(self._numbers), method.__name__, args, kwargs))
+        """Call the engine's method of the same name; cancelled there when it is cancelled here."""
+        call = Call(next(self._numbers), method.__name__, args, kwargs)
+        answer = self._await(call)
+        answer.add_done_callback(lambda _: answer.cancelled() and self._send(Cancel(call.number)))
+        return answer
 
     def ping(self) -> asyncio.Future[None]:
         """Wait until the engine is between two steps."""

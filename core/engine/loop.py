@@ -4,18 +4,21 @@ import logging
 import queue
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from core.contract.engine import CONCURRENT_METHODS, Engine
 from core.contract.errors import ServingError
+from core.contract.media import Media
 from core.contract.types import EngineStats, GenerationRequest
 from core.engine.messages import (
     Abort,
     Answer,
     Call,
+    Cancel,
     Close,
     Command,
     Died,
@@ -30,6 +33,8 @@ from core.engine.messages import (
 logger = logging.getLogger(__name__)
 
 TOKENIZER_THREADS = 4
+DECODER_THREADS = 2
+"""For prompts with media, which take seconds, so that texts do not wait for them."""
 
 REPORT_INTERVAL = 0.5
 """Seconds between two reports of an engine's stats while there is work."""
@@ -56,12 +61,19 @@ class EngineLoop:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._engine: Engine | None = None
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
+        self._decoders = ThreadPoolExecutor(DECODER_THREADS, "enginebay-decoder")
+        self._concurrent: dict[int, Future[None]] = {}
 
     def send(self, command: Command) -> None:
         """Queue a command; from any thread, never blocks."""
         if isinstance(command, Call) and command.method in CONCURRENT_METHODS:
+            threads = self._decoders if _has_media(command) else self._tokenizers
             with suppress(RuntimeError):  # no answer after the engine's death
-                self._tokenizers.submit(self._answer, command, BaseException)
+                future = threads.submit(self._answer_now, command)
+                self._concurrent[command.number] = future
+                future.add_done_callback(lambda _: self._concurrent.pop(command.number))
+        elif isinstance(command, Cancel) and (queued := self._concurrent.get(command.number)):
+            queued.cancel()
         else:
             self._commands.put(command)
 
@@ -78,6 +90,7 @@ class EngineLoop:
         except BaseException as error:
             logger.exception("the engine died")
             self._emit(Died(f"the engine died: {type(error).__name__}: {error}"))
+        self._decoders.shutdown(cancel_futures=True)
         self._tokenizers.shutdown()
         try:
             engine.close()
@@ -87,10 +100,11 @@ class EngineLoop:
 
     def _serve(self, engine: Engine) -> None:
         unfinished: dict[str, list[bool]] = {}  # for each choice of a request
+        computing: dict[int, tuple[Call, Future[Any]]] = {}
         while True:
             outputs: list[Output] = []
-            worked = bool(unfinished)
-            for command in self._take_commands(wait=not unfinished):
+            worked = bool(unfinished or computing)
+            for command in self._take_commands(wait=not worked):
                 match command:
                     case Close():
                         return
@@ -102,17 +116,25 @@ class EngineLoop:
                             outputs.append((command.request_id, error))
                         else:
                             unfinished[command.request_id] = [True] * command.n
-                    case Call():
-                        self._answer(command, Exception)
+                    case Call(number):
+                        if future := self._answer(command, Exception):
+                            computing[number] = command, future
+                    case Cancel(number) if number in computing:
+                        computing.pop(number)[1].cancel()
                     case Ping(number):
                         self._emit(Answer(number, None))
-            if unfinished:
+            if unfinished or computing:
                 worked = True
                 outputs += _step(engine, unfinished)
                 self._steps += 1
             if outputs:
                 self._emit(outputs)
-            if worked and (not unfinished or self._clock() >= self._next_report):
+            for call, future in list(computing.values()):
+                if future.done():
+                    del computing[call.number]
+                    self._emit(Answer(call.number, _result(call, Exception, future.result)))
+            busy = unfinished or computing
+            if worked and (not busy or self._clock() >= self._next_report):
                 self._report(engine)
 
     def _report(self, engine: Engine) -> None:
@@ -132,19 +154,23 @@ class EngineLoop:
         except queue.Empty:
             return
 
-    def _answer(self, call: Call, caught: type[BaseException]) -> None:
-        """Make a call; exceptions that are `caught` fail it alone."""
-        assert self._engine is not None
-        result: Any
-        try:
-            result = getattr(self._engine, call.method)(*call.args, **call.kwargs)
-        except ServingError as error:
-            result = error
-        except caught as error:
-            failure = f"the engine failed to {call.method.replace('_', ' ')}"
-            logger.exception(failure)
-            result = ServingError(f"{failure}: {type(error).__name__}: {error}")
+    def _answer_now(self, call: Call) -> None:
+        self._answer(call, BaseException)
+
+    def _answer(self, call: Call, caught: type[BaseException]) -> Future[Any] | None:
+        """Make a call, and answer it unless steps have to compute its result."""
+        method = partial(getattr(self._engine, call.method), *call.args, **call.kwargs)
+        result = _result(call, caught, method)
+        if isinstance(result, Future):
+            return result
         self._emit(Answer(call.number, result))
+        return None
+
+
+def _has_media(call: Call) -> bool:
+    return call.method == Engine.tokenize_media.__name__ and any(
+        isinstance(piece, Media) for piece in call.args[0]
+    )
 
 
 def _step(engine: Engine, unfinished: dict[str, list[bool]]) -> list[Output]:
@@ -164,6 +190,18 @@ def _step(engine: Engine, unfinished: dict[str, list[bool]]) -> list[Output]:
                 del unfinished[request_id]
         outputs.append((request_id, item))
     return outputs
+
+
+def _result(call: Call, caught: type[BaseException], compute: Callable[[], Any]) -> Any:
+    """What `compute` returns, or the error that fails the call alone: its own or one `caught`."""
+    try:
+        return compute()
+    except ServingError as error:
+        return error
+    except caught as error:
+        failure = f"the engine failed to {call.method.replace('_', ' ')}"
+        logger.exception(failure)
+        return ServingError(f"{failure}: {type(error).__name__}: {error}")
 
 
 def _add(engine: Engine, request: GenerationRequest) -> ServingError | None:

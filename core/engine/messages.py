@@ -26,6 +26,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancel:
+    """Nobody awaits the `Call` of this number any longer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """Answer between two steps, with the same number."""
 
@@ -36,7 +43,7 @@ class Close:
     """Close the engine; nothing is sent after it."""
 
 
-Command = GenerationRequest | Abort | Call | Ping | Close
+Command = GenerationRequest | Abort | Call | Cancel | Ping | Close
 
 
 @dataclass(frozen=True, slots=True)

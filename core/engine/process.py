@@ -119,6 +119,7 @@ class _Child:
         self._emit = emit
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._killed = False
+        self._stage: str | None = None
         self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)
         self._thread.start()
 
@@ -164,7 +165,7 @@ class _Child:
         self._commands.put(None)
         writer.join()
         self._connection.close()
-        self._emit(Exited(unreadable or _reason(self._process.exitcode)))
+        self._emit(Exited(unreadable or _reason(self._process.exitcode, self._stage)))
 
     def _read(self) -> str | None:
         """Pass on the process's messages until it ends; returns why, if one cannot be read."""
@@ -172,10 +173,12 @@ class _Child:
             while True:
                 match wire.receive(self._connection):
                     case wire.Progress(stage, fraction):
+                        self._stage = stage
                         self._report_progress(stage, fraction)
                     case logging.LogRecord() as record:
                         _log(record)
                     case event:
+                        self._stage = None  # it is loaded, or has said why not
                         self._emit(event)
         except (EOFError, OSError):
             return None
@@ -209,15 +212,17 @@ def _log(record: logging.LogRecord) -> None:
         own.handle(record)
 
 
-def _reason(exit_code: int | None) -> str:
+def _reason(exit_code: int | None, stage: str | None) -> str:
+    """`stage`: of loading, None for an engine that was loaded."""
+    meanwhile = f" while {stage}" if stage else ""
     if exit_code is None or exit_code >= 0:
-        return f"the engine's process exited with code {exit_code}"
+        return f"the engine's process exited with code {exit_code}{meanwhile}"
     try:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
     hint = " (out of memory?)" if name == "SIGKILL" else ""
-    return f"the engine's process was killed by {name}{hint}"
+    return f"the engine's process was killed by {name}{meanwhile}{hint}"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Generic
 
 from core.contract.types import Delta, GenerationRequest, TokenLogprob
 from core.engine.batching.runner import Sampled, Sampler
+from core.engine.batching.spans import cache_ids
 from core.engine.completion import Completion
 
 
@@ -17,6 +18,7 @@ class ChoiceState(Generic[Sampler]):
     and after the last one the next token is sampled. `siblings` are the other choices of the
     request while they wait for this one to prefill the shared prompt. `cached` is the number of
     tokens found in the cache when the choice was first admitted; None before that.
+    `cache_ids` are the tokens as the prefix cache compares them: others for placeholders of media.
     `prompt_logprobs` are those from the prompt's second token on, as far as they are known.
     """
 
@@ -27,6 +29,7 @@ class ChoiceState(Generic[Sampler]):
     completion: Completion
     siblings: list["ChoiceState[Sampler]"] = field(default_factory=list)
     token_ids: list[int] = field(init=False)
+    cache_ids: list[int] = field(init=False)
     slot: int | None = None
     computed: int = 0
     cached: int | None = None
@@ -37,6 +40,7 @@ class ChoiceState(Generic[Sampler]):
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.request.prompt_token_ids)
+        self.cache_ids = cache_ids(self.request) if self.request.media else self.token_ids
 
     def ask_for_prompt_logprobs(self) -> None:
         """Have the prompt computed with all logits, if the request wants its logprobs."""
@@ -72,6 +76,8 @@ class ChoiceState(Generic[Sampler]):
         prompt = len(self.request.prompt_token_ids)
         is_first = self.index == 0 and len(self.token_ids) == prompt
         self.token_ids.append(sampled.token_id)
+        if self.cache_ids is not self.token_ids:
+            self.cache_ids.append(sampled.token_id)
         delta = self.completion.append(sampled.token_id, sampled.logprob)
         self.finished = delta.finish_reason is not None
         if is_first:

@@ -11,8 +11,9 @@ from core.contract.types import Delta, EngineStats, GenerationRequest, ModelInfo
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
 from core.engine.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
-from core.engine.batching.scheduler import BatchLimits, Scheduler, Work
+from core.engine.batching.scheduler import Scheduler
 from core.engine.batching.slots import Slots
+from core.engine.batching.step import BatchLimits, Work
 from core.engine.batching.text_engine import AdapterStore, TextEngine
 from core.engine.batching.tokenizing import Tokenizer
 from core.engine.completion import TokensToText
@@ -66,9 +67,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         )
         self._runner = runner
         self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
-        self._scheduler: Scheduler[Sampler] = Scheduler(
-            runner.memory, Slots(runner), limits, drafter
-        )
+        self._scheduler: Scheduler[Sampler] = Scheduler(runner, Slots(runner), limits, drafter)
         self._requests: dict[str, list[ChoiceState[Sampler]]] = {}
         self._drafts = drafter is not None
         self._drafted = 0

@@ -81,7 +81,7 @@ class NumpyRunner(Runner[Rows, RowSampler]):
         self, logits: Rows, rows: Sequence[int], token_ids: Sequence[int], top: int
     ) -> list[TokenLogprob]:
         return [
-            RowLogprobs(logits[row], top).of(token_id, self._token_text)
+            RowLogprobs(logits[row], top).of(token_id, self._token_text, ranked=True)
             for row, token_id in zip(rows, token_ids, strict=True)
         ]
 

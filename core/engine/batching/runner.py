@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
+from core.contract.media import Media
 from core.contract.types import GenerationRequest, TokenLogprob
 from core.engine.sampler.logits import Mask
 
@@ -27,6 +28,10 @@ class RunnerMemory:
     `shares`: a copy takes no extra memory.
     `one_adapter`: all chunks of a run must have the same adapter.
     `neighbours`: a run is fastest with the lowest slots, without gaps.
+    `media_spans`: whether chunks may end within the tokens of an item ("cut") or not ("whole",
+    where these see each other), or a prompt with items is run whole and shares nothing ("prompt",
+    where all of it sees itself).
+    `media_apart`: a chunk is either text, or tokens of one span of an item.
     """
 
     slots: int
@@ -36,6 +41,8 @@ class RunnerMemory:
     shares: bool = False
     one_adapter: bool = False
     neighbours: bool = False
+    media_spans: Literal["cut", "whole", "prompt"] = "cut"
+    media_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ class Chunk:
     token_ids: Sequence[int]
     logits: int = 0
     adapter: str | None = None
+    request: GenerationRequest | None = None
 
 
 class MemoryFullError(Exception):
@@ -110,7 +118,7 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def logprobs(
         self, logits: Logits, rows: Sequence[int], token_ids: Sequence[int], top: int
     ) -> list[TokenLogprob]:
-        """The logprob of `token_ids[i]` by row `rows[i]`, and of the `top` likeliest."""
+        """The logprob and rank of `token_ids[i]` by row `rows[i]`, and the `top` likeliest."""
 
     @abstractmethod
     def copy(self, source: int, target: int, tokens: int) -> None:
@@ -123,6 +131,10 @@ class Runner(ABC, Generic[Logits, Sampler]):
     @abstractmethod
     def clear(self) -> None:
         """Empty every slot, whatever state a failure has left them in."""
+
+    def encoded(self, media: Media) -> bool:
+        """Whether an item can be run without encoding it first, which takes long."""
+        return True
 
     def release(self, sampler: Sampler) -> None:
         """Free what a sampler holds outside Python."""

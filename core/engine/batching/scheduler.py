@@ -2,16 +2,17 @@
 
 import bisect
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
 from itertools import count
-from typing import Generic
+from typing import Any, Generic
 
 from core.contract.types import EngineStats
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
-from core.engine.batching.runner import Chunk, RunnerMemory, Sampler
+from core.engine.batching.runner import Runner, RunnerMemory, Sampler
 from core.engine.batching.slots import Slots, common_prefix
+from core.engine.batching.spans import reusable
+from core.engine.batching.step import BatchLimits, StepDivider, Work
 
 logger = logging.getLogger(__name__)
 
@@ -20,41 +21,6 @@ _WORTH_WAITING = 32
 
 # Room left for each running choice when one more is admitted, so that it need not leave at once.
 _HEADROOM = 16
-
-# Rows of logits, each as long as the vocabulary, that a step computes for logprobs of prompts.
-_PROMPT_ROWS = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Sizes of a batch, in choices and tokens.
-
-    `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
-    `prefill_tokens`: of each prompt, on average, while others decode.
-    """
-
-    max_batch_size: int
-    batch_tokens: int = 2048
-    prefill_tokens: int = 256
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Work(Generic[Sampler]):
-    """What a step runs for one choice; `draft` are the draft tokens at the end of the chunk.
-
-    `reads_prompt`: the logits of all of its tokens are wanted, for logprobs of the prompt.
-    """
-
-    choice: ChoiceState[Sampler]
-    chunk: Chunk
-    draft: tuple[int, ...] = ()
-    reads_prompt: bool = False
-
-    @property
-    def ends(self) -> bool:
-        """Whether the choice's next token can be sampled when the chunk has been run."""
-        end = self.chunk.start + len(self.chunk.token_ids) - len(self.draft)
-        return end == len(self.choice.token_ids)
 
 
 class Scheduler(Generic[Sampler]):
@@ -67,18 +33,18 @@ class Scheduler(Generic[Sampler]):
 
     def __init__(
         self,
-        memory: RunnerMemory,
+        runner: Runner[Any, Sampler],
         slots: Slots,
         limits: BatchLimits,
         drafter: Drafter | None = None,
     ) -> None:
         self.waiting: list[ChoiceState[Sampler]] = []
         self.running: list[ChoiceState[Sampler]] = []
-        self._memory = memory
+        self._memory: RunnerMemory = runner.memory
         self._slots = slots
         self._limits = limits
-        self._drafter = drafter
-        self._max_running = min(limits.max_batch_size, memory.slots)
+        self._divider = StepDivider(runner, limits, drafter)
+        self._max_running = min(limits.max_batch_size, runner.memory.slots)
         self._arrivals = count()
         self._adapter: str | None = None
         self._failed_together = 0
@@ -114,7 +80,14 @@ class Scheduler(Generic[Sampler]):
             return self._schedule_alone(suspect)
         self._admit(self.waiting)
         self._make_room()
-        return self._divide(self._same_adapter(self.running))
+        work = self._divide()
+        while (
+            not work and len(self.running) > 1
+        ):  # items that must be whole are in each other's way
+            self._preempt()
+            self._make_room()
+            work = self._divide()
+        return work
 
     def fork(self, leader: ChoiceState[Sampler]) -> list[ChoiceState[Sampler]]:
         """The siblings that start once their leader has prefilled the shared prompt.
@@ -138,7 +111,7 @@ class Scheduler(Generic[Sampler]):
     def ran(self, batch: Iterable[Work[Sampler]]) -> None:
         """Record that a batch has been run."""
         for work in batch:
-            self._slots.extend(work.chunk.slot, work.chunk.token_ids)
+            self._slots.extend(work.chunk.slot, work.cache_ids)
             work.choice.computed += len(work.chunk.token_ids)
 
     def reject_draft(self, choice: ChoiceState[Sampler]) -> None:
@@ -198,11 +171,12 @@ class Scheduler(Generic[Sampler]):
             if suspect.slot is None:  # others that have been acquitted are in the way
                 self._preempt()
         self._make_room(keep=suspect)
-        return self._divide([suspect])
+        return self._divider.divide([suspect], self._slots.free_tokens)
 
     def _make_room(self, keep: ChoiceState[Sampler] | None = None) -> None:
         """Ensure room for one more token of each running choice, if possible for a whole step."""
-        wanted = sum(min(s.pending, self._limits.batch_tokens) for s in self.running)
+        most = self._limits.batch_tokens
+        wanted = sum(s.pending if s.request.media else min(s.pending, most) for s in self.running)
         while self._slots.free_tokens < wanted and self._slots.evict():
             pass
         while self._slots.free_tokens < len(self.running) > 1:
@@ -223,15 +197,15 @@ class Scheduler(Generic[Sampler]):
     def _admit(self, candidates: Iterable[ChoiceState[Sampler]]) -> None:
         for choice in list(candidates):
             places = self._max_running - len(self.running)
-            if not self._memory.cuts:
+            if not self._memory.cuts and self.running:
                 places -= sum(len(s.siblings) for s in (*self.running, choice))
             if places < 1:
                 break
             if self._worth_waiting(choice):
                 continue
             headroom = sum(s.pending + _HEADROOM for s in self.running)
-            reuse = choice.known_logprobs if choice.reads_prompt else None
-            slot = self._slots.acquire(choice.token_ids, choice.cache_key, headroom, reuse)
+            key = self._cache_key(choice)
+            slot = self._slots.acquire(choice.cache_ids, key, headroom, self._reusable(choice))
             if slot is None:
                 break
             choice.slot = slot
@@ -243,14 +217,27 @@ class Scheduler(Generic[Sampler]):
             self.waiting.remove(choice)
             self.running.append(choice)
 
+    def _cache_key(self, choice: ChoiceState[Sampler]) -> Hashable:
+        alone = choice.request.media and self._memory.media_spans == "prompt"
+        return choice.cache_key, choice.request.request_id if alone else None
+
+    def _reusable(self, choice: ChoiceState[Sampler]) -> int | None:
+        """How many tokens of a prefix may be reused at most; None: all but the last."""
+        if choice.reads_prompt:
+            return choice.known_logprobs
+        spans = choice.request.media
+        if spans and self._memory.media_spans == "prompt":
+            return 0
+        return reusable(spans, len(choice.token_ids) - 1) if spans else None
+
     def _worth_waiting(self, choice: ChoiceState[Sampler]) -> bool:
         """Whether a running choice is prefilling the same prefix."""
         if not self._memory.cuts or choice.reads_prompt:
             return False
         return any(
-            other.computed < common_prefix(other.token_ids, choice.token_ids) >= _WORTH_WAITING
+            other.computed < common_prefix(other.cache_ids, choice.cache_ids) >= _WORTH_WAITING
             for other in self.running
-            if other.pending > 1 and other.cache_key == choice.cache_key
+            if other.pending > 1 and self._cache_key(other) == self._cache_key(choice)
         )
 
     def _same_adapter(self, choices: list[ChoiceState[Sampler]]) -> list[ChoiceState[Sampler]]:
@@ -264,63 +251,5 @@ class Scheduler(Generic[Sampler]):
             return [s for s in choices if (s.request.adapter or "") == self._adapter]
         return choices
 
-    def _divide(self, choices: list[ChoiceState[Sampler]]) -> list[Work[Sampler]]:
-        """Chunks within the limits: decoding choices first, then prompts in order."""
-        decoding = [s for s in choices if s.pending == 1]
-        prefilling = [s for s in choices if s.pending > 1]
-        free = self._slots.free_tokens - len(decoding)
-        drafts = {} if prefilling else self._draft(decoding, free)
-        work = [self._decode(s, tuple(drafts.get(s, ()))) for s in decoding]
-        budget = self._limits.batch_tokens
-        if decoding:
-            # The more are waiting for their first token, the longer the others wait for their next.
-            budget = min(budget, self._limits.prefill_tokens * len(prefilling))
-        rows = _PROMPT_ROWS
-        for choice in prefilling:
-            tokens = min(choice.pending, budget, free)
-            if choice.reads_prompt:
-                tokens = min(tokens, rows)
-                rows -= tokens
-            if not self._memory.chunks:
-                tokens = choice.pending if budget > 0 and choice.pending <= free else 0
-            if tokens <= 0 and choice.reads_prompt:
-                continue
-            if tokens <= 0:
-                break
-            work.append(self._prefill(choice, tokens))
-            budget -= tokens
-            free -= tokens
-        return work
-
-    def _draft(
-        self, choices: list[ChoiceState[Sampler]], room: int
-    ) -> Mapping[ChoiceState[Sampler], Iterable[int]]:
-        if self._drafter is None:
-            return {}
-        try:
-            return self._drafter.draft(choices, room)
-        except Exception:
-            logger.exception("drafting tokens failed; continuing without speculative decoding")
-            self._drafter = None
-            return {}
-
-    @staticmethod
-    def _decode(choice: ChoiceState[Sampler], draft: tuple[int, ...]) -> Work[Sampler]:
-        token_ids = (choice.token_ids[-1], *draft)
-        return Work(choice, _chunk(choice, token_ids, len(token_ids)), draft)
-
-    @staticmethod
-    def _prefill(choice: ChoiceState[Sampler], tokens: int) -> Work[Sampler]:
-        end = choice.computed + tokens
-        token_ids = choice.token_ids[choice.computed : end]
-        if choice.reads_prompt:
-            return Work(choice, _chunk(choice, token_ids, tokens), reads_prompt=True)
-        return Work(choice, _chunk(choice, token_ids, int(end == len(choice.token_ids))))
-
-
-def _chunk(
-    choice: ChoiceState[Sampler], token_ids: list[int] | tuple[int, ...], logits: int
-) -> Chunk:
-    assert choice.slot is not None
-    adapter = choice.request.adapter
-    return Chunk(choice.slot, choice.computed, token_ids, logits, adapter)
+    def _divide(self) -> list[Work[Sampler]]:
+        return self._divider.divide(self._same_adapter(self.running), self._slots.free_tokens)

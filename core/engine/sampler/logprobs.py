@@ -21,14 +21,22 @@ class RowLogprobs:
         self._logprobs = shifted
         self._top = _likeliest(shifted, min(top, len(shifted)))
 
-    def of(self, token_id: int, text: Callable[[int], str]) -> TokenLogprob:
-        """The entry of the token that was sampled."""
+    def of(
+        self, token_id: int, text: Callable[[int], str], *, ranked: bool = False
+    ) -> TokenLogprob:
+        """The entry of a token that was sampled, or that a prompt has; `ranked`: with its rank."""
         return TokenLogprob(
             token_id,
             text(token_id),
             float(self._logprobs[token_id]),
             tuple(TopLogprob(i, text(i), float(self._logprobs[i])) for i in self._top),
+            self._rank(token_id) if ranked else None,
         )
+
+    def _rank(self, token_id: int) -> int:
+        own = self._logprobs[token_id]
+        equal = np.count_nonzero(self._logprobs[:token_id] == own)
+        return 1 + int(np.count_nonzero(self._logprobs > own) + equal)
 
 
 def _likeliest(logprobs: NDArray[np.float64], count: int) -> list[int]:

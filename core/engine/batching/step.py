@@ -1,0 +1,166 @@
+"""What one step runs: decoding choices first, then chunks of prompts, within the limits."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic
+
+from core.contract.media import Media
+from core.engine.batching.choice import ChoiceState
+from core.engine.batching.drafts import Drafter
+from core.engine.batching.runner import Chunk, Runner, Sampler
+from core.engine.batching.spans import ends_before
+
+logger = logging.getLogger(__name__)
+
+# Rows of logits, each as long as the vocabulary, that a step computes for logprobs of prompts.
+_PROMPT_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Sizes of a batch, in choices and tokens.
+
+    `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
+    `prefill_tokens`: of each prompt, on average, while others decode.
+    """
+
+    max_batch_size: int
+    batch_tokens: int = 2048
+    prefill_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work(Generic[Sampler]):
+    """What a step runs for one choice; `draft` are the draft tokens at the end of the chunk.
+
+    `reads_prompt`: the logits of all of its tokens are wanted, for logprobs of the prompt.
+    """
+
+    choice: ChoiceState[Sampler]
+    chunk: Chunk
+    draft: tuple[int, ...] = ()
+    reads_prompt: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the choice's next token can be sampled when the chunk has been run."""
+        end = self.chunk.start + len(self.chunk.token_ids) - len(self.draft)
+        return end == len(self.choice.token_ids)
+
+    @property
+    def cache_ids(self) -> list[int]:
+        """What the prefix cache remembers of the chunk (`ChoiceState.cache_ids`)."""
+        start, end = self.chunk.start, self.chunk.start + len(self.chunk.token_ids)
+        return [*self.choice.cache_ids[start:end], *self.draft]
+
+
+class StepDivider(Generic[Sampler]):
+    """Divides a step among the running choices.
+
+    While others decode, a step encodes at most one item of media, or those of one prompt that has
+    to be run whole, so that nobody waits for more.
+    """
+
+    def __init__(
+        self, runner: Runner[Any, Sampler], limits: BatchLimits, drafter: Drafter | None
+    ) -> None:
+        self._runner = runner
+        self._limits = limits
+        self._drafter = drafter
+
+    def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
+        """The work of these choices, with room for `free` more tokens in the cache."""
+        decoding = [s for s in choices if s.pending == 1]
+        prefilling = [s for s in choices if s.pending > 1]
+        free -= len(decoding)
+        drafts = {} if prefilling else self._draft(decoding, free)
+        work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
+        budget = self._limits.batch_tokens
+        if decoding:
+            # The more are waiting for their first token, the longer the others wait for their next.
+            budget = min(budget, self._limits.prefill_tokens * len(prefilling))
+        rows = _PROMPT_ROWS
+        encoder = _EncoderTurn(self._runner, one=bool(decoding))
+        for choice in prefilling:
+            tokens = min(choice.pending, budget, free)
+            if choice.reads_prompt:
+                tokens = min(tokens, rows)
+                rows -= tokens
+            if self._is_whole(choice):
+                tokens = choice.pending if budget > 0 and choice.pending <= free else 0
+            if tokens <= 0 and choice.reads_prompt:
+                continue
+            if tokens <= 0:
+                break
+            if choice.request.media:
+                memory, end = self._runner.memory, choice.computed + tokens
+                whole = choice.request.request_id if self._is_whole(choice) else None
+                take = partial(encoder.take, whole)
+                end = ends_before(choice.request.media, choice.computed, end, memory, take)
+                tokens = end - choice.computed
+                if not 0 < tokens <= free or (whole and tokens < choice.pending):
+                    continue
+            work.append(_prefill(choice, tokens))
+            budget -= tokens
+            free -= tokens
+        return work
+
+    def _is_whole(self, choice: ChoiceState[Sampler]) -> bool:
+        memory = self._runner.memory
+        return not memory.chunks or (memory.media_spans == "prompt" and bool(choice.request.media))
+
+    def _draft(
+        self, choices: list[ChoiceState[Sampler]], room: int
+    ) -> Mapping[ChoiceState[Sampler], Iterable[int]]:
+        if self._drafter is None:
+            return {}
+        try:
+            return self._drafter.draft(choices, room)
+        except Exception:
+            logger.exception("drafting tokens failed; continuing without speculative decoding")
+            self._drafter = None
+            return {}
+
+
+class _EncoderTurn:
+    """Which items a step may encode: any, or one of them, or those of one whole prompt."""
+
+    def __init__(self, runner: Runner[Any, Any], *, one: bool) -> None:
+        self._runner = runner
+        self._one = one
+        self._taken: set[str] = set()
+        self._prompt: str | None = None
+
+    def take(self, prompt: str | None, media: Media) -> bool:
+        """Whether the item may be in this step; `prompt` is what has to be run whole with it."""
+        if self._runner.encoded(media) or media.key in self._taken:
+            return True
+        if self._one and self._taken and (prompt is None or prompt != self._prompt):
+            return False
+        self._taken.add(media.key)
+        self._prompt = prompt
+        return True
+
+
+def _decode(choice: ChoiceState[Sampler], draft: tuple[int, ...]) -> Work[Sampler]:
+    token_ids = (choice.token_ids[-1], *draft)
+    return Work(choice, _chunk(choice, token_ids, len(token_ids)), draft)
+
+
+def _prefill(choice: ChoiceState[Sampler], tokens: int) -> Work[Sampler]:
+    end = choice.computed + tokens
+    token_ids = choice.token_ids[choice.computed : end]
+    if choice.reads_prompt:
+        return Work(choice, _chunk(choice, token_ids, tokens), reads_prompt=True)
+    return Work(choice, _chunk(choice, token_ids, int(end == len(choice.token_ids))))
+
+
+def _chunk(
+    choice: ChoiceState[Sampler], token_ids: list[int] | tuple[int, ...], logits: int
+) -> Chunk:
+    assert choice.slot is not None
+    request = choice.request
+    with_media = request if request.media else None
+    return Chunk(choice.slot, choice.computed, token_ids, logits, request.adapter, with_media)
