@@ -22,7 +22,7 @@ from core.models.overrides import Overrides
 from core.models.presets import Preset
 from core.models.progress import LoadProgress
 from core.models.running_backends import Backends, StartedBackend
-from core.models.served import ServedModel, can_rerank
+from core.models.served import ServedModel
 from core.models.template.chat_formats import ChatFormats
 from core.models.use import Use
 from core.plugins import Plugins
@@ -148,9 +148,9 @@ class ModelEntry:
         return self._info.embedding_size is not None if self._info else None
 
     @property
-    def can_rerank(self) -> bool | None:
-        """Whether it can rerank, itself or by embeddings; None until it has been loaded."""
-        return can_rerank(self._info) if self._info else None
+    def info(self) -> ModelInfo | None:
+        """What is known of it; None until it has been loaded."""
+        return self._info
 
     @property
     def adapters(self) -> tuple[str, ...]:

@@ -1,13 +1,45 @@
-"""The folder of models that can be loaded by name without being configured."""
+"""Models that are not configured: at a path, or in a folder by name."""
 
 import logging
 from pathlib import Path
 
+from core.config.problems import ConfigError, Problem
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
+
+
+def model_at(path: Path, plugins: Plugins, backend: str | None = None) -> ModelConfig:
+    """The model at a path, for this backend or the first one that recognises it.
+
+    Blocks briefly. `ConfigError` if nothing is there, or no backend recognises it.
+    """
+    backend = backend or _first_backend(path, plugins)
+    whole = path.absolute()
+    return ModelConfig(name=whole.name or "model", backend=backend, path=str(whole))
+
+
+def _first_backend(path: Path, plugins: Plugins) -> str:
+    installed = ", ".join(plugins.backends) or "none"
+    if not path.exists():
+        raise ConfigError([Problem("", "", f"there is no file or folder {path}")])
+    found = _backend_for(path, plugins)
+    if found is None:
+        problem = f"no backend recognises {path} as a model; name one of {installed} as its backend"
+        raise ConfigError([Problem("", "", problem)])
+    return found
+
+
+def _backend_for(path: Path, plugins: Plugins) -> str | None:
+    for name, entry in plugins.backends.items():
+        try:
+            if entry.serves and entry.serves(path):
+                return name
+        except Exception:  # a plugin's own code
+            logger.exception("the backend %s failed to check whether it serves %s", name, path)
+    return None
 
 
 class ModelFolder:
@@ -22,7 +54,7 @@ class ModelFolder:
 
     def names(self) -> list[str]:
         """Files and folders that a backend recognises as models."""
-        return [name for name, path in self._entries().items() if self._backend_for(path)]
+        return [name for name, path in self._entries().items() if _backend_for(path, self._plugins)]
 
     def path(self, name: str) -> Path:
         """Where the entry of that name is. Raises `ModelNotFoundError`."""
@@ -40,7 +72,7 @@ class ModelFolder:
         Raises `ModelNotFoundError`, and `InvalidRequestError` if no backend recognises it.
         """
         path = self.path(name)
-        chosen = backend or self._backend_for(path)
+        chosen = backend or _backend_for(path, self._plugins)
         if chosen is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise InvalidRequestError(
@@ -58,12 +90,3 @@ class ModelFolder:
             for path in sorted(self._folder.iterdir())
             if path.name[:1] not in "._" and path.name.isprintable()
         }
-
-    def _backend_for(self, path: Path) -> str | None:
-        for name, entry in self._plugins.backends.items():
-            try:
-                if entry.serves and entry.serves(path):
-                    return name
-            except Exception:  # a plugin's own code
-                logger.exception("the backend %s failed to check whether it serves %s", name, path)
-        return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from core.config.neutral_values import asks_for_nothing
 from core.config.sampling import EntryError, OverrideFields, read_entry
 from core.config.sampling_fields import SamplingFields
 from core.contract.errors import InvalidRequestError
@@ -26,6 +27,7 @@ MEANINGLESS = frozenset(
         "cfg_scale",
         "generate_window",
         "guidance_scale",
+        "loop_detect_window",
         "negative_prompt",
         "repetition_decay",
         "speculative_ngram",
@@ -96,7 +98,7 @@ class Overrides:
 
     def _read(self, name: str, written: Any) -> None:
         if name in MEANINGLESS:
-            if isinstance(written, dict) and written.get("override") not in (None, 0, 1, False, ""):
+            if isinstance(written, dict) and not asks_for_nothing(name, written.get("override")):
                 self.notes.append(f"{name} has no effect here")
             return
         if isinstance(written, dict) and written.get("override") is None:
@@ -143,8 +145,26 @@ class Overrides:
             elif override.force or value is None:
                 changed[name] = override.value
         if (temperature := own.get("temperature")) and temperature.force:
-            changed |= {name: None for name in _TEMPERATURES if name not in own}
+            others = fields.keys() & {*_TEMPERATURES, "do_sample"}
+            changed |= dict.fromkeys(others - own.keys())
         return body.model_copy(update=changed)
+
+    def denied(self, body: Body) -> list[str]:
+        """Names of fields for which a request asks for other values than these overrides leave."""
+        got = self.applied_to(body, {})
+        return [
+            name
+            for name in {**self._fields, **dict.fromkeys(_TEMPERATURES)}
+            if name in body.model_fields_set
+            and (asked := getattr(body, name)) is not None
+            and not self._leaves(name, asked, getattr(got, name))
+        ]
+
+    def _leaves(self, name: str, asked: Any, got: Any) -> bool:
+        """Whether what was asked for is what there is, or with `additive` part of it."""
+        if name in self._fields and self._fields[name].additive:
+            return not isinstance(asked, dict) or asked.items() <= got.items()
+        return bool(asked == got)
 
     def gives(self, name: str, value: object) -> bool:
         """Whether these overrides give the field this value."""

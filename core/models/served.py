@@ -75,3 +75,17 @@ class ServedModel:
 def can_rerank(info: ModelInfo) -> bool:
     """Whether a model scores documents: it is a reranker, or makes embeddings to compare."""
     return info.reranks or info.embedding_size is not None
+
+
+def routes(info: ModelInfo) -> list[str]:
+    """The routes that a model is for."""
+    which = {
+        "/v1/chat/completions": info.generates,
+        "/v1/completions": info.generates and not info.chats,
+        "/v1/embeddings": info.embedding_size is not None,
+        "/v1/rerank": can_rerank(info),
+        "/v1/score": can_rerank(info),
+        "/v1/classify": bool(info.labels),
+        "/v1/score/evaluation": len(info.labels) == 1,
+    }
+    return [route for route, known in which.items() if known]

@@ -2,7 +2,7 @@
 
 Trimmed blocks, loop controls, `raise_exception`, `strftime_now`, a `tojson` that leaves non-ASCII
 text and HTML characters alone, `dict` and `namespace` that cannot be used to reach Python, and `{%
-generation %}` blocks, which mark text for training and have no effect here.
+generation %}` blocks, which mark text for training and have no effect here. Without `lipsum`.
 """
 
 import json
@@ -15,16 +15,21 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import CallBlock, Node
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from core.models.template.bounds import BoundedEnvironment
+from core.models.template.extents import TemplateLimitError, text_extent
 
-def template_environment() -> ImmutableSandboxedEnvironment:
+_MOST_INDENT = 100
+
+
+def template_environment() -> BoundedEnvironment:
     """A new environment to compile one chat template in."""
-    environment = ImmutableSandboxedEnvironment(
+    environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
     )
-    environment.filters["tojson"] = _tojson
+    environment.add_filter("tojson", _tojson, text_extent)
+    del environment.globals["lipsum"]
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
     environment.globals["dict"] = _Dict()
@@ -77,10 +82,13 @@ def _check_name(name: Any) -> None:
 def _tojson(
     value: Any,
     ensure_ascii: bool = False,
-    indent: int | None = None,
+    indent: int | str | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    between = (indent or 0, *(separators or ()))
+    if any((len(x) if isinstance(x, str) else x) > _MOST_INDENT for x in between):
+        raise TemplateLimitError(f"it indents JSON by more than {_MOST_INDENT} characters")
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

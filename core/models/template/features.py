@@ -19,7 +19,7 @@ from core.models.template.probe_messages import (
     Message,
     reasoning,
 )
-from core.models.template.template import ChatTemplate, TemplateError
+from core.models.template.template import Template, TemplateError
 
 ContentFormat = Literal["string", "openai"]
 ArgumentsFormat = Literal["object", "string"]
@@ -35,8 +35,9 @@ _LONG_ID = "call_0123456789abcdef01234567"
 class TemplateFeatures:
     """A template and its features; each is probed once, on first use."""
 
-    def __init__(self, template: ChatTemplate) -> None:
+    def __init__(self, template: Template) -> None:
         self.template = template
+        self._media_texts: dict[str, str] = {}
 
     def render(self, messages: Sequence[Message], **options: Any) -> str | None:
         """The rendered probe; None if the template rejects it."""
@@ -64,16 +65,21 @@ class TemplateFeatures:
             return none
         return None
 
-    def extra_variables(self, tools: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+    def extra_variables(
+        self,
+        tools: Sequence[Mapping[str, Any]] | None,
+        functions: Sequence[Mapping[str, Any]] | None = None,
+    ) -> dict[str, Any]:
         """Variables that only a few templates read: `functions`, `datetime` (FireFunction).
 
-        `functions` are those of the tools, as a list or, for templates that join text, as JSON.
+        `functions`, if not given, are those of the tools; a list or, for templates that join text,
+        its JSON.
         """
         extra: dict[str, Any] = {}
         if "datetime" in self.template.variables:
             extra["datetime"] = datetime.now().astimezone().strftime("%Y-%m-%d")
         if "functions" in self.template.variables:
-            functions = [tool["function"] for tool in tools or ()]
+            functions = functions or [tool["function"] for tool in tools or ()]
             as_text = json.dumps(functions, indent=4)
             extra["functions"] = as_text if self._joins_functions else functions
         return extra
@@ -242,6 +248,26 @@ class TemplateFeatures:
             _THOUGHT,
             add_generation_prompt=False,
         )
+
+    @cached_property
+    def written_whole(self) -> frozenset[str]:
+        """Those of messages, tools and functions of which all keys get into the prompt, as JSON."""
+        function = {**CALL_TOOL["function"], "key_gamma": _RESULT}
+        tool = {**CALL_TOOL, "key_beta": _ANSWER, "function": function}
+        text = self.render([self.says("user", _USER, key_alpha=_NEXT)], tools=[tool]) or ""
+        words = {"messages": _NEXT, "tools": _ANSWER, "functions": _RESULT}
+        return frozenset(name for name, word in words.items() if word in text)
+
+    def media_text(self, kind: str) -> str:
+        """A prompt with two texts and a part of this kind of media; empty if it takes none."""
+        if kind not in self._media_texts:
+            texts = [{"type": "text", "text": text} for text in (_USER, _NEXT)]
+            content = [texts[0], {"type": kind}, texts[1]]
+            prompt = self.render([{"role": "user", "content": content}]) or ""
+            # Some templates write all media before the texts.
+            shown = _USER in prompt and _NEXT in prompt
+            self._media_texts[kind] = prompt if shown else ""
+        return self._media_texts[kind]
 
     @property
     def knows_documents(self) -> bool:

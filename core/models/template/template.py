@@ -5,17 +5,19 @@ The environment and the treatment of messages are those of `apply_chat_template`
 https://github.com/huggingface/transformers/blob/main/src/transformers/utils/chat_template_utils.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jinja2
 from jinja2 import meta, nodes
 
 import core
 from core.contract.errors import InvalidRequestError
+from core.models.template.bounds import deadline
 from core.models.template.environment import template_environment
+from core.models.template.extents import TemplateLimitError
 from core.models.template.final_message import REASONING_FIELDS, cut_at_mark, mark_final_message
 
 _CORE = Path(core.__file__).parent
@@ -32,11 +34,39 @@ class TemplateError(InvalidRequestError):
     code = "chat_template_error"
 
 
+class TemplateStoppedError(TemplateError):
+    """A chat template that was stopped because it writes too much or takes too long."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the chat template ({name}) was stopped: {reason}", param="messages")
+        self.reason = reason
+
+
+class Template(Protocol):
+    """What is asked of a chat template: of `ChatTemplate`, or of one that a request brought."""
+
+    name: str
+    source: str
+    special_tokens: dict[str, str]
+
+    @property
+    def variables(self) -> frozenset[str]: ...
+    @property
+    def settings(self) -> frozenset[str]: ...
+    @property
+    def keys(self) -> frozenset[str]: ...
+    @property
+    def stop_strings(self) -> tuple[str, ...]: ...
+    @property
+    def render(self) -> Callable[..., str]: ...
+
+
 class ChatTemplate:
     """A compiled chat template.
 
     `special_tokens` (`bos_token`, `eos_token`, ...) are variables of every rendering. `name`
-    identifies it in messages. Raises `TemplateError` when the source does not compile.
+    identifies it in messages. Raises `TemplateError` when the source does not compile. What it may
+    cost is bounded, as in `bounds`.
     """
 
     def __init__(
@@ -55,13 +85,22 @@ class ChatTemplate:
         except RecursionError as error:
             raise TemplateError(f"the chat template ({name}) is nested too deeply") from error
         except Exception as error:  # constant expressions are evaluated now and may fail
-            raise TemplateError(f"the chat template ({name}) does not compile: {error}") from error
+            raise TemplateError(
+                f"the chat template ({name}) does not compile: {_words(error)}"
+            ) from error
 
     @cached_property
     def variables(self) -> frozenset[str]:
         """Variables that the template reads beside messages, tools, documents and tokens."""
         read = meta.find_undeclared_variables(self._environment.parse(self.source))
         return frozenset(read) - {*_ALWAYS_THERE, *self._environment.globals, *self.special_tokens}
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Names of attributes and items that the template reads of anything, and other texts."""
+        tree = self._environment.parse(self.source)
+        texts = (each.value for each in tree.find_all(nodes.Const) if isinstance(each.value, str))
+        return frozenset((*(each.attr for each in tree.find_all(nodes.Getattr)), *texts))
 
     @cached_property
     def settings(self) -> frozenset[str]:
@@ -93,7 +132,7 @@ class ChatTemplate:
                     stated = node.node.as_const()
                 except nodes.Impossible:
                     return ()
-                texts = [stated] if isinstance(stated, str) else stated
+                texts = stated if isinstance(stated, list | tuple) else [stated]
                 return tuple(text for text in texts if isinstance(text, str) and text)
         return ()
 
@@ -128,7 +167,10 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            text = self._template.render(context)
+            text = self._template.render(context | deadline())
+        except (TemplateLimitError, MemoryError) as error:
+            reason = str(error) or "it needs too much memory"
+            raise TemplateStoppedError(self.name, reason) from error
         except Exception as error:  # a template is foreign code: any exception may come out of it
             raise TemplateError(
                 f"the chat template ({self.name}) refused these messages: {_words(error)}",

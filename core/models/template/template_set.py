@@ -1,7 +1,6 @@
 """The chat templates of a model, and which of them a request gets."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from core.contract.errors import (
@@ -11,12 +10,13 @@ from core.contract.errors import (
 )
 from core.contract.types import ModelInfo
 from core.models.template.features import TemplateFeatures
+from core.models.template.request_templates import RequestTemplates
 from core.models.template.template import ChatTemplate, template_files, template_path
 
 DEFAULT = "default"
 WITH_TOOLS = "tool_use"
 USUAL_NAMES = (DEFAULT, WITH_TOOLS, "rag")
-_REMEMBERED = 8  # compiled templates of requests
+_SHOWN = 100  # characters of a name that is none
 
 
 class ModelTemplates:
@@ -29,7 +29,6 @@ class ModelTemplates:
     def __init__(self, templates: Mapping[str, ChatTemplate], special_tokens: Mapping[str, str]):
         self._templates = {name: TemplateFeatures(template) for name, template in templates.items()}
         self._special_tokens = special_tokens
-        self._compiled = lru_cache(_REMEMBERED)(self._compile)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,21 +36,31 @@ class ModelTemplates:
         return tuple(self._templates)
 
     def choose(
-        self, *, with_tools: bool, asked: str | None = None, allow_source: bool = False
+        self,
+        *,
+        with_tools: bool,
+        asked: str | None = None,
+        of_requests: RequestTemplates | None = None,
     ) -> TemplateFeatures | None:
         """The template of a request; None if the model has none that fits.
 
-        `asked`: the request's `chat_template`: a name or, if the config allows it, Jinja.
+        `asked`: the request's `chat_template`: a name or, with `of_requests`, Jinja.
         """
         if asked is not None:
-            return self._templates.get(asked) or self._of_request(asked, allow_source)
+            return self._templates.get(asked) or self._of_request(asked, of_requests)
         if with_tools and WITH_TOOLS in self._templates:
             return self._templates[WITH_TOOLS]
         return self._templates.get(DEFAULT)
 
-    def _of_request(self, source: str, allowed: bool) -> TemplateFeatures:
-        if not allowed:
-            names = ", ".join(self._templates) or "none"
+    def _of_request(self, asked: str, templates: RequestTemplates | None) -> TemplateFeatures:
+        names = ", ".join(self._templates) or "none"
+        if not is_source(asked):
+            raise InvalidRequestError(
+                f"there is no chat template {asked[:_SHOWN]!r}; the model's templates, usable by "
+                f"name: {names}",
+                param="chat_template",
+            )
+        if templates is None:
             raise UnsupportedParameterError(
                 "this server does not accept chat templates in requests: set "
                 "`server.allow_request_template: true` in its config to allow that; the "
@@ -59,13 +68,15 @@ class ModelTemplates:
                 param="chat_template",
             )
         try:
-            return self._compiled(source)
+            return templates.compile(asked, self._special_tokens)
         except InvalidRequestError as error:
             error.param = "chat_template"
             raise
 
-    def _compile(self, source: str) -> TemplateFeatures:
-        return TemplateFeatures(ChatTemplate(source, self._special_tokens, name="the request's"))
+
+def is_source(template: str) -> bool:
+    """Whether a request's `chat_template` is Jinja, and not a name."""
+    return "{{" in template or "{%" in template
 
 
 def template_names(info: ModelInfo, base: Path) -> list[str]:

@@ -1,0 +1,37 @@
+"""Which models an API key may use."""
+
+from core.config.keys import Key
+from core.contract.errors import ModelNotFoundError
+from core.models.entry import ModelEntry
+from core.models.registry import FoundModel, Models
+
+
+def may_use(key: Key | None, model: ModelEntry, adapter: str | None = None) -> bool:
+    """Whether a model is there for this key; its adapters are with it."""
+    names = (adapter or model.name, model.name, *model.config.aliases)
+    return key is None or key.may_use(*names)
+
+
+def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
+    """The model a request names; without a name the default model, or the first that its key may
+    use.
+
+    `ModelNotFoundError` for an unknown name, and for models that the key may not use.
+    """
+    if key is None or key.models is None:
+        return models.look_up(name)
+    usable = [model for model in models.all() if may_use(key, model)]
+    if not name and usable:
+        return FoundModel(models.default if may_use(key, models.default) else usable[0])
+    if name:
+        try:
+            found = models.look_up(name)
+        except ModelNotFoundError:
+            pass  # its message names all models
+        else:
+            if may_use(key, found.entry, found.adapter) or key.may_use(name):
+                return found
+    listed = ", ".join(model.name for model in usable) or "none"
+    raise ModelNotFoundError(
+        f"the model {name!r} does not exist for this key; available: {listed}", param="model"
+    )
