@@ -9,10 +9,11 @@ from typing import Literal
 
 from core.chat.answer.reasoning_tokens import ThoughtTokens
 from core.contract.errors import ServingError
-from core.contract.formats import Parser, ReasoningParser, new_call_id
+from core.contract.formats import Parser, ReasoningParser, is_json, new_call_id
 from core.contract.types import (
     ContentDelta,
     Delta,
+    FinishReason,
     Part,
     ReasoningDelta,
     RefusalDelta,
@@ -61,6 +62,7 @@ class Collector:
         self._logprobs: list[TokenLogprob] = []  # of content that has not been sent yet
         self._held_logprobs: list[TokenLogprob] = []  # of text a parser holds: a tag, or content
         self._calls: dict[int, int] = {}  # numbers on the wire, by those that pieces have
+        self._arguments: list[list[str]] = []  # of each call, in pieces
         self.finished = False
 
     @property
@@ -74,9 +76,15 @@ class Collector:
         return len(self._calls)
 
     @property
-    def ends_with_calls(self) -> bool:
-        """Whether an answer that ended normally ended with tool calls (`finish_reason`)."""
-        return bool(self._calls) and not self._named_call
+    def end(self) -> FinishReason:
+        """The `finish_reason` of an answer that ended normally.
+
+        `length` if a call has arguments that are no JSON, since a model that is not constrained may
+        end inside one: nobody should run such a call, and what was streamed cannot be taken back.
+        """
+        if any(not is_json("".join(pieces)) for pieces in self._arguments):
+            return "length"
+        return "tool_calls" if self._calls and not self._named_call else "stop"
 
     @property
     def reasoning_tokens(self) -> int:
@@ -173,12 +181,14 @@ class Collector:
         """A call delta as clients get it: numbered from 0, with name and id only on the first."""
         number = self._calls.get(part.index)
         if number is not None:
+            self._arguments[number].append(part.arguments)
             return [ToolCallDelta(number, None, part.arguments)]
         if self._one_call and self._calls:
             return []
         if part.name is None:
             raise ServingError("the model called a function without a name")
         number = self._calls[part.index] = len(self._calls)
+        self._arguments.append([part.arguments])
         return [ToolCallDelta(number, part.name, part.arguments, part.id or self._new_call_id())]
 
     def _content(self, part: ContentDelta) -> list[Part]:

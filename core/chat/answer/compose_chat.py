@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from core.chat.answer.composer import Composer, Head
 from core.chat.answer.logprobs import LogprobForm
-from core.chat.answer.update import Update
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import (
     AssistantMessage,
@@ -30,6 +29,7 @@ from core.contract.types import (
     RefusalDelta,
     TokenLogprob,
     ToolCallDelta,
+    Update,
 )
 
 Reasoned = TypeVar("Reasoned", ChatDelta, AssistantMessage)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from core.chat.answer.composer import Composer, Head
 from core.chat.answer.logprobs import LogprobForm, TextToken
-from core.chat.answer.update import Update
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.completion_bodies import Completion, CompletionChoice
 from core.chat.schemas.usage_bodies import Usage, WireAnswer
-from core.contract.types import ContentDelta, FinishReason, TokenLogprob
+from core.contract.types import ContentDelta, FinishReason, TokenLogprob, Update
 
 PromptLogprobs = Sequence[TokenLogprob | None]
 

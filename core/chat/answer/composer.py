@@ -9,10 +9,9 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
-from core.chat.answer.update import Update
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.usage_bodies import Usage, WireAnswer
-from core.contract.types import ContentDelta, Part, ToolCallDelta
+from core.contract.types import ContentDelta, Part, ToolCallDelta, Update
 
 Wire = TypeVar("Wire", bound=WireAnswer)
 

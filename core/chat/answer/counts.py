@@ -81,6 +81,21 @@ class ModelCounts:
             self.in_flight -= 1
 
 
+class Counts:
+    """The counts of all models; `clock` is theirs."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._models: dict[str, ModelCounts] = {}
+
+    def of(self, name: str) -> ModelCounts:
+        """Those of the model of that name in the config, with its adapters'."""
+        counts = self._models.get(name)
+        if counts is None:
+            counts = self._models[name] = ModelCounts(self._clock)
+        return counts
+
+
 class AnswerCounts:
     """Counts one answer into its model's, by the times and tokens of `usage`."""
 

@@ -15,7 +15,6 @@ from core.chat.answer.collector import Collector
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
-from core.chat.answer.update import Update
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
 from core.contract.sampling_params import SamplingParams
@@ -25,6 +24,7 @@ from core.contract.types import (
     GenerationRequest,
     Part,
     ToolCallDelta,
+    Update,
 )
 from core.models.served import ServedModel
 from core.plugins import Plugins
@@ -136,13 +136,14 @@ class Generation:
     def _log_answer(self, outcome: str) -> None:
         usage = self.counter.usage
         calls = sum(collector.tool_calls for collector in self._collectors)
+        format = f" in the format {self._recipe.tools}" if self._recipe.tools else ""
         logger.info(
             "%s %s: %d prompt and %d completion tokens, %s%s",
             self.model.name,
             self.requests[0].request_id,
             usage.prompt_tokens,
             usage.completion_tokens,
-            f"{calls} tool calls, " if calls else "",
+            f"{calls} tool calls{format}, " if calls else "",
             outcome,
         )
         for index, pieces in enumerate(self._texts or ()):
@@ -214,8 +215,8 @@ def _update(
     first: int, collector: Collector, delta: Delta, tokens: int, parts: list[Part]
 ) -> Update:
     finish_reason: FinishReason | None = delta.finish_reason
-    if finish_reason == "stop" and collector.ends_with_calls:
-        finish_reason = "tool_calls"
+    if finish_reason == "stop":
+        finish_reason = collector.end
     return Update(
         first + delta.index,
         parts,

@@ -83,7 +83,7 @@ class LogprobForm:
         found = {
             entry.token_id: PromptLogprob(
                 logprob=finite(entry.logprob),
-                rank=ranks.get(entry.token_id),
+                rank=ranks.get(entry.token_id, entry.rank),
                 decoded_token=self.name(entry.token_id, entry.token),
             )
         }

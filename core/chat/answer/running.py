@@ -1,4 +1,4 @@
-"""The HTTP requests in progress and the resources held for each."""
+"""The requests in progress and the resources held for each."""
 
 import asyncio
 import time
@@ -24,10 +24,10 @@ class RunningRequest:
     """One request, until its response has been sent or its client has left.
 
     `id`: a UUID until the route knows the client's; `answer_id`: that of its answer.
-    `route`: method and path. `key`: the API key it came with, None where it needs none. `asks`:
-    whether it uses a model; `model`: that model's name.
-    `loading`: it waits until that is loaded. `received`: by `time.monotonic`. `choices` are all of
-    the answer, `counter` has its tokens.
+    `route`: method and path, or who else asks. `key`: the API key it came with, None where it needs
+    none. `asks`: whether it uses a model; `model`: that model's name. `loading`: it waits until
+    that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
+    its tokens.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -55,6 +55,16 @@ class RunningRequest:
     async def release(self) -> None:
         """Exit the held contexts in reverse order."""
         await self._held.aclose()
+
+    def expect_answer(self, id: str, *, stream: bool) -> None:
+        """It is going to be answered by an object with this id."""
+        self.answer_id = id
+        self.stream = stream
+
+    @property
+    def shown_id(self) -> str:
+        """The id by which others know it: its answer's, if it has one."""
+        return self.answer_id or self.id
 
     @property
     def key_name(self) -> str | None:
@@ -198,16 +208,18 @@ class RunningRequests:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def add(self, request: RunningRequest) -> None:
-        """It has arrived."""
+    @asynccontextmanager
+    async def track(self, request: RunningRequest) -> AsyncIterator[None]:
+        """It is in progress while the block runs; what is held for it is released then."""
         self._requests[id(request)] = request
+        try:
+            yield
+        finally:
+            del self._requests[id(request)]
+            await request.release()
 
     def cancel(self, error: RequestCancelledError, *, waiting_only: bool = False) -> None:
         """Cancel all of them, or only those that no engine has started."""
         for request in self:
             if not (waiting_only and request.state == "running"):
                 request.cancel(error)
-
-    def remove(self, request: RunningRequest) -> None:
-        """It has been answered."""
-        del self._requests[id(request)]

@@ -25,6 +25,7 @@ class UsageCounter:
         self.received = monotonic() if received is None else received
         self._prompts: list[int] = []  # tokens of each choice's prompt
         self._prompt_tokens = 0
+        self._media_tokens: dict[str, int] = {}
         self._cached_tokens = 0
         self._completion_tokens = 0
         self._reasoning_tokens: dict[int, int] = {}
@@ -39,6 +40,9 @@ class UsageCounter:
         tokens = len(request.prompt_token_ids)
         self._prompt_tokens += tokens
         self._prompts += [tokens] * request.n
+        for span in request.media:
+            name = f"{span.media.kind}_tokens"
+            self._media_tokens[name] = self._media_tokens.get(name, 0) + span.tokens
         self._constrained |= request.sampling.constraint is not None
 
     def add(self, delta: Delta) -> None:
@@ -56,6 +60,7 @@ class UsageCounter:
         self._prompt_tokens = counts.prompt_tokens
         self._cached_tokens = counts.cached_tokens
         self._completion_tokens = counts.completion_tokens
+        self._media_tokens = {f"{kind}_tokens": n for kind, n in counts.media_tokens.items()}
         if counts.reasoning_tokens is not None:
             self._reasoning_tokens = {0: counts.reasoning_tokens}
 
@@ -80,7 +85,9 @@ class UsageCounter:
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
             total_tokens=self._prompt_tokens + self._completion_tokens,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=self._cached_tokens),
+            prompt_tokens_details=PromptTokensDetails(
+                cached_tokens=self._cached_tokens, **self._media_tokens
+            ),
             extra=self._timings(),
         )
         if self._reasoning_tokens:

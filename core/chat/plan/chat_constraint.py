@@ -56,7 +56,7 @@ def chat_constraint(body: ChatCompletionRequest, model: ServedModel, prompt: str
     rules = call_rules(body)
     calls, ignored = _calls(body, rules, model)
     turn = _Turn.of(body, model, prompt, calls)
-    param = "tools" if body.functions is None else "functions"
+    param = "functions" if body.old_names else "tools"
     if rules.forced:
         return ChatConstraint(turn.whole(None, calls), turn.form(None, calls), ignored, param)
     if content is not None:
@@ -113,7 +113,7 @@ class _Turn:
         calls: CallGrammar | None,
     ) -> "_Turn":
         format = model.reasoning
-        inside = starts_in_reasoning(body, format, prompt)
+        inside = starts_in_reasoning(body, model, prompt)
         marks = format.marks(tools=bool(body.offered_tools)) if format else None
         others = marks.others if marks else ()
         cases = calls.cases if calls else ()

@@ -4,11 +4,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from core.chat.plan.media_parts import MediaPart, media_parts, ollama_images
 from core.chat.plan.params import sampling_layers
-from core.chat.plan.reasoning import budget_tokens, template_variables, thinking_variables
+from core.chat.plan.reasoning import (
+    budget_tokens,
+    forced_otherwise,
+    template_variables,
+    thinking_variables,
+)
 from core.chat.plan.template_messages import place_tool_results
 from core.chat.plan.tool_choice import CallRules, call_rules
-from core.chat.schemas.chat_request import ChatCompletionRequest, Message
+from core.chat.schemas.chat_request import ChatCompletionRequest, Thinking
 from core.chat.schemas.constraint_fields import (
     ANY_OBJECT,
     ChoiceConstraint,
@@ -17,14 +23,19 @@ from core.chat.schemas.constraint_fields import (
     RegexConstraint,
     SchemaConstraint,
 )
+from core.chat.schemas.messages import Message
 from core.contract.chat import Chat, Json
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.media.data_url import data_of
+from core.media.kinds import sniff
+from core.media.policy import ByteLimit
 from core.models.served import ServedModel
 
 _SCHEMA_NAME = "answer"  # for a schema without a name, which OpenAI's API wants
 _OF_PROMPTS = (
     *("documents", "response_prefix", "add_special_tokens", "reasoning_budget_message"),
     *("truncate_prompt_tokens", "return_tokens_as_token_ids", "return_token_ids"),
+    "truncation_length",
 )
 
 
@@ -54,7 +65,7 @@ def unrendered_chat(body: ChatCompletionRequest, model: ServedModel) -> Chat:
         parallel_tool_calls=body.parallel_tool_calls if tools else None,
         response_format=form,
         structured_outputs=other_form,
-        reasoning_effort=body.reasoning_effort,
+        reasoning_effort=body.effort,
         enable_thinking=thinking.get("enable_thinking"),
         reasoning_budget=budget_tokens(body, model.config),
         chat_template_kwargs=template_variables(body, model.config),
@@ -68,16 +79,21 @@ def ignored_unrendered(body: ChatCompletionRequest, model: ServedModel) -> list[
     ignored = [name for name in _OF_PROMPTS if getattr(body, name) not in (None, False, "", [])]
     if body.offered_tools and "tools" in lacks:
         ignored.append("tools")
-    if body.reasoning_effort is not None and {"reasoning_effort", "enable_thinking"} <= lacks:
-        ignored.append("reasoning_effort")
+    if body.free_functions:
+        ignored.append("functions")
+    if {"reasoning_effort", "enable_thinking"} <= lacks and body.effort is not None:
+        ignored.append("reasoning_effort" if body.reasoning_effort is not None else "think")
     if "enable_thinking" in lacks:
-        names = ("enable_thinking", "thinking")
-        ignored += [name for name in names if getattr(body, name) is not None]
+        names = ("enable_thinking", "thinking", "think")
+        ignored += [name for name in names if isinstance(getattr(body, name), bool | Thinking)]
     budget = None if body.budget_tokens is None else budget_tokens(body, model.config)
     if budget is not None and "reasoning_budget" in lacks:
         ignored.append("reasoning_budget")
     if "chat_template_kwargs" in lacks:
         ignored += [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
+    else:
+        forced = model.config.force_template_vars
+        ignored += forced_otherwise(body, model.config, forced)
     if body.continuous_usage:
         ignored.append("stream_options.continuous_usage_stats")
     return ignored
@@ -164,6 +180,7 @@ def _tool_choice(body: ChatCompletionRequest, rules: CallRules) -> Any:
 def _messages(messages: Sequence[Message]) -> Iterator[Json]:
     """The messages, with missing call ids filled in."""
     dumped = [message.model_dump(exclude_none=True) for message in messages]
+    _move_images(dumped, messages)
     for position, message in enumerate(dumped):
         for number, call in enumerate(message.get("tool_calls") or ()):
             call.setdefault("id", f"call_{position}_{number}")
@@ -179,3 +196,30 @@ def _messages(messages: Sequence[Message]) -> Iterator[Json]:
                 "the message contains a lone surrogate", param=f"messages[{position}]"
             ) from error
     yield from dumped
+
+
+def _move_images(dumped: Sequence[dict[str, Any]], messages: Sequence[Message]) -> None:
+    """Ollama's `images` become parts of the content."""
+    parts = {part.param: part for part in media_parts(messages)}
+    for position, (fields, message) in enumerate(zip(dumped, messages, strict=True)):
+        images: list[Json] = [
+            {"type": "image_url", "image_url": {"url": _named(parts[param])}}
+            for at in range(len(ollama_images(message)))
+            if (param := f"messages[{position}].images[{at}]") in parts
+        ]
+        if images:
+            del fields["images"]
+            content = fields.get("content") or []
+            texts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            fields["content"] = [*images, *texts]
+
+
+def _named(part: MediaPart) -> str:
+    """A data URL that says what it is, as other servers want it."""
+    if ":" in part.url:
+        return part.url
+    try:
+        found = sniff(data_of(part.url, ByteLimit(len(part.url), "the image has")))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.message, param=part.param) from error
+    return f"data:{found.type if found else 'application/octet-stream'};base64,{part.url}"

@@ -65,15 +65,34 @@ def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Ma
     }
 
 
-def unsupported(body: GenerationBody, params: SamplingParams, model: ServedModel) -> list[str]:
-    """Names of unsupported fields: unknown to this server or to its engine."""
+def unsupported(
+    sent: GenerationBody, body: GenerationBody, params: SamplingParams, model: ServedModel
+) -> list[str]:
+    """Names of fields without effect: unknown here, unknown to the engine, or overruled.
+
+    `body`: the request after overrides, `sent`: before them.
+    """
     neutral = SamplingParams()
     engine = [
         _sent_as(name, body)
         for name in model.info.unsupported.intersection(_PARAMS)
         if getattr(params, name) != getattr(neutral, name)
     ]
-    return sorted({*body.unknown_fields(), *engine})
+    return sorted({*body.unknown_fields(), *engine, *_overruled(sent, params, model)})
+
+
+def _overruled(sent: GenerationBody, params: SamplingParams, model: ServedModel) -> set[str]:
+    """Names of fields whose values are not those of the params: something overrules them.
+
+    That is a forced override, a temperature range of a preset, or `do_sample` of the request.
+    """
+    names = {*sent.overruled_fields(), *model.overrides.denied(sent)}
+    asked = sent.sampling_fields().get("temperature", params.temperature)
+    if sent.temperature is not None and asked != params.temperature:
+        names.add("temperature")
+    if sent.do_sample is not None and sent.do_sample == (params.temperature == 0):
+        names.add("do_sample")
+    return names
 
 
 def _sources(sent: GenerationBody, model: ServedModel) -> dict[str, Source]:
@@ -86,5 +105,7 @@ def _sources(sent: GenerationBody, model: ServedModel) -> dict[str, Source]:
 
 
 def _sent_as(name: str, body: GenerationBody) -> str:
-    """Bans go to the engine as a bias, which is not what the client calls them."""
+    """What the client calls it: bans go to the engine as a bias, `do_sample` as a temperature."""
+    if name == "temperature" and body.do_sample is False:
+        return "do_sample"
     return "banned_tokens" if name == "logit_bias" and body.banned_tokens else name

@@ -7,7 +7,7 @@ known here.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -23,23 +23,27 @@ from core.chat.plan.content_grammar import content_grammar
 from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_chat
 from core.chat.plan.params import PlannedParams, overridden, planned_params, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt, continued
-from core.chat.plan.prompt_tokens import PromptTokens, prompt_tokens
+from core.chat.plan.prompt_tokens import PromptTokens, exceeds_window
 from core.chat.plan.reasoning import (
     ignored_budget,
     is_merged,
     planned_budget,
-    starts_in_reasoning,
 )
+from core.chat.plan.rendered_chat import RenderedChat
+from core.chat.plan.request_media import check_passed_on, request_media
 from core.chat.plan.request_plan import RequestPlan
 from core.chat.plan.strictness import accept_clamped, accept_ignored
-from core.chat.plan.tool_choice import argument_schemas, call_rules
+from core.chat.plan.tool_choice import call_rules, reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.prompt_fields import TokenIds, listed
-from core.config.schema import ServerConfig
+from core.config.schema import Config
 from core.contract.errors import InvalidRequestError
+from core.media.load import MediaLoader
 from core.models.served import ServedModel
+from core.models.template.request_templates import RequestTemplates
+from core.models.template.turn_end import TurnEnd
 
 _CHECK_THREADS = 2
 
@@ -47,56 +51,38 @@ _Asked = ParamSpec("_Asked")
 _Checked = TypeVar("_Checked")
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedChat:
-    """A chat request whose prompt has been rendered but not tokenized yet."""
-
-    body: ChatCompletionRequest
-    model: ServedModel
-    params: PlannedParams
-    prompt: Prompt
-    constraint: ChatConstraint
-    ignored: tuple[str, ...]
-
-    @property
-    def starts_in_reasoning(self) -> bool:
-        """Whether the prompt ends inside reasoning, which the answer then continues."""
-        return starts_in_reasoning(self.body, self.model.reasoning, self.prompt.text)
-
-    async def tokenize(self) -> PromptTokens:
-        """The prompt's tokens; `ContextLengthExceededError` if they leave no room."""
-        return await prompt_tokens(
-            self.model,
-            self.prompt.text,
-            self.body,
-            self.params.params,
-            add_special_tokens=self.prompt.add_special_tokens,
-            param="messages",
-        )
-
-
 class Planner:
     """Plans the requests of one server; used on its event loop.
 
     `most_tokens` is the most tokens per answer that the API key allows; None: unlimited.
+    `request_id` is the request's id, which may be another than it asks for.
     """
 
-    def __init__(self, server: ServerConfig) -> None:
-        self._server = server
+    def __init__(self, config: Config) -> None:
+        server = self._server = config.server
         # Threads of their own: however long schemas take, prompts are built meanwhile.
         self._threads = ThreadPoolExecutor(_CHECK_THREADS, "enginebay-checks")
+        self._templates = RequestTemplates() if server.allow_request_template else None
+        self._media = MediaLoader(config.server.media_policy(config.base))
 
     def close(self) -> None:
-        """Stop checking constraints."""
+        """Stop checking constraints and rendering templates of requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._media.close()
+        if self._templates:
+            self._templates.close()
 
     async def chat(
-        self, sent: ChatCompletionRequest, model: ServedModel, most_tokens: int | None
+        self,
+        sent: ChatCompletionRequest,
+        model: ServedModel,
+        most_tokens: int | None,
+        request_id: str,
     ) -> RequestPlan[ChatCompletionRequest]:
         """The plan of a `/v1/chat/completions` request; rejects what is not supported."""
         if model.info.chats:
-            return await self._messages(sent, model, most_tokens)
-        chat = await self.render(sent, model, most_tokens)
+            return await self._messages(sent, model, most_tokens, request_id)
+        chat = await self.render(sent, model, most_tokens, request_id)
         tokens = await chat.tokenize()
         return RequestPlan(
             body=chat.body,
@@ -105,47 +91,66 @@ class Planner:
             prompts=[tokens.token_ids],
             shown=[chat.prompt.text],
             choices=chat.body.n,
-            recipe=_recipe(chat),
+            recipe=chat.recipe,
             constrained_by=chat.constraint.param,
-            ignored=chat.ignored,
+            ignored=chat.ignored + self.beyond(chat.body, [tokens]),
             clamped=self.clamped(chat.body, [tokens], model, most_tokens),
             cut=tokens.cut,
+            media=tokens.media,
         )
 
     async def render(
-        self, sent: ChatCompletionRequest, model: ServedModel, most_tokens: int | None
+        self,
+        sent: ChatCompletionRequest,
+        model: ServedModel,
+        most_tokens: int | None,
+        request_id: str,
     ) -> RenderedChat:
         """Plan a chat up to its prompt; rejects what is not supported, except too long prompts."""
         body = continued(overridden(sent, model), model.config)
         planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
         planned = _limited(planned, most_tokens)
-        ignored = self._ignored(body, planned, model)
+        ignored = self._ignored(sent, body, planned, model, request_id)
         if planned.params.skip_special_tokens and (
-            model.reasoning or (model.tools and body.offered_tools)
+            model.reasoning or (model.tools and reads_calls(body, model.config))
         ):  # formats are made of them
             planned = replace(planned, params=replace(planned.params, skip_special_tokens=False))
             ignored.append("skip_special_tokens")
-        allow_template = self._server.allow_request_template
-        prompt = await chat_prompt(body, model, allow_template=allow_template)
+        prompt = await self.prompt(body, model)
+        if prompt.media_params and planned.params.prompt_logprobs is not None:
+            raise InvalidRequestError(
+                "there are no logprobs of a prompt with media", param="prompt_logprobs"
+            )
         constraint = ChatConstraint()
         if body.asked_constraint() or body.tools or body.tool_choice:
             constraint = await self._check(chat_constraint, body, model, prompt.text)
         ignored += [*prompt.ignored, *ignored_budget(body, model), *constraint.ignored]
         accept_ignored(ignored, self._server)
-        planned = planned.joined("template", model.formats.turn_end.added_to(planned.params))
+        stops = TurnEnd(prompt.template.template.stop_strings)  # of one that the request chose
+        stopped = stops.added_to(model.formats.turn_end.added_to(planned.params))
+        planned = planned.joined("template", stopped)
         planned = await planned_budget(planned, body, model, prompt.text)
         planned = planned.set("request", constraint=constraint.grammar)
         return RenderedChat(body, model, planned, prompt, constraint, tuple(ignored))
 
+    async def prompt(self, body: ChatCompletionRequest, model: ServedModel) -> Prompt:
+        """The prompt of a chat, without a plan for its answer; its media are fetched."""
+        media = await request_media(body, model, self._media)
+        return await chat_prompt(body, model, media, self._templates)
+
     async def completion(
-        self, sent: CompletionRequest, model: ServedModel, most_tokens: int | None
+        self,
+        sent: CompletionRequest,
+        model: ServedModel,
+        most_tokens: int | None,
+        request_id: str,
     ) -> RequestPlan[CompletionRequest]:
         """The plan of a `/v1/completions` request; rejects what is not supported."""
         body = overridden(sent, model)
         check_completion(body, model)
         planned = planned_params(sent, body, model, logprobs=body.logprobs)
         planned = _limited(planned, most_tokens)
-        ignored = self._ignored(body, planned, model)
+        ignored = self._ignored(sent, body, planned, model, request_id)
         accept_ignored(ignored, self._server)
         planned = planned.joined("request", completion_sampling(body, planned.params))
         asked = body.asked_constraint()
@@ -164,12 +169,19 @@ class Planner:
             choices=body.best_of or body.n,
             recipe=CollectorRecipe(),
             constrained_by=asked[0] if asked else None,
-            ignored=tuple(ignored),
+            ignored=tuple(ignored) + self.beyond(body, tokens),
             clamped=self.clamped(body, tokens, model, most_tokens),
             cut=sum(prompt.cut for prompt in tokens),
             prompt_only=body.max_tokens == 0,
             echoes=[await echo_of(*pair, model) for pair in pairs] if body.echo else (),
         )
+
+    def beyond(self, body: GenerationBody, prompts: Sequence[PromptTokens]) -> tuple[str, ...]:
+        """The name of a limit that these prompts exceed: it shortens none, as it does elsewhere."""
+        if not exceeds_window(body, prompts):
+            return ()
+        accept_ignored(["truncation_length"], self._server)
+        return ("truncation_length",)
 
     def clamped(
         self,
@@ -195,14 +207,21 @@ class Planner:
         return clamped
 
     async def _messages(
-        self, sent: ChatCompletionRequest, model: ServedModel, most_tokens: int | None
+        self,
+        sent: ChatCompletionRequest,
+        model: ServedModel,
+        most_tokens: int | None,
+        request_id: str,
     ) -> RequestPlan[ChatCompletionRequest]:
         """Plans a chat for models that take messages."""
         body = continued(overridden(sent, model), model.config)
         planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
         planned = _limited(planned, most_tokens)
+        check_passed_on(body, model, self._media)
         chat = await asyncio.to_thread(unrendered_chat, body, model)
-        ignored = self._ignored(body, planned, model) + ignored_unrendered(body, model)
+        ignored = self._ignored(sent, body, planned, model, request_id) + ignored_unrendered(
+            body, model
+        )
         accept_ignored(ignored, self._server)
         rules = call_rules(body)
         asked = body.asked_constraint()
@@ -225,10 +244,16 @@ class Planner:
         )
 
     def _ignored(
-        self, body: GenerationBody, planned: PlannedParams, model: ServedModel
+        self,
+        sent: GenerationBody,
+        body: GenerationBody,
+        planned: PlannedParams,
+        model: ServedModel,
+        request_id: str,
     ) -> list[str]:
-        names = unsupported(body, planned.params, model)
-        if body.request_id is not None and self._server.request_id_from != "request_id":
+        """Names of fields that have no effect, or not the one that was asked for."""
+        names = unsupported(sent, body, planned.params, model)
+        if sent.request_id not in (None, request_id):
             names.append("request_id")
         return names
 
@@ -249,26 +274,6 @@ def _limited(planned: PlannedParams, most_tokens: int | None) -> PlannedParams:
     if most_tokens is None or (asked is not None and asked <= most_tokens):
         return planned
     return planned.set("key", max_tokens=most_tokens)
-
-
-def _recipe(chat: RenderedChat) -> CollectorRecipe:
-    """How the text of each choice is parsed."""
-    body, model, form = chat.body, chat.model, chat.constraint.form
-    offered = model.tools is not None and bool(body.offered_tools)
-    rules = call_rules(body)
-    return CollectorRecipe(
-        reasoning=model.reasoning_name if model.reasoning else None,
-        tools=model.tools_name if offered else None,
-        answer=None if offered or form else model.tools_name,
-        schemas=argument_schemas(body),
-        starts_in_reasoning=chat.starts_in_reasoning,
-        tools_in_reasoning=model.config.tools_in_reasoning and form is None,
-        form=form,
-        trim=offered or form is None,
-        merge=is_merged(body, model.config),
-        one_call=not rules.parallel,
-        named_call=rules.named,
-    )
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.chat.plan.reasoning import ignored_thinking, template_variables
-from core.chat.plan.template_messages import template_messages
+from core.chat.plan.media_marks import MediaMarks, Piece
+from core.chat.plan.reasoning import forced_otherwise, ignored_thinking, template_variables
+from core.chat.plan.request_media import RequestMedia
+from core.chat.plan.template_messages import TemplateMessage, template_messages
+from core.chat.plan.unread_keys import unread_keys
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
 from core.models.served import ServedModel
 from core.models.template.features import TemplateFeatures
+from core.models.template.request_templates import RequestTemplates
 from core.models.template.template import TemplateError
 
 logger = logging.getLogger(__name__)
@@ -38,7 +43,8 @@ class Prompt:
 
     `add_special_tokens`: whether the tokenizer is to add its own. `bos` says why there is a BOS or
     not. `notes`: what was changed in the messages. `ignored`: names of request fields that have no
-    effect.
+    effect. `pieces`: the prompt again, with media where they stand; empty if it is plain text.
+    `media_params`: the path of each item in the request, in their order in the prompt.
     """
 
     text: str
@@ -47,62 +53,135 @@ class Prompt:
     bos: str
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    media_params: tuple[str, ...] = ()
 
 
 async def chat_prompt(
-    body: ChatCompletionRequest, model: ServedModel, *, allow_template: bool = False
+    body: ChatCompletionRequest,
+    model: ServedModel,
+    media: RequestMedia,
+    templates: RequestTemplates | None = None,
 ) -> Prompt:
     """The prompt of a chat request. Rendering runs on a thread, since long prompts are slow.
 
-    `allow_template`: whether the request may send its own Jinja template.
+    `templates`: renders Jinja of requests; None: they may not send any.
     """
-    return await asyncio.to_thread(build_prompt, body, model, allow_template=allow_template)
+    if templates and body.chat_template is not None:
+        return await templates.run(build_prompt, body, model, media, templates)
+    return await asyncio.to_thread(build_prompt, body, model, media)
 
 
 def build_prompt(
-    body: ChatCompletionRequest, model: ServedModel, *, allow_template: bool = False
+    body: ChatCompletionRequest,
+    model: ServedModel,
+    media: RequestMedia,
+    templates: RequestTemplates | None = None,
 ) -> Prompt:
     """The prompt of a chat request.
 
     Tools stay out of it when `tool_choice` is `none`: a model that does not see them does not call
     them.
     """
-    features = _template(body, model, allow_source=allow_template)
-    chat = template_messages(
-        body.messages, features, content_format=model.config.chat_template_content_format
-    )
-    tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
-    generation_prompt = _generation_prompt(body)
+    features = _template(body, model, templates)
     try:
-        text = features.template.render(
-            chat.messages,
-            tools=tools or features.no_tools,
-            documents=body.documents,
-            add_generation_prompt=generation_prompt,
-            continue_final_message=body.continue_final_message,
-            variables={
-                **features.extra_variables(tools),
-                **template_variables(body, model.config),
-            },
-            drop_nulls=False,  # messages have none but those that the template needs
-        )
+        rendered = _rendered(body, model, features, media)
     except TemplateError:
         logger.warning("a prompt could not be rendered", exc_info=True)
         raise
-    if body.response_prefix and generation_prompt:
-        text += body.response_prefix
+    text = rendered.text
     add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))
-    ignored = _ignored(body, features, generation_prompt=generation_prompt)
+    ignored = _ignored(body, features, model.config)
     if ignored:
         logger.warning("ignored by this chat template: %.1000s", ", ".join(ignored))
-    return Prompt(text, features, add_special_tokens, bos, tuple(chat.notes), tuple(ignored))
+    return Prompt(
+        text,
+        features,
+        add_special_tokens,
+        bos,
+        tuple(rendered.notes),
+        (*ignored, *media.ignored),
+        tuple(rendered.pieces),
+        rendered.media_params,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    text: str
+    notes: Sequence[str]
+    pieces: Sequence[Piece] = ()
+    media_params: tuple[str, ...] = ()
+
+
+def _rendered(
+    body: ChatCompletionRequest,
+    model: ServedModel,
+    features: TemplateFeatures,
+    media: RequestMedia,
+) -> _Rendered:
+    """The text; its pieces, too, if there are media in it or what looks like them.
+
+    Media are written by the template if it can, else, or where it leaves some out, into the text.
+    """
+    info, config = model.info, model.config
+    marks = MediaMarks(info.placeholders, media.items)
+    text = ""
+    takes_parts = config.chat_template_content_format != "string"
+    for by_template in (True, False) if takes_parts else (False,):
+        written = marks.written(features, by_template=by_template)
+        if written is None:
+            continue
+        chat = template_messages(
+            body.messages,
+            features,
+            content_format=config.chat_template_content_format,
+            media=written,
+        )
+        text = _text(body, model, features, chat.messages, marks)
+        if not info.modalities:
+            return _Rendered(text, chat.notes)
+        pieces = marks.split(text, chat.messages)
+        if pieces is not None:
+            shown = marks.shown(pieces)
+            if all(type(piece) is str for piece in pieces):
+                return _Rendered(shown, chat.notes)
+            return _Rendered(shown, chat.notes, pieces, marks.params(pieces))
+    raise marks.missing(text)
+
+
+def _text(
+    body: ChatCompletionRequest,
+    model: ServedModel,
+    features: TemplateFeatures,
+    messages: Sequence[TemplateMessage],
+    marks: MediaMarks,
+) -> str:
+    tools = [tool.model_dump(exclude_none=True) for tool in body.offered_tools]
+    generation_prompt = _generation_prompt(body)
+    variables = {
+        **features.extra_variables(tools, body.free_functions),
+        **template_variables(body, model.config),
+    }
+    text = features.template.render(
+        marks.hide(messages),
+        tools=marks.hide(tools) or features.no_tools,
+        documents=marks.hide(body.documents),
+        add_generation_prompt=generation_prompt,
+        continue_final_message=body.continue_final_message,
+        variables=marks.hide(variables),
+        drop_nulls=False,  # messages have none but those that the template needs
+    )
+    if body.response_prefix and generation_prompt:
+        text += str(marks.hide(body.response_prefix))
+    return text
 
 
 def _template(
-    body: ChatCompletionRequest, model: ServedModel, *, allow_source: bool
+    body: ChatCompletionRequest, model: ServedModel, templates: RequestTemplates | None
 ) -> TemplateFeatures:
     chosen = model.templates.choose(
-        with_tools=bool(body.offered_tools), asked=body.chat_template, allow_source=allow_source
+        with_tools=bool(body.offered_tools), asked=body.chat_template, of_requests=templates
     )
     if chosen is not None:
         return chosen
@@ -144,17 +223,23 @@ def _bos(body: ChatCompletionRequest, text: str, bos: str | None) -> tuple[bool,
 
 
 def _ignored(
-    body: ChatCompletionRequest, features: TemplateFeatures, *, generation_prompt: bool
+    body: ChatCompletionRequest,
+    features: TemplateFeatures,
+    config: ModelConfig,
 ) -> list[str]:
-    """Fields that the chat template ignores."""
+    """Fields that the chat template ignores, or gets from the config with other values."""
     read = {*features.template.variables, *features.template.special_tokens} - {*_RESERVED}
     names = [f"chat_template_kwargs.{name}" for name in body.chat_template_kwargs or {}]
     ignored = [name for name in names if name.partition(".")[2] not in read]
     ignored += ignored_thinking(body, read)
+    ignored += forced_otherwise(body, config, read)
+    ignored += unread_keys(body, features)
     if body.offered_tools and not features.knows_tools:
         ignored.append("tools")
+    if body.free_functions and "functions" not in features.template.variables:
+        ignored.append("functions")
     if body.documents and not features.knows_documents:
         ignored.append("documents")
-    if body.response_prefix and not generation_prompt:
+    if body.response_prefix and not _generation_prompt(body):
         ignored.append("response_prefix")
     return ignored

@@ -1,10 +1,11 @@
 """Prompt tokens: tokenized, truncated if the request allows it, and checked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.errors import ContextLengthExceededError, InvalidRequestError
+from core.contract.media import MediaSpan
 from core.contract.sampling_params import SamplingParams
 from core.models.served import ServedModel
 
@@ -14,10 +15,14 @@ _CONTEXTS_TRUNCATED = 8
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens:
-    """The tokens of a prompt, without the `cut` ones truncated at its beginning."""
+    """The tokens of a prompt, without the `cut` ones truncated at its beginning.
+
+    `media`: which of them stand for items.
+    """
 
     token_ids: list[int]
     cut: int = 0
+    media: tuple[MediaSpan, ...] = ()
 
 
 async def prompt_tokens(
@@ -56,13 +61,14 @@ def kept_tokens(body: GenerationBody, model: ServedModel, sampling: SamplingPara
     return max(1, length - max(1, answer))
 
 
-async def tokenize_prompt(
-    model: ServedModel, text: str, *, add_special_tokens: bool, param: str, room: int = 1
-) -> list[int]:
-    """Token ids of a prompt that leaves room for this many completion tokens."""
-    token_ids = await tokenize_text(model, text, add_special_tokens=add_special_tokens, param=param)
-    check_prompt(model, token_ids, param, room=room)
-    return token_ids
+def exceeds_window(body: GenerationBody, prompts: Iterable[PromptTokens]) -> bool:
+    """Whether a prompt and its answer take more tokens than the request's `truncation_length`.
+
+    Clients send it with prompts that they have already shortened; 0 and less mean nothing.
+    """
+    window = body.truncation_length or 0
+    longest = max(len(prompt.token_ids) for prompt in prompts)
+    return 0 < window < longest + (body.max_tokens or 0)
 
 
 async def tokenize_text(

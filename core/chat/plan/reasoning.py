@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 from core.chat.plan.params import PlannedParams
+from core.chat.plan.tool_choice import reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
-from core.contract.formats import ReasoningFormat
 from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import ReasoningDelta
 from core.models.overrides import Source
@@ -16,6 +16,8 @@ from core.models.template.final_message import REASONING_FIELDS
 
 _OFF = "none"
 _HARDLY = "minimal"
+_SWITCHES = ("enable_thinking", "thinking", "think")
+_FIELDS = ("reasoning_effort", *_SWITCHES)
 
 
 def template_variables(body: ChatCompletionRequest, config: ModelConfig) -> dict[str, Any]:
@@ -33,13 +35,13 @@ def template_variables(body: ChatCompletionRequest, config: ModelConfig) -> dict
 
 
 def thinking_variables(body: ChatCompletionRequest) -> dict[str, Any]:
-    """The template variables for `reasoning_effort`, `enable_thinking` and `thinking`.
+    """The template variables for `reasoning_effort`, `enable_thinking`, `thinking` and `think`.
 
     Templates have two names for the switch, so both are set. An effort turns thinking on, `none`
     turns it off, `minimal` leaves it to the template.
     """
     variables: dict[str, Any] = {}
-    effort = body.reasoning_effort
+    effort = body.effort
     wanted = None if effort in (None, _HARDLY) else effort != _OFF
     if body.thinks is not None:
         wanted = body.thinks
@@ -54,8 +56,26 @@ def ignored_thinking(body: ChatCompletionRequest, read: Collection[str]) -> list
     """Fields that have no effect on a template that reads only these variables."""
     if not thinking_variables(body).keys().isdisjoint(read):
         return []
-    names = ("reasoning_effort", "enable_thinking", "thinking")
-    return [name for name in names if getattr(body, name) is not None]
+    return [name for name in _FIELDS if getattr(body, name) is not None]
+
+
+def forced_otherwise(
+    body: ChatCompletionRequest, config: ModelConfig, read: Collection[str]
+) -> list[str]:
+    """Fields that ask for other values of these variables than the config forces."""
+    sent = body.chat_template_kwargs or {}
+    asked = {**thinking_variables(body), **sent}
+    forced = config.force_template_vars
+    denied = {
+        name for name in asked.keys() & forced.keys() & {*read} if asked[name] != forced[name]
+    }
+    names = [f"chat_template_kwargs.{name}" for name in sent if name in denied]
+    denied -= sent.keys()
+    if denied:
+        switched = "reasoning_effort" not in denied and body.thinks is not None
+        of_these = _SWITCHES if switched else ("reasoning_effort", "think")
+        names += [name for name in of_these if getattr(body, name) is not None]
+    return names
 
 
 def budget_tokens(body: ChatCompletionRequest, config: ModelConfig) -> int | None:
@@ -79,7 +99,7 @@ async def planned_budget(
 ) -> PlannedParams:
     """The params with the budget of the request or the config, if any."""
     tokens, format = budget_tokens(body, model.config), model.reasoning
-    marks = format.marks(tools=bool(body.offered_tools)) if format else None
+    marks = format.marks(tools=reads_calls(body, model.config)) if format else None
     if not format or not marks or tokens is None or "reasoning_budget" in model.info.unsupported:
         return planned
     message = body.reasoning_budget_message
@@ -95,30 +115,35 @@ async def planned_budget(
         start=marks.start,
         end=marks.end,
         close_token_ids=tuple(closing),
-        starts_inside=starts_in_reasoning(body, format, prompt),
+        starts_inside=starts_in_reasoning(body, model, prompt),
     )
     source: Source = "config" if body.budget_tokens is None else "request"
     return planned.set(source, reasoning_budget=budget)
 
 
-def starts_in_reasoning(
-    body: ChatCompletionRequest, format: ReasoningFormat | None, prompt: str
-) -> bool:
+def starts_in_reasoning(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> bool:
     """Whether the answer continues reasoning: of the prompt's end, or of the last message.
 
-    A continued message may lack the reasoning start tag, because its template dropped it, or have
-    it too far before the prompt's end to be detected.
+    `reasoning_start` of the config goes before what the prompt shows. A continued message may lack
+    the reasoning start tag, because its template dropped it, or have it too far before the prompt's
+    end to be detected.
     """
+    format, start = model.reasoning, model.config.reasoning_start
     if format is None:
         return False
-    if body.continue_final_message in REASONING_FIELDS or format.starts_inside(prompt):
+    if body.continue_final_message in REASONING_FIELDS:
         return True
+    if start == "auto" and format.starts_inside(prompt):
+        return True
+    inside = start == "always" and not body.continue_final_message
     if body.continue_final_message:
         begun = body.messages[-1].content
     else:
         begun = body.response_prefix if body.add_generation_prompt else None
-    parser = format.parser(inside=False)
-    parts = [*parser.feed(begun), *parser.finish()] if isinstance(begun, str) else []
+    if not begun or not isinstance(begun, str):
+        return inside
+    parser = format.parser(inside=inside)
+    parts = [*parser.feed(begun), *parser.finish()]
     return bool(parts) and isinstance(parts[-1], ReasoningDelta)
 
 

@@ -10,6 +10,7 @@ from core.chat.answer.recipe import CollectorRecipe
 from core.chat.plan.params import PlannedParams
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.chat import Chat
+from core.contract.media import MediaSpan
 from core.contract.types import GenerationRequest
 from core.models.served import ServedModel
 
@@ -25,6 +26,7 @@ class RequestPlan(Generic[Body]):
     choice is parsed. `constrained_by`: the field of the body that a constraint comes from.
     `ignored`: names of fields that have no effect; `clamped`: params that were lowered, and to
     what; `cut`: tokens truncated from the beginning of prompts. `shown`: each prompt as logged.
+    `media`: the items of the one prompt of a chat.
     With `prompt_only` nothing is generated.
     """
 
@@ -40,6 +42,7 @@ class RequestPlan(Generic[Body]):
     clamped: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
     chat: Chat | None = None
+    media: tuple[MediaSpan, ...] = ()
     prompt_only: bool = False
     echoes: Sequence[Echo] = ()
 
@@ -54,6 +57,7 @@ class RequestPlan(Generic[Body]):
                 priority=priority,
                 cache_salt=self.body.cache_salt,
                 chat=self.chat,
+                media=self.media,
             )
             for position, prompt in enumerate(self.prompts)
         ]

@@ -18,12 +18,15 @@ import hashlib
 import json
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from core.chat.schemas.chat_request import ContentPart, Message
-from core.contract.errors import InvalidRequestError
+from core.chat.plan.content_parts import Content, content_and_thought
+from core.chat.plan.media_marks import Mark, Written
+from core.chat.plan.media_parts import ollama_images
+from core.chat.schemas.messages import Message
 from core.models.template.features import TemplateFeatures
 from core.models.template.probe_messages import reasoning
 
@@ -43,16 +46,25 @@ class TemplateMessages:
 
 
 def template_messages(
-    messages: Sequence[Message], features: TemplateFeatures, *, content_format: str = "auto"
+    messages: Sequence[Message],
+    features: TemplateFeatures,
+    *,
+    content_format: str = "auto",
+    media: Mapping[str, Written] | None = None,
 ) -> TemplateMessages:
     """`messages` for this template: without null fields, arguments of calls as objects.
 
     `content_format`: `string`, `openai` (a list of parts), or `auto`, what the template reads.
+    `media`: how the items of the messages are written, by their paths.
     """
     wanted = features.content_format if content_format == "auto" else content_format
     result = TemplateMessages([])
     for position, message in enumerate(messages):
-        result.messages.append(_template_message(position, message, features, wanted, result.notes))
+        content, thought = content_and_thought(message, f"messages[{position}]", media or {})
+        made = _content(content, wanted)
+        result.messages.append(
+            _template_message(position, message, made, thought, features, result.notes)
+        )
     _place_systems(result, features)
     place_tool_results(result.messages)
     if any("tool_calls" in message for message in result.messages):
@@ -74,23 +86,30 @@ def template_messages(
 
 
 def _template_message(
-    position: int, message: Message, features: TemplateFeatures, wanted: str, notes: list[str]
+    position: int,
+    message: Message,
+    content: Any,
+    thought: str,
+    features: TemplateFeatures,
+    notes: list[str],
 ) -> TemplateMessage:
     param = f"messages[{position}]"
-    fields = message.model_dump(exclude_none=True, exclude={"content"})
+    read = {"content", "images"} if ollama_images(message) else {"content"}
+    fields = message.model_dump(exclude_none=True, exclude=read)
     if message.role == "developer" and not features.knows_developer:
         fields["role"] = "system"
         notes.append(
             f"{param}: developer is sent as system: the chat template does not support developer"
         )
-    content = _content(message.content, f"{param}.content", wanted)
     calls = fields.pop("tool_calls", None)
     if message.role != "assistant":
         calls = None
     if calls:
+        calls = [_read_by(features.template.keys, call) for call in calls]
         fields["tool_calls"] = calls
-    fields |= reasoning(message.reasoning_content) if message.reasoning_content else {}
-    if message.content or not calls or features.content_of_calls == "empty":
+    thought = (message.reasoning_content or "") + thought
+    fields |= reasoning(thought) if thought else {}
+    if content or not calls or features.content_of_calls == "empty":
         fields["content"] = content
     elif features.content_of_calls == "null":
         fields["content"] = None
@@ -101,29 +120,34 @@ def _template_message(
     return fields
 
 
-def _content(content: str | Sequence[ContentPart] | None, param: str, wanted: str) -> Any:
-    """A text, or a list of text parts. Parts of a list are joined without anything between."""
-    if content is None or isinstance(content, str):
-        text = content or ""
-        return [{"type": "text", "text": text}] if wanted == "openai" and text else text
-    texts = [_text(part, f"{param}[{i}]") for i, part in enumerate(content)]
-    if wanted == "openai":
-        return [{"type": "text", "text": text} for text in texts]
-    return "".join(texts)
+def _content(content: Sequence[Content], wanted: str) -> Any:
+    """A text, or a list of parts. Texts are joined without anything between, but for media."""
+    texts = [each for each in content if isinstance(each, str)]
+    if len(texts) < len(content) or (wanted == "openai" and texts):
+        if any(isinstance(each, Mark) for each in texts):
+            return [{"type": "text", "text": _with_marks(texts)}]
+        return [{"type": "text", "text": c} if isinstance(c, str) else c for c in content]
+    return _with_marks(texts)
 
 
-def _text(part: ContentPart, param: str) -> str:
-    if part.type == "refusal":
-        refusal = (part.model_extra or {}).get("refusal")
-        return refusal if isinstance(refusal, str) else ""
-    if part.type != "text":
-        raise InvalidRequestError(
-            f"this model takes text only; a content part of type {part.type!r} cannot be used",
-            param=f"{param}.type",
-        )
-    if part.text is None:
-        raise InvalidRequestError("the text part has no `text`", param=f"{param}.text")
-    return part.text
+def _with_marks(texts: Sequence[str]) -> str:
+    """The texts joined, those that stand for media on lines of their own."""
+    joined = ""
+    for before, text in pairwise(("", *texts)):
+        borders = isinstance(before, Mark) or isinstance(text, Mark)
+        if borders and joined and not joined.endswith("\n") and not text.startswith("\n"):
+            joined += "\n"
+        joined += text
+    return joined
+
+
+def _read_by(keys: Collection[str], call: dict[str, Any]) -> dict[str, Any]:
+    """A call without unknown keys that the template does not name: some write all of a call."""
+    function = {
+        k: v for k, v in call["function"].items() if k in ("name", "arguments") or k in keys
+    }
+    kept = {k: v for k, v in call.items() if k in ("id", "type") or k in keys}
+    return {**kept, "function": function}
 
 
 def _arguments(arguments: str, features: TemplateFeatures, param: str, notes: list[str]) -> Any:

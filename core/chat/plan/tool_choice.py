@@ -8,9 +8,10 @@ from core.chat.plan.content_grammar import relaxed_schema, schema_problem
 from core.chat.schemas.chat_request import (
     AllowedToolChoice,
     ChatCompletionRequest,
-    FunctionDefinition,
     NamedToolChoice,
 )
+from core.chat.schemas.messages import FunctionDefinition
+from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError, SchemaError
 from core.contract.formats import CallGrammar, ToolFormat
 
@@ -39,12 +40,12 @@ def call_rules(body: ChatCompletionRequest) -> CallRules:
     `InvalidRequestError` for a choice without tools to choose from, and for different functions
     with the same name.
     """
-    place = "tools[{}].function" if body.functions is None else "functions[{}]"
+    place = "functions[{}]" if body.old_names else "tools[{}].function"
     offered = {
         place.format(position): tool.function for position, tool in enumerate(body.offered_tools)
     }
     _check_names(offered)
-    parallel = body.parallel_tool_calls is not False and body.functions is None
+    parallel = body.parallel_tool_calls is not False and not body.old_names
     choice = body.tool_choice
     if isinstance(choice, NamedToolChoice):
         functions = _named(body, offered, [choice])
@@ -84,6 +85,16 @@ def _named(
             param="tool_choice" if body.function_call is None else "function_call",
         )
     return functions
+
+
+def reads_calls(body: ChatCompletionRequest, config: ModelConfig) -> bool:
+    """Whether the answer is read for calls: tools are offered, or `parse_calls` is `always`.
+
+    Constrained content has no calls, nor has an answer to `tool_choice: none`.
+    """
+    if body.tools or config.parse_calls == "offered":
+        return bool(body.offered_tools)
+    return body.tool_choice in (None, "auto") and not body.asked_constraint()
 
 
 def argument_schemas(body: ChatCompletionRequest) -> dict[str, Mapping[str, Any]]:

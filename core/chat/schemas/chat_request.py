@@ -1,11 +1,10 @@
 """Requests to `/v1/chat/completions`: https://platform.openai.com/docs/api-reference/chat."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -13,67 +12,11 @@ from pydantic import (
     model_validator,
 )
 
+from core.chat.schemas.constraint_fields import extra_keys
 from core.chat.schemas.generation_request import GenerationBody
-from core.config.field_types import aliased, json_text
+from core.chat.schemas.messages import FunctionDefinition, Message, Tool, read_old_calls
+from core.config.field_types import aliased
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
-
-
-class ContentPart(BaseModel):
-    """One part of a message's content; only `text` parts are understood so far."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: str
-    text: str | None = None
-
-
-class FunctionCall(BaseModel):
-    """A call in the history. Arguments sent as an object become JSON text."""
-
-    name: str
-    arguments: Annotated[str, BeforeValidator(json_text)] = "{}"
-
-
-class ToolCall(BaseModel):
-    """A tool call of an earlier assistant message."""
-
-    id: str | None = None
-    type: Literal["function"] = "function"
-    function: FunctionCall
-
-
-class Message(BaseModel):
-    """A message of the conversation so far."""
-
-    model_config = ConfigDict(extra="allow")
-
-    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
-    name: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
-    tool_call_id: str | None = None
-    function_call: FunctionCall | None = None
-    reasoning_content: str | None = aliased("reasoning_content", "reasoning")
-
-
-class FunctionDefinition(BaseModel):
-    """What a function is called and which arguments it takes (JSON Schema)."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: Annotated[str, Field(min_length=1)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class Tool(BaseModel):
-    """A tool the model may call."""
-
-    model_config = ConfigDict(extra="allow")
-
-    type: Literal["function"]
-    function: FunctionDefinition
 
 
 class NamedFunction(BaseModel):
@@ -89,7 +32,7 @@ class NamedToolChoice(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: NamedFunction
 
 
@@ -110,7 +53,9 @@ class AllowedToolChoice(BaseModel):
 def _kind_of_choice(value: Any) -> str | None:
     if isinstance(value, str):
         return "a mode"
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = getattr(value, "type", None)
+    if isinstance(value, dict):
+        kind = value.get("type", "function" if "function" in value else None)
     return {"function": "a name", "allowed_tools": "a list"}.get(str(kind))
 
 
@@ -125,6 +70,17 @@ ToolChoice = Annotated[
         "type 'function' or 'allowed_tools'",
     ),
 ]
+
+
+Function = Annotated[
+    Annotated[FunctionDefinition, Tag("a definition")] | Annotated[dict[str, Any], Tag("anything")],
+    Discriminator(lambda value: "anything" if _is_free(value) else "a definition"),
+]
+"""One of `functions`; what has no name is for templates alone, as in TabbyAPI."""
+
+
+def _is_free(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and "name" not in value
 
 
 class Thinking(BaseModel):
@@ -144,13 +100,15 @@ class ReasoningOptions(BaseModel):
     effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     enabled: bool | None = None
     max_tokens: int | None = None
+    exclude: bool | None = None
 
 
 class ChatCompletionRequest(GenerationBody):
     """A chat completion request.
 
+    `logprobs: N` is TabbyAPI's form of `top_logprobs`.
     OpenAI's old `functions`, `function_call` and messages of the role `function` are read as what
-    replaced them; `functions` stays to tell that the answer has to use the old names, too.
+    replaced them.
     `echo`: the answer begins with the last message, if that is of the answer's role (vLLM).
     """
 
@@ -158,7 +116,7 @@ class ChatCompletionRequest(GenerationBody):
     tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    functions: Annotated[list[FunctionDefinition], Field(fail_fast=True)] | None = None
+    functions: Annotated[list[Function], Field(fail_fast=True)] | None = None
     function_call: Literal["none", "auto"] | NamedFunction | None = None
     modalities: Annotated[list[str], Field(fail_fast=True)] | None = None
     web_search_options: dict[str, Any] | None = None
@@ -170,11 +128,14 @@ class ChatCompletionRequest(GenerationBody):
     add_generation_prompt: bool = True
     continue_final_message: bool | str = False
     response_prefix: str | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
     add_special_tokens: bool | None = aliased("add_special_tokens", "add_bos_token")
     echo: bool = False
     reasoning_effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     enable_thinking: bool | None = None
     thinking: bool | Thinking | None = None
+    think: bool | Annotated[str, Field(min_length=1, max_length=40)] | None = None
     reasoning: ReasoningOptions | None = None
     thinking_budget: int | None = aliased(
         "reasoning_budget",
@@ -186,6 +147,17 @@ class ChatCompletionRequest(GenerationBody):
     reasoning_budget_message: Annotated[str, Field(max_length=10_000)] | None = None
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _logprobs_as_a_number(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or type(data.get("logprobs")) is not int:
+            return data
+        number = data["logprobs"]
+        if not 0 <= number <= 20:
+            raise InvalidRequestError("logprobs: should be from 0 to 20", param="logprobs")
+        top = {} if data.get("top_logprobs") is not None or not number else {"top_logprobs": number}
+        return {**data, **top, "logprobs": number > 0}
 
     @model_validator(mode="after")
     def _refuse_what_is_not_text(self) -> Self:
@@ -203,7 +175,8 @@ class ChatCompletionRequest(GenerationBody):
     @model_validator(mode="after")
     def _users_say_something(self) -> Self:
         for position, message in enumerate(self.messages):
-            if message.role == "user" and message.content is None:
+            images = (message.model_extra or {}).get("images")
+            if message.role == "user" and message.content is None and not images:
                 raise InvalidRequestError(
                     "a user message needs content", param=f"messages[{position}].content"
                 )
@@ -213,29 +186,55 @@ class ChatCompletionRequest(GenerationBody):
     def _read_reasoning_options(self) -> Self:
         """The separate fields take precedence over `reasoning`."""
         if options := self.reasoning:
-            self.reasoning_effort = self.reasoning_effort or options.effort
-            if self.enable_thinking is None:
+            if self.effort is None:
+                self.reasoning_effort = options.effort
+            if self.thinks is None:
                 self.enable_thinking = options.enabled
+            if self.include_reasoning is None and options.exclude:
+                self.include_reasoning = False
             if self.thinking_budget is None:
                 self.thinking_budget = options.max_tokens
         return self
 
     @model_validator(mode="after")
     def _functions_are_tools(self) -> Self:
-        if self.functions is not None:
+        functions = None if self.free_functions else self.functions
+        if functions is not None:
             if self.tools is not None:
                 raise InvalidRequestError(
                     "send tools or functions (their old name), not both", param="functions"
                 )
-            self.tools = [Tool(type="function", function=each) for each in self.functions]
+            self.tools = [Tool.model_validate({"function": each}) for each in functions]
         if self.function_call is not None:
-            if not self.functions:
+            if not functions:
                 raise InvalidRequestError(
                     "function_call needs functions to choose from", param="function_call"
                 )
             self.tool_choice = _tool_choice(self.function_call)
-        _read_old_calls(self.messages)
+        read_old_calls(self.messages)
         return self
+
+    def unread_settings(self) -> Iterator[tuple[str, Any]]:
+        """Unknown keys inside fields that are objects."""
+        yield from super().unread_settings()
+        for name in ("reasoning", "thinking", "tool_choice"):
+            settings = getattr(self, name)
+            yield from extra_keys(name, settings if isinstance(settings, BaseModel) else None)
+
+    @property
+    def free_functions(self) -> list[dict[str, Any]] | None:
+        """`functions` as they were sent, if they are for the template alone; else None."""
+        if not any(isinstance(each, dict) for each in self.functions or ()):
+            return None
+        return [
+            each if isinstance(each, dict) else each.model_dump(exclude_none=True)
+            for each in self.functions or ()
+        ]
+
+    @property
+    def old_names(self) -> bool:
+        """Whether functions are offered by their old name, which the answer has to use, too."""
+        return self.functions is not None and self.free_functions is None
 
     @property
     def offered_tools(self) -> list[Tool]:
@@ -247,9 +246,18 @@ class ChatCompletionRequest(GenerationBody):
         """Whether reasoning is enabled; None if the request does not say."""
         if self.enable_thinking is not None:
             return self.enable_thinking
+        if self.thinking is None and isinstance(self.think, bool):
+            return self.think
         if isinstance(self.thinking, Thinking):
             return {"enabled": True, "disabled": False}.get(self.thinking.type)
         return self.thinking
+
+    @property
+    def effort(self) -> str | None:
+        """The reasoning effort: of `reasoning_effort`, or of Ollama's `think`."""
+        if self.reasoning_effort is None and isinstance(self.think, str):
+            return self.think
+        return self.reasoning_effort
 
     @property
     def budget_tokens(self) -> int | None:
@@ -266,20 +274,3 @@ def _tool_choice(
         return function_call
     named = {"type": "function", "function": {"name": function_call.name}}
     return NamedToolChoice.model_validate(named)
-
-
-def _read_old_calls(messages: Sequence[Message]) -> None:
-    """Calls by the old names, which had no ids, get some; answers to them are of the role `tool`.
-
-    Nine digits, since the templates of Mistral's models take no other ids.
-    """
-    ids: dict[str, str] = {}
-    for position, message in enumerate(messages):
-        if message.function_call and not message.tool_calls:
-            name = message.function_call.name
-            ids[name] = f"{position:09d}"
-            message.tool_calls = [ToolCall(id=ids[name], function=message.function_call)]
-        elif message.role == "function":
-            message.role = "tool"
-            message.tool_call_id = message.tool_call_id or ids.get(message.name or "")
-        message.function_call = None

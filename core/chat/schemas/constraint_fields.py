@@ -97,12 +97,13 @@ class JsonSchemaFormat(BaseModel):
 class ResponseFormat(BaseModel):
     """`response_format` of OpenAI.
 
-    `schema` beside the type is how llama.cpp and WebLLM have it, `grammar` WebLLM.
+    `schema` beside the type is how llama.cpp and WebLLM have it, `grammar` WebLLM; `json` is
+    TabbyAPI's name of `json_object`.
     """
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["text", "json_object", "json_schema", "grammar"]
+    type: Literal["text", "json", "json_object", "json_schema", "grammar"]
     json_schema: JsonSchemaFormat | None = None
     schema_: Schema | None = Field(None, alias="schema")
     grammar: OptionalSource = None
@@ -129,7 +130,7 @@ class ResponseFormat(BaseModel):
         if self.type == "text":
             return None
         name, schema = self._schema() or ("response_format", None)
-        if schema is None or (self.type == "json_object" and not schema):
+        if schema is None or (self.type != "json_schema" and not schema):
             return name, ANY_OBJECT
         return name, SchemaConstraint(schema)
 
@@ -246,13 +247,14 @@ class ConstraintBody(BaseModel):
 
     def unread_settings(self) -> Iterator[tuple[str, Any]]:
         """Unknown keys inside these fields' objects."""
-        parts: list[tuple[str, BaseModel | None]] = [
-            ("response_format", self.response_format),
-            ("structured_outputs", self.structured_outputs),
-        ]
+        yield from extra_keys("response_format", self.response_format)
+        yield from extra_keys("structured_outputs", self.structured_outputs)
         if self.response_format:
             yield from self.response_format.unused
-            parts.append(("response_format.json_schema", self.response_format.json_schema))
-        for name, part in parts:
-            for key, value in ((part and part.model_extra) or {}).items():
-                yield f"{name}.{key}", value
+            yield from extra_keys("response_format.json_schema", self.response_format.json_schema)
+
+
+def extra_keys(place: str, settings: BaseModel | None) -> Iterator[tuple[str, Any]]:
+    """The unknown keys of an object in a body, by their paths."""
+    for key, value in ((settings and settings.model_extra) or {}).items():
+        yield f"{place}.{key}", value

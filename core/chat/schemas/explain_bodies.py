@@ -41,7 +41,9 @@ class TemplateReport(BaseModel):
 class ModelReport(BaseModel):
     """What is known of a model; `defaults` are its own sampling params.
 
-    `constraints`: whether its engine supports constrained decoding.
+    `constraints`: whether its engine supports constrained decoding. `embedding_size`,
+    `shorter_embeddings`, `prompts`, `default_prompt`, `labels`, `placeholders` and `media_options`
+    are those of `ModelInfo`.
     """
 
     id: str
@@ -49,6 +51,13 @@ class ModelReport(BaseModel):
     context_length: int
     vocab_size: int
     capabilities: list[str]
+    embedding_size: int | None
+    shorter_embeddings: tuple[int, ...] | None
+    prompts: dict[str, str]
+    default_prompt: str | None
+    labels: list[str]
+    placeholders: dict[str, str]
+    media_options: list[str]
     special_tokens: dict[str, str]
     defaults: dict[str, Any]
     configured: dict[str, Any]
@@ -75,6 +84,22 @@ class Token(BaseModel):
     text: str
 
 
+class MediaReport(BaseModel):
+    """A picture, sound or video of the prompt, and which tokens stand for it.
+
+    `param`: its path in the request. `type` is what its bytes are; `bytes`, how many. `options` of
+    the request that apply to it. `start`: the first of its `tokens`, of the prompt's.
+    """
+
+    param: str
+    kind: str
+    type: str
+    bytes: int
+    options: dict[str, Any]
+    start: int
+    tokens: int
+
+
 class StopReport(BaseModel):
     """What ends the answer beside the end-of-sequence token."""
 
@@ -94,10 +119,10 @@ class Explanation(BaseModel):
     """The plan of a chat request, without running it.
 
     `prompt_tokens` and `tokens` are None for a prompt that is too long; `error` is then what the
-    chat route would answer. `truncated_tokens`: how many were cut off at the beginning. `room`:
-    tokens left for the answer. `notes`: what was changed in the messages. `ignored`: fields that
-    have no effect. `headers`: those of the answer that report on parameters. `constraint`: the
-    grammar of the answer, special tokens as text
+    chat route would answer. `media`: the items in it. `truncated_tokens`: how many were cut off at
+    the beginning. `room`: tokens left for the answer. `notes`: what was changed in the messages.
+    `ignored`: fields that have no effect. `headers`: those of the answer that report on parameters.
+    `constraint`: the grammar of the answer, special tokens as text
     (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None if unconstrained.
     """
 
@@ -106,6 +131,7 @@ class Explanation(BaseModel):
     prompt: str
     prompt_tokens: int | None
     tokens: list[Token] | None
+    media: list[MediaReport]
     truncated_tokens: int
     context_length: int
     room: int

@@ -4,13 +4,14 @@ Unknown request fields are kept aside and reported by name, never an error: clie
 other's extensions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.chat.schemas.constraint_fields import ConstraintBody
-from core.config.field_types import field_names
+from core.chat.schemas.constraint_fields import ConstraintBody, extra_keys
+from core.config.field_types import aliased, field_names
+from core.config.neutral_values import asks_for_nothing
 from core.config.sampling_fields import MAX_TOKENS, SamplingFields
 from core.contract.errors import InvalidRequestError
 
@@ -38,6 +39,8 @@ class GenerationBody(ConstraintBody, SamplingFields):
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
     cache_salt: Annotated[str, Field(max_length=1000)] | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    truncation_length: int | None = aliased("truncation_length", "num_ctx")
+    do_sample: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
 
@@ -76,32 +79,33 @@ class GenerationBody(ConstraintBody, SamplingFields):
             self.stream_options and self.stream_options.continuous_usage_stats
         )
 
+    def sampling_fields(self) -> dict[str, Any]:
+        """The `SamplingParams` fields that are set; `do_sample: false` is a temperature of 0."""
+        chosen = super().sampling_fields()
+        if self.do_sample is not False:
+            return chosen
+        kept = {name: value for name, value in chosen.items() if not name.startswith("dynatemp")}
+        return {**kept, "temperature": 0.0}
+
+    def overruled_fields(self) -> list[str]:
+        """Names of the fields that `do_sample: false` overrules."""
+        if self.do_sample is not False or not super().sampling_fields().get("temperature"):
+            return []
+        return [name for name in ("temperature", "min_temp", "max_temp") if getattr(self, name)]
+
+    def unread_settings(self) -> Iterator[tuple[str, Any]]:
+        """Unknown keys inside fields that are objects."""
+        yield from super().unread_settings()
+        yield from extra_keys("stream_options", self.stream_options)
+
     def unknown_fields(self) -> list[str]:
-        """Names of fields sent that this server does not know and that are not switched off."""
-        nested = [name for name, value in self.unread_settings() if not _is_off(name, value)]
+        """Names of fields sent that this server does not know and that ask for something."""
+        known = _alias_names(type(self))
         extra: Mapping[str, Any] = self.model_extra or {}
-        if not extra:
-            return nested
-        known = _alias_names(type(self)) | _NOTES
-        unknown = [
-            name for name, value in extra.items() if name not in known and not _is_off(name, value)
-        ]
-        return sorted([*nested, *unknown])
-
-
-# Fields that clients send for their own use; nothing to honour.
-_NOTES = {"api_server", "api_type", "legacy_api", "num_ctx", "truncation_length"}
-
-_OFF: Mapping[str, tuple[Any, ...]] = {"service_tier": ("auto", "default")}
-
-
-def _is_off(name: str, value: Any) -> bool:
-    """Whether this value means that the client does not use the setting."""
-    if value in _OFF.get(name, ()):
-        return True
-    if isinstance(value, bool | int | float):
-        return value is False or (value is not True and value in (0, 1, -1))
-    return value in ("", "[]", [], {})
+        sent = [*self.unread_settings(), *(item for item in extra.items() if item[0] not in known)]
+        return sorted(
+            name for name, value in sent if not asks_for_nothing(name.rpartition(".")[2], value)
+        )
 
 
 def _alias_names(body: type[BaseModel]) -> set[str]:

@@ -16,13 +16,14 @@ def prompts_shape(most: int) -> Callable[[Any], Any]:
     """
 
     def validate(value: Any) -> Any:
+        several = isinstance(value, list) and bool(value) and type(value[0]) is not int
+        if several and len(value) > most:
+            raise ValueError(f"{len(value)} prompts in one request; the maximum is {most}")
         if isinstance(value, str) or _is_token_ids(value):
             return value
-        if isinstance(value, list) and (
+        if several and (
             all(isinstance(item, str) for item in value) or all(map(_is_token_ids, value))
         ):
-            if len(value) > most:
-                raise ValueError(f"{len(value)} prompts in one request; the maximum is {most}")
             return value
         raise ValueError("must be a string, a list of strings, token ids, or a list of token ids")
 

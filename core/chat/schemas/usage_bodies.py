@@ -7,9 +7,12 @@ from pydantic import BaseModel
 
 
 class PromptTokensDetails(BaseModel):
-    """Where prompt tokens came from."""
+    """Where prompt tokens came from, and how many of them stand for media, if any do."""
 
     cached_tokens: int
+    image_tokens: int | None = None
+    audio_tokens: int | None = None
+    video_tokens: int | None = None
 
 
 class CompletionTokensDetails(BaseModel):

@@ -1,0 +1,64 @@
+"""A chat between its prompt and its tokens."""
+
+from dataclasses import dataclass
+
+from core.chat.answer.recipe import CollectorRecipe
+from core.chat.plan.chat_constraint import ChatConstraint
+from core.chat.plan.media_tokens import media_tokens
+from core.chat.plan.params import PlannedParams
+from core.chat.plan.prompt import Prompt
+from core.chat.plan.prompt_tokens import PromptTokens, prompt_tokens
+from core.chat.plan.reasoning import is_merged, starts_in_reasoning
+from core.chat.plan.tool_choice import argument_schemas, call_rules, reads_calls
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.models.served import ServedModel
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """A chat request whose prompt has been rendered but not tokenized yet."""
+
+    body: ChatCompletionRequest
+    model: ServedModel
+    params: PlannedParams
+    prompt: Prompt
+    constraint: ChatConstraint
+    ignored: tuple[str, ...]
+
+    @property
+    def starts_in_reasoning(self) -> bool:
+        """Whether the prompt ends inside reasoning, which the answer then continues."""
+        return starts_in_reasoning(self.body, self.model, self.prompt.text)
+
+    async def tokenize(self) -> PromptTokens:
+        """The prompt's tokens; `ContextLengthExceededError` if they leave no room."""
+        if self.prompt.pieces:
+            return await media_tokens(self.model, self.prompt, self.body, self.params.params)
+        return await prompt_tokens(
+            self.model,
+            self.prompt.text,
+            self.body,
+            self.params.params,
+            add_special_tokens=self.prompt.add_special_tokens,
+            param="messages",
+        )
+
+    @property
+    def recipe(self) -> CollectorRecipe:
+        """How the text of each choice is parsed."""
+        body, model, form = self.body, self.model, self.constraint.form
+        reads = model.tools is not None and reads_calls(body, model.config)
+        rules = call_rules(body)
+        return CollectorRecipe(
+            reasoning=model.reasoning_name if model.reasoning else None,
+            tools=model.tools_name if reads else None,
+            answer=None if reads or form else model.tools_name,
+            schemas=argument_schemas(body),
+            starts_in_reasoning=self.starts_in_reasoning,
+            tools_in_reasoning=model.config.tools_in_reasoning and form is None,
+            form=form,
+            trim=reads or form is None,
+            merge=is_merged(body, model.config),
+            one_call=not rules.parallel,
+            named_call=rules.named,
+        )
