@@ -20,12 +20,13 @@ from core.contract.backend import Backend
 from core.contract.formats import ReasoningFormat, ToolFormat
 from core.contract.hookspecs import hookimpl
 from core.contract.registers import BackendRegister, Register
+from core.contract.routes import RouteRegister
 from core.contract.types import Delta, GenerationRequest
 
 BUILTIN = ("backends", "parsers")
 ENTRY_POINT_GROUP = "enginebay"
 _IN_THE_CONFIG = ("auto", "none")
-_HOOKS = ("register_backends", "register_parsers", "generate")
+_HOOKS = ("register_backends", "register_parsers", "register_routes", "generate")
 _LOADERS = tuple(
     str(Path(str(file)).parent) for file in (__file__, pluggy.__file__, importlib.__file__)
 )
@@ -38,8 +39,8 @@ class Plugin:
     """A discovered plugin: its name, its source, and its error, if any.
 
     `source`: "built in", "entry point of" a distribution, or the file. `version`: the
-    distribution's. `backends`, `reasoning` and `tools` are the names that it registers, `hooks`
-    those that it implements.
+    distribution's. `backends`, `reasoning`, `tools` and `routes` are the names that it registers,
+    `hooks` those that it implements.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Plugin:
     backends: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     blocked: bool = False
     error: str | None = None
@@ -97,6 +99,7 @@ class Plugins:
         self.tools: Register[ToolFormat] = Register(
             "tool format", ToolFormat, reserved=_IN_THE_CONFIG
         )
+        self.routes = RouteRegister()
         self.found: list[Plugin] = []
         self._manager = pluggy.PluginManager("enginebay")
         self._manager.add_hookspecs(hookspecs)
@@ -121,7 +124,8 @@ class Plugins:
         name, source, version = candidate.name, candidate.source, candidate.version
         if blocked:
             return Plugin(name, source, version, blocked=True)
-        registers: list[Register[Any]] = [self.backends, self.reasoning, self.tools]
+        registers: list[Register[Any]] = [self.backends, self.reasoning, self.tools, self.routes]
+        registers.append(self.routes.error_shapes)
         before = [set(register) for register in registers]
         plugin: object = None
         try:
@@ -141,11 +145,11 @@ class Plugins:
                 for added in set(register) - kept:
                     register.forget(added)
             return Plugin(name, source, version, error=reason)
-        backends, reasoning, tools = (
+        backends, reasoning, tools, routes, _ = (
             tuple(item for item in register if item not in kept)
             for register, kept in zip(registers, before, strict=True)
         )
-        return Plugin(name, source, version, backends, reasoning, tools, hooks)
+        return Plugin(name, source, version, backends, reasoning, tools, routes, hooks)
 
     def _hooks(self, plugin: object) -> tuple[str, ...]:
         callers = self._manager.get_hookcallers(plugin)
@@ -165,6 +169,8 @@ class Plugins:
         hook(register=self.backends)
         hook = self._manager.subset_hook_caller("register_parsers", others)
         hook(reasoning=self.reasoning, tools=self.tools)
+        hook = self._manager.subset_hook_caller("register_routes", others)
+        hook(register=self.routes)
 
 
 def _reason(error: BaseException) -> str:

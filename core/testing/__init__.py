@@ -1,4 +1,4 @@
-"""For plugin authors' tests: a scripted engine, and a check of the contract."""
+"""For plugin authors' tests: a scripted engine, and checks of the contract."""
 
 from core.testing.check import check_backend
 from core.testing.probe import BrokenPromiseError

@@ -10,11 +10,14 @@ The promises, numbered as in `docs/internals/engines.md`:
 5. a request that is refused fails alone
 6. a dead (or closed) backend answers everything in flight and later with `EngineDeadError`
 7. a sampling param has its effect, or is named in `ModelInfo.unsupported`
-8. an embedding has the size that `ModelInfo` says, a pair to rerank has a finite score, and neither
-   depends on what is asked beside it
+8. an embedding has the size that `ModelInfo` says, a pair to rerank has a finite score, a text to
+   classify a finite number for each label, and none depends on what is asked beside it
 9. a backend whose `ModelInfo.constraints` is true enforces them; what it cannot is refused,
    what is cut short says so
 10. `ping` returns; `stats` add up, and nothing runs or waits in them when all work is done
+11. media have spans where they stand in the prompt, and say greedily the same alone and beside
+    others; what cannot be read is refused, by its number; what another item left in the prefix
+    cache is not used
 
 Of a model that chats (`ModelInfo.chats`) the same hold, with these in their place:
 
@@ -30,6 +33,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from itertools import chain
 from math import isfinite
 from typing import cast
 
@@ -39,6 +43,7 @@ from core.contract.errors import EngineDeadError, ServingError
 from core.engine.backend import EngineBackend
 from core.testing.chats import check_form, check_parts, check_usage
 from core.testing.constraints import check_constraints
+from core.testing.media import check_media
 from core.testing.params import check_params
 from core.testing.probe import GREEDY, BrokenPromiseError, Probe, WatchedEngine, expect
 
@@ -214,6 +219,24 @@ async def check_reranking(probe: Probe) -> None:
         expect(abs(alone - score) < 1e-3, 8, f"a score is {alone - score:.2g} off in a batch")
 
 
+async def check_classes(probe: Probe) -> None:
+    """Promise 8, for classifiers and reward models."""
+    if not probe.info.labels:
+        return
+    texts = ("one", "another text", "and a third one, which is longer than the others")
+    prompts = [await probe.backend.tokenize(text, add_special_tokens=True) for text in texts]
+    together = await probe.backend.classify(prompts)
+    expect(len(together) == len(prompts), 8, f"{len(together)} rows of {len(prompts)} texts")
+    sizes = {len(row) for row in together}
+    count = len(probe.info.labels)
+    expect(sizes == {count}, 8, f"texts have {sizes} numbers, and there are {count} labels")
+    expect(all(map(isfinite, chain.from_iterable(together))), 8, f"classes are {together}")
+    for prompt, row in zip(prompts, together, strict=True):
+        [alone] = await probe.backend.classify([prompt])
+        distance = max(abs(a - b) for a, b in zip(alone, row, strict=True))
+        expect(distance < 1e-3, 8, f"a class is {distance:.2g} off in a batch")
+
+
 async def check_stats(probe: Probe) -> None:
     """Promise 10, about the backend's stats, which are optional."""
     await probe.run(await probe.request(n=2))
@@ -236,11 +259,13 @@ async def check_closed(probe: Probe) -> None:
     try:
         if probe.info.reranks:
             await probe.backend.rerank([[0]])
+        elif probe.info.labels:
+            await probe.backend.classify([[0]])
         else:
             await probe.backend.embed([[0]])
     except EngineDeadError:
         return
-    expect(False, 6, "a closed backend makes embeddings, or reranks")
+    expect(False, 6, "a closed backend makes embeddings, reranks or classifies")
 
 
 async def check_death(probe: Probe) -> None:
@@ -268,10 +293,12 @@ _CHECKS: tuple[tuple[int, Check], ...] = (
     (7, check_params),
     (8, check_embeddings),
     (8, check_reranking),
+    (8, check_classes),
     (9, check_constraints),
     (9, check_form),
     (10, check_stats),
+    (11, check_media),
     (6, check_death),
     (6, check_closed),
 )
-_CHECKS_WITHOUT_TEXT = (check_embeddings, check_reranking, check_closed)
+_CHECKS_WITHOUT_TEXT = (check_embeddings, check_reranking, check_classes, check_closed)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from core.contract.sampling_params import ReasoningBudget, SamplingParams
+from core.contract.types import TokenLogprob
 from core.testing.chats import check_max_tokens
 from core.testing.probe import GREEDY, Probe, expect
 
@@ -153,6 +154,14 @@ async def _prompt_logprobs(probe: Probe) -> None:
             expect(bool(same), 7, f"{entry} is not the entry of {expected.token}")
             off = abs(entry.logprob - expected.logprob) if entry else 0
             expect(off < 0.1, 7, f"the logprob of {expected.token!r} in the prompt is {off} off")
+            ranked = entry is None or entry.rank is None or _has_rank(entry, entry.rank)
+            expect(ranked, 7, f"{entry} has another rank among the likeliest")
+
+
+def _has_rank(entry: TokenLogprob, rank: int) -> bool:
+    likelier = sum(top.logprob > entry.logprob for top in entry.top)
+    there = rank > len(entry.top) or entry.top[rank - 1].logprob == entry.logprob
+    return there and rank > likelier
 
 
 async def _include_stop(probe: Probe) -> None:

@@ -1,12 +1,17 @@
 """An engine without a model: it says what a script tells it to say."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from core.contract.engine import Engine
-from core.contract.errors import ContextLengthExceededError, ServingError, UnsupportedParameterError
+from core.contract.errors import (
+    ContextLengthExceededError,
+    ServingError,
+    UnsupportedParameterError,
+)
 from core.contract.grammar import Grammar
+from core.contract.media import Media, MediaPrompt, MediaSpan, Modality
 from core.contract.sampling_params import ReasoningBudget, SamplingParams
 from core.contract.types import (
     Delta,
@@ -21,6 +26,7 @@ from core.engine.reasoning_budget import BudgetWatch
 from core.engine.stop_strings import StopStrings
 from core.grammar.compiler import GrammarCompiler
 from core.testing.constrained import Constrained, utf8_compiler
+from core.testing.media import MEDIA, tokens_of
 
 Script = Callable[[str, int], Iterable[str]]
 """`script(prompt, index)`: the output of choice `index`, one piece per step."""
@@ -86,6 +92,9 @@ class ScriptedEngine(Engine):
     (every character is certain), `reasoning_budget`, `constraint` (`Constrained` says how, unless
     `constraints` is false). The other sampling params it declares as unsupported. There are no
     special tokens to skip.
+
+    `media`: the kinds it takes. It reads them, and sees nothing: in the script's prompt an item is
+    four characters `MEDIA`, a picture one more for each 65,536 of its pixels.
     """
 
     def __init__(
@@ -95,6 +104,7 @@ class ScriptedEngine(Engine):
         context_length: int = 4096,
         chat_template: str | None = CHAT_TEMPLATE,
         constraints: bool = True,
+        media: Collection[Modality] = (),
     ) -> None:
         self._script: Script = script if callable(script) else lambda prompt, index: script
         self._choices: list[_Choice] = []
@@ -107,6 +117,9 @@ class ScriptedEngine(Engine):
             chat_template=chat_template,
             unsupported=frozenset(SamplingParams.__dataclass_fields__) - _HONOURED,
             constraints=constraints,
+            modalities=frozenset(media),
+            placeholders={kind: f"<{kind}>" for kind in media},
+            media_options=frozenset({"max_pixels"} if "image" in media else ()),
         )
         self._compiler: GrammarCompiler | None = utf8_compiler() if constraints else None
 
@@ -164,6 +177,23 @@ class ScriptedEngine(Engine):
     def detokenize_plain(self, token_ids: Sequence[int]) -> str:
         """The same: no token is special."""
         return self.detokenize(token_ids)
+
+    def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        """One id a character, some ids an item."""
+        if not self.info.modalities:
+            return super().tokenize_media(pieces, add_special_tokens=add_special_tokens)
+        token_ids: list[int] = []
+        spans: list[MediaSpan] = []
+        for piece in pieces:
+            if isinstance(piece, Media):
+                tokens = tokens_of(piece, len(spans))
+                spans.append(MediaSpan(len(token_ids), tokens, piece))
+                token_ids += [ord(MEDIA)] * tokens
+            else:
+                token_ids += self.tokenize(piece, add_special_tokens=False)
+        return MediaPrompt(tuple(token_ids), tuple(spans))
 
     def compile(self, grammar: Grammar) -> float:
         """By the characters of UTF-8; from any thread."""
@@ -241,15 +271,18 @@ class ScriptedEngine(Engine):
         return len(request.prompt_token_ids)
 
 
-def _logprobs(token_ids: Sequence[int], asked: int | None) -> tuple[TokenLogprob, ...] | None:
+def _logprobs(
+    token_ids: Sequence[int], asked: int | None, rank: int | None = None
+) -> tuple[TokenLogprob, ...] | None:
     if asked is None:
         return None
     top = 1 if asked else 0
     return tuple(
-        TokenLogprob(i, chr(i), 0.0, (TopLogprob(i, chr(i), 0.0),) * top) for i in token_ids
+        TokenLogprob(i, chr(i), 0.0, (TopLogprob(i, chr(i), 0.0),) * top, rank) for i in token_ids
     )
 
 
 def _prompt_logprobs(request: GenerationRequest) -> tuple[TokenLogprob | None, ...] | None:
-    entries = _logprobs(request.prompt_token_ids[1:], request.sampling.prompt_logprobs)
+    asked = request.sampling.prompt_logprobs
+    entries = _logprobs(request.prompt_token_ids[1:], asked, rank=1)
     return None if entries is None else (None, *entries)

@@ -1,11 +1,15 @@
 """An engine that takes chats and says, in parts, what a script tells it to say."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 
+from core.chat.plan.media_parts import KINDS
 from core.contract.chat import Chat
 from core.contract.engine import Engine
 from core.contract.errors import ContextLengthExceededError, InvalidRequestError, ServingError
+from core.contract.media import Modality
 from core.contract.sampling_params import SamplingParams
 from core.contract.types import (
     ContentDelta,
@@ -40,6 +44,7 @@ class _Choice:
 class _Running:
     request: GenerationRequest
     prompt_tokens: int
+    media_tokens: Mapping[Modality, int]
     choices: list[_Choice] = field(default_factory=list)
     ended: list[_Choice] = field(default_factory=list)
 
@@ -50,6 +55,7 @@ class _Running:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=sum(choice.tokens for choice in every),
             reasoning_tokens=sum(choice.reasoning_tokens for choice in every),
+            media_tokens=self.media_tokens,
         )
 
 
@@ -57,8 +63,9 @@ class ScriptedChat(Engine):
     """Each choice says the script; for tests of everything around a model that takes chats.
 
     One token is one character of a part's text, or of a call's arguments; the prompt's are those of
-    the texts of its messages. It honours `max_tokens` and stop strings; of the fields of `Chat`
-    those in `lacks` are unsupported, and what becomes of the others is the script's business.
+    the texts of its messages, and one for each picture, sound or video. It honours `max_tokens` and
+    stop strings; of the fields of `Chat` those in `lacks` are unsupported, and what becomes of the
+    others is the script's business. `media`: the kinds that its messages may have.
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class ScriptedChat(Engine):
         *,
         context_length: int = 4096,
         lacks: Iterable[str] = (),
+        media: Iterable[Modality] = (),
         finish_reason: EngineFinishReason = "stop",
     ) -> None:
         self._script: ChatScript = script if callable(script) else lambda chat, index: script
@@ -78,6 +86,7 @@ class ScriptedChat(Engine):
             vocab_size=0x110000,
             unsupported=frozenset({*params, *lacks}),
             chats=True,
+            modalities=frozenset(media),
         )
 
     def add_request(self, request: GenerationRequest) -> None:
@@ -85,13 +94,15 @@ class ScriptedChat(Engine):
         chat, sampling = request.chat, request.sampling
         if chat is None:
             raise InvalidRequestError("this engine takes chats only", param="model")
+        media = _media(chat)
         prompt = sum(len(_text(message.get("content"))) for message in chat.messages)
+        prompt += media.total()
         if prompt >= self.info.context_length:
             raise ContextLengthExceededError(
                 f"This model's maximum context length is {self.info.context_length} tokens."
             )
         room = self.info.context_length - prompt
-        running = self._running[request.request_id] = _Running(request, prompt)
+        running = self._running[request.request_id] = _Running(request, prompt, media)
         for index in range(request.n):
             parts = iter(self._script(chat, index))
             stop = StopStrings(sampling.stop, keep=sampling.include_stop_str_in_output)
@@ -154,6 +165,12 @@ def _cut(part: Part, room: int) -> Part:
     if isinstance(part, ToolCallDelta):
         return ToolCallDelta(part.index, part.name, part.arguments[:room], part.id)
     return type(part)(part.text[:room])
+
+
+def _media(chat: Chat) -> Counter[Modality]:
+    contents = (message.get("content") for message in chat.messages)
+    parts = chain.from_iterable(each for each in contents if isinstance(each, list))
+    return Counter(KINDS[part["type"]] for part in parts if part.get("type") in KINDS)
 
 
 def _text(content: object) -> str:

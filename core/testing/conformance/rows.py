@@ -5,6 +5,8 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 
+_FAMILIES = "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -32,7 +34,7 @@ def load_rows() -> dict[str, Row]:
 def find_ids(text: str) -> list[str]:
     """The ids of rows that a text names; `TAB-1..3` is three of them."""
     found = []
-    for family, first, last in re.findall(r"\b(MLC|TAB|WEB|VLLM)-(\d+)(?:\.\.(\d+))?", text):
+    for family, first, last in re.findall(rf"\b({_FAMILIES})-(\d+)(?:\.\.(\d+))?", text):
         numbers = range(int(first), int(last or first) + 1)
         found += [f"{family}-{number}" for number in numbers]
     return found

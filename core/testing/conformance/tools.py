@@ -58,7 +58,7 @@ def calls_are_complete(server: Endpoint) -> None:
     expect(choice["finish_reason"] == "tool_calls", f"it ends {choice['finish_reason']!r}")
 
 
-@check("TAB-51", "TAB-56", "VLLM-66", "VLLM-67")
+@check("TAB-51", "TAB-56", "VLLM-66", "VLLM-67", "LF-25")
 def streamed_calls_are_the_whole_ones(server: Endpoint) -> None:
     """Streamed, a call has its index, id and name once, arguments piece by piece."""
     calls = _calls(server.chat(**ASKED)["choices"][0])

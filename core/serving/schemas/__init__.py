@@ -1,0 +1,1 @@
+"""Bodies of requests that generate no text, and of their answers."""

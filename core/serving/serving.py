@@ -1,0 +1,221 @@
+"""Chats and completions, from body to `Answer`."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from core.chat.answer.capture import Capture, Captures
+from core.chat.answer.compose_chat import ChatComposer
+from core.chat.answer.compose_text import Shown, TextComposer
+from core.chat.answer.composer import Head
+from core.chat.answer.counts import Counts
+from core.chat.answer.generation import Generation
+from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.running import RunningRequest, RunningRequests
+from core.chat.plan.media_parts import without_media
+from core.chat.plan.planner import Planner
+from core.chat.plan.reasoning import reasoning_fields
+from core.chat.plan.request_plan import RequestPlan
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.completion_bodies import CompletionRequest
+from core.config.schema import Config, resolved_path
+from core.contract.types import GenerationRequest
+from core.models.entry import ReportModelProgress
+from core.models.registry import Models
+from core.models.served import ServedModel
+from core.plugins import Plugins
+from core.serving.answer import Answer
+from core.serving.leases import Leases
+from core.serving.pooling import Pooling
+
+logger = logging.getLogger(__name__)
+
+
+class Serving:
+    """Answers requests from Python values, on one event loop; routes only put HTTP around it.
+
+    Whatever it does for a request, it does in the name of a `RunningRequest`, which holds the model
+    until it is released. Raises `ServingError`s, each with the status it has in HTTP. `requests`
+    are those in progress, `counts` what all of them came to, `pooling` is for what is computed
+    without generating text.
+    """
+
+    def __init__(
+        self, config: Config, plugins: Plugins, report_progress: ReportModelProgress
+    ) -> None:
+        self.config = config
+        self.plugins = plugins
+        self.models = Models(config, plugins, report_progress)
+        self.leases = Leases(self.models)
+        self.planner = Planner(config)
+        self.requests = RunningRequests()
+        self.counts = Counts()
+        self.captures = _captures(config)
+        self.pooling = Pooling(self.leases, self.models, self.counts, config.server)
+
+    async def chat(
+        self, body: ChatCompletionRequest, running: RunningRequest, *, id: str | None = None
+    ) -> Answer:
+        """The answer to a conversation, with this id; it runs when it is read."""
+        running.expect_answer(id or f"chatcmpl-{running.id}", stream=body.stream)
+        model = await self.leases.generating(running, body.model)
+        plan = await self.planner.chat(body, model, running.most_tokens, running.id)
+        body = plan.body
+        generation = self._run(plan, running)
+        role = _response_role(body, model)
+        counts_tokens = body.continuous_usage and plan.chat is None
+        shows_tokens = body.return_token_ids and plan.chat is None
+        composer = ChatComposer(
+            self._head(plan, running),
+            generation.choices,
+            continuous=generation.counter if counts_tokens else None,
+            include_usage=body.include_usage,
+            prompt_token_ids=plan.prompts if shows_tokens else None,
+            logprobs=body.logprobs,
+            form=self._logprob_form(plan),
+            role=role,
+            echoed=_echoed(body, role),
+            old_names=body.old_names,
+            reasoning_fields=reasoning_fields(body, model.config),
+        )
+        return self._answer(plan, generation, composer)
+
+    async def completion(
+        self, body: CompletionRequest, running: RunningRequest, *, id: str | None = None
+    ) -> Answer:
+        """The continuation of one or more prompts, with this id; it runs when it is read."""
+        running.expect_answer(id or f"cmpl-{running.id}", stream=body.stream)
+        model = await self.leases.prompted(running, body.model)
+        plan = await self.planner.completion(body, model, running.most_tokens, running.id)
+        body = plan.body
+        generation = self._run(plan, running)
+        composer = TextComposer(
+            self._head(plan, running),
+            len(plan.prompts),
+            generation.choices,
+            continuous=generation.counter if body.continuous_usage else None,
+            include_usage=body.include_usage,
+            prompt_token_ids=plan.prompts if body.return_token_ids else None,
+            shown=Shown(
+                logprobs=body.logprobs is not None,
+                prompt_logprobs=body.prompt_logprobs is not None,
+                best=body.n,
+            ),
+            form=self._logprob_form(plan),
+            echoes=plan.echoes,
+        )
+        return self._answer(plan, generation, composer)
+
+    async def close(self) -> None:
+        """Unload all models, and wait until captures are written."""
+        self.planner.close()
+        await self.models.close()
+        if self.captures:
+            await asyncio.to_thread(self.captures.close)
+
+    def _run(self, plan: RequestPlan[Any], running: RunningRequest) -> Generation:
+        requests = plan.requests(running.shown_id, running.priority(plan.body.priority))
+        log_text = self.config.server.log_prompts
+        if log_text:
+            for prompt in plan.shown:
+                logger.info("%s asks: %r", running.shown_id, prompt)
+        return Generation(
+            self.plugins,
+            plan.model,
+            requests,
+            plan.recipe,
+            running,
+            counts=self.counts.of(plan.model.config.name),
+            prompt_only=plan.prompt_only,
+            log_text=log_text,
+            constrained_by=plan.constrained_by,
+            capture=self._capture(plan, requests, running),
+        )
+
+    def _answer(
+        self, plan: RequestPlan[Any], generation: Generation, composer: ChatComposer | TextComposer
+    ) -> Answer:
+        usage_with_finish = self.config.server.usage_with_finish
+        return Answer(plan, generation, composer, usage_with_finish=usage_with_finish)
+
+    def _head(self, plan: RequestPlan[Any], running: RunningRequest) -> Head:
+        """What all chunks of an answer begin with."""
+        fingerprint = _fingerprint(self.plugins.version, plan.model)
+        return Head(running.shown_id, plan.model.name, fingerprint)
+
+    def _logprob_form(self, plan: RequestPlan[Any]) -> LogprobForm:
+        """How tokens in logprobs are written: as the request says, or else the config."""
+        asked = plan.body.return_tokens_as_token_ids
+        as_ids = self.config.server.tokens_as_ids if asked is None else asked
+        return LogprobForm(as_ids=bool(as_ids) and plan.chat is None)
+
+    def _capture(
+        self,
+        plan: RequestPlan[Any],
+        requests: Sequence[GenerationRequest],
+        running: RunningRequest,
+    ) -> Capture | None:
+        """Record the request and its answer; None if capturing is off.
+
+        Headers, and keys with them, are left out.
+        """
+        if self.captures is None:
+            return None
+        sampling = asdict(plan.params.params)
+        sampling["constraint"] = repr(plan.params.params.constraint)
+        asked = {
+            "time": datetime.now(UTC).isoformat(),
+            "enginebay": self.plugins.version,
+            "route": running.route,
+            "model": plan.model.name,
+            "backend": plan.model.config.backend,
+            "path": plan.model.config.path,
+            "body": _body_of(plan),
+            "prompt": plan.shown[0] if len(plan.shown) == 1 else plan.shown,
+            "prompt_token_ids": [list(request.prompt_token_ids) for request in requests],
+            "sampling": sampling,
+        }
+        return self.captures.begin(running.shown_id, plan.recipe, asked)
+
+
+def _body_of(plan: RequestPlan[Any]) -> Any:
+    """The body as JSON, without the data of media."""
+    body = plan.body.model_dump(mode="json", exclude_unset=True)
+    if isinstance(plan.body, ChatCompletionRequest):
+        return without_media(body, plan.body.messages)
+    return body
+
+
+def _captures(config: Config) -> Captures | None:
+    if config.server.capture is None:
+        return None
+    folder = Path(resolved_path(config.server.capture, config.base))
+    return Captures(folder, config.server.capture_files)
+
+
+def _fingerprint(version: str, model: ServedModel) -> str:
+    """`system_fingerprint`: the same as long as the same software answers from the same model."""
+    config = model.config
+    known = (version, config.backend, config.path, config.options, model.applied_adapter)
+    return f"fp_{hashlib.sha256(repr(known).encode()).hexdigest()[:12]}"
+
+
+def _response_role(body: ChatCompletionRequest, model: ServedModel) -> str:
+    """Without a generation prompt the model goes on with the last message, in its role."""
+    goes_on = body.continue_final_message or not body.add_generation_prompt
+    return body.messages[-1].role if goes_on else model.config.response_role
+
+
+def _echoed(body: ChatCompletionRequest, role: str) -> str:
+    """What `echo` puts in front of the answer: the last message, if it is of the answer's role."""
+    last = body.messages[-1]
+    if not body.echo or last.role != role or last.content is None:
+        return ""
+    if isinstance(last.content, str):
+        return last.content
+    return "\n".join(part.text or "" for part in last.content if not part.is_thought)
