@@ -18,7 +18,6 @@ from core.server.api import (
     completions,
     downloads,
     embedding_models,
-    embeddings,
     explain,
     health,
     loading,
@@ -26,13 +25,15 @@ from core.server.api import (
     metrics,
     models,
     overrides,
+    pooling,
     requests,
-    rerank,
     stats,
+    tei,
     templates,
     tokens,
 )
 from core.server.api.error_handlers import add_error_handlers
+from core.server.api.plugin_routes import add_plugin_routes
 from core.server.http.access_log import ObserveRequests
 from core.server.http.request_limit import RequestLimit
 from core.server.http.track import TrackRequests
@@ -69,8 +70,8 @@ def create_app(
             chat.router,
             explain.router,
             completions.router,
-            embeddings.router,
-            rerank.router,
+            pooling.router,
+            tei.router,
             loading.router,
             embedding_models.router,
             models.router,
@@ -87,15 +88,19 @@ def create_app(
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
         if config.server.metrics != "off":
             app.include_router(metrics.router, prefix=prefix, include_in_schema=not prefix)
+    app.include_router(pooling.second)
     app.include_router(about.public)
     add_page(app)
+    add_plugin_routes(app, plugins.routes)
     add_error_handlers(app)
-    app.add_middleware(Guard, server=config.server, keys=keys or key_store(config))
-    app.add_middleware(TrackRequests, requests=shared.requests)
+    guarded = keys or key_store(config)
+    app.add_middleware(Guard, server=config.server, keys=guarded, paths=shared.paths)
+    app.add_middleware(TrackRequests, requests=shared.serving.requests)
     app.add_middleware(
         RequestLimit,
         max_bytes=config.server.max_request_bytes,
         seconds=config.server.request_timeout,
+        paths=shared.paths,
     )
     if config.server.cors_origins:
         app.add_middleware(
@@ -116,12 +121,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        shared.planner.close()
         shared.downloads.close()
         loading.cancel()
         watching.cancel()
         shared.watch.close()
         await asyncio.gather(loading, watching, return_exceptions=True)
-        await shared.models.close()
-        if shared.captures:
-            await asyncio.to_thread(shared.captures.close)
+        await shared.serving.close()

@@ -1,14 +1,10 @@
 """What routes share, typed: `services(http).models` instead of attributes of `app.state`."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from fastapi import FastAPI, Request
 
-from core.chat.answer.capture import Captures
-from core.chat.answer.running import RunningRequests
-from core.chat.plan.planner import Planner
-from core.config.schema import Config, resolved_path
+from core.config.schema import Config
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads, places
 from core.models.entry import ReportModelProgress
@@ -16,6 +12,8 @@ from core.models.registry import Models
 from core.plugins import Plugins
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
+from core.server.plugin_paths import PluginPaths
+from core.serving.serving import Serving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,36 +22,34 @@ class Services:
 
     config: Config
     plugins: Plugins
+    serving: Serving
     models: Models
     loadable: Loadable
-    planner: Planner
-    requests: RunningRequests
     downloads: Downloads
     metrics: Metrics
     watch: Watch
-    captures: Captures | None
+    paths: PluginPaths
 
 
 def make_services(
     config: Config, plugins: Plugins, report_progress: ReportModelProgress
 ) -> Services:
     """The services of a server; nothing is loaded or started yet."""
-    models = Models(config, plugins, report_progress)
-    requests = RunningRequests()
-    metrics = Metrics(models, requests)
-    watch = Watch(models, metrics, config.server.stall_timeout)
+    serving = Serving(config, plugins, report_progress)
+    models = serving.models
+    metrics = Metrics(models, serving.requests, serving.counts)
+    watch = Watch(models, serving.counts, config.server.stall_timeout)
     metrics.register(watch)
     return Services(
         config=config,
         plugins=plugins,
+        serving=serving,
         models=models,
         loadable=Loadable(config, plugins, models),
-        planner=Planner(config.server),
-        requests=requests,
         downloads=Downloads(places(config)),
         metrics=metrics,
         watch=watch,
-        captures=_captures(config),
+        paths=PluginPaths(plugins.routes),
     )
 
 
@@ -66,10 +62,3 @@ def services_of(app: FastAPI) -> Services:
 def services(http: Request) -> Services:
     """The services of the server that a request came to."""
     return services_of(http.app)
-
-
-def _captures(config: Config) -> Captures | None:
-    if config.server.capture is None:
-        return None
-    folder = Path(resolved_path(config.server.capture, config.base))
-    return Captures(folder, config.server.capture_files)

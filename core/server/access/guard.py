@@ -16,6 +16,7 @@ from core.server.access.key_limits import KeyUses
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import find_key, sent_keys
 from core.server.http.error_response import error_response
+from core.server.plugin_paths import PluginPaths
 
 Needed = Literal["required", "admin", "none"]
 
@@ -61,12 +62,14 @@ class Guard:
         app: ASGIApp,
         server: ServerConfig,
         keys: KeyStore,
+        paths: PluginPaths,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._server = server
         self._needed = needed(server)
         self._keys = keys
+        self._paths = paths
         self._uses = KeyUses(clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,10 +80,10 @@ class Guard:
         running: RunningRequest = scope["state"]["running"]
         try:
             running.key = self._admit(scope)
-            if running.key and _counts(scope):
+            if running.key and self._counts(scope):
                 await running.hold(self._uses.of(running.key).counted(running.key))
         except ServingError as error:
-            answer = error_response(error)
+            answer = error_response(error, self._paths.error_body(scope["path"], error))
             await answer(scope, receive, self._with_limits(running.key, send))
             return
         await self._app(scope, receive, self._with_limits(running.key, send))
@@ -89,7 +92,7 @@ class Guard:
         """The request's key; None if it has none and needs none."""
         sent = sent_keys(scope["headers"])
         key = find_key(sent, self._keys.known()) if sent and self._needed != "none" else None
-        if key or _is_public(scope["path"]):
+        if key or self._is_public(scope):
             return key
         if self._needed == "required":
             raise AuthenticationError(
@@ -115,11 +118,13 @@ class Guard:
 
         return send_with_limits
 
+    def _is_public(self, scope: Scope) -> bool:
+        method, path = scope["method"], scope["path"]
+        public = path in PUBLIC or path.startswith(PUBLIC_FOLDERS)
+        return public or self._paths.is_public(method, path)
 
-def _is_public(path: str) -> bool:
-    return path in PUBLIC or path.startswith(PUBLIC_FOLDERS)
-
-
-def _counts(scope: Scope) -> bool:
-    """Whether a request counts towards the limits of its key; reading is free."""
-    return scope["method"] not in ("GET", "HEAD") and not scope["path"].endswith(UNCOUNTED)
+    def _counts(self, scope: Scope) -> bool:
+        """Whether a request counts towards the limits of its key; reading is free."""
+        method, path = scope["method"], scope["path"]
+        free = method in ("GET", "HEAD") or path.endswith(UNCOUNTED)
+        return not free and not self._paths.is_uncounted(method, path)

@@ -9,6 +9,7 @@ from core.server.api.served import configured_model
 from core.server.schemas.about_bodies import (
     Api,
     GenerationSettings,
+    Modalities,
     Permission,
     Props,
     ServiceInfo,
@@ -46,6 +47,11 @@ async def props(http: Request, model: str | None = None) -> Props:
         default_generation_settings=GenerationSettings(n_ctx=asked.info.context_length),
         total_slots=asked.info.max_batch_size,
         model_alias=asked.name,
+        modalities=Modalities(
+            vision="image" in asked.info.modalities,
+            audio="audio" in asked.info.modalities,
+            video="video" in asked.info.modalities,
+        ),
     )
 
 

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.entry import ModelEntry
+from core.models.permissions import may_use
 from core.server.access.auth import require_admin
-from core.server.access.model_permissions import may_use
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card
 from core.server.http.headers import unsupported_header

@@ -8,24 +8,27 @@ from fastapi import APIRouter, Request
 
 from core.chat.plan.model_report import model_report
 from core.chat.plan.params import PlannedParams
-from core.chat.plan.planner import RenderedChat
+from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.error_bodies import ErrorObject
 from core.chat.schemas.explain_bodies import (
     BosReport,
     Explanation,
+    MediaReport,
     ModelReport,
     SamplingValue,
     StopReport,
     Token,
 )
 from core.contract.errors import ContextLengthExceededError, encodable
+from core.contract.media import MediaSpan
 from core.contract.sampling_params import SamplingParams
 from core.grammar.lark import to_lark
 from core.models.served import ServedModel
 from core.server.api.served import prompted_model, served_model
 from core.server.api.tokens import token_texts
 from core.server.http.headers import clamped_header, ignored_header, truncated_header
+from core.server.http.request_id import request_id
 from core.server.http.track import running_request
 from core.server.services import services
 
@@ -40,14 +43,15 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     refused there is refused here, too, except for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    planner, most_tokens = services(http).planner, running_request(http).most_tokens
-    plan = await planner.render(body, model, most_tokens)
-    prompt, sampling = plan.prompt, plan.params.params
-    headers = ignored_header(plan.ignored)
+    planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
+    plan = await planner.render(body, model, most_tokens, request_id(http, body))
+    prompt, sampling, ignored = plan.prompt, plan.params.params, plan.ignored
+    headers: dict[str, str] = {}
     tokens = error = None
     try:
         tokens = await plan.tokenize()
         clamped = planner.clamped(plan.body, [tokens], model, most_tokens)
+        ignored += planner.beyond(plan.body, [tokens])
         headers |= clamped_header(clamped) | truncated_header(tokens.cut)
     except ContextLengthExceededError as too_long:
         error = ErrorObject.model_validate(too_long.body()["error"])
@@ -59,6 +63,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         prompt=prompt.text,
         prompt_tokens=len(token_ids) if tokens else None,
         tokens=await _tokens(model, token_ids) if tokens else None,
+        media=_media(prompt.media_params, tokens.media) if tokens else [],
         truncated_tokens=tokens.cut if tokens else 0,
         context_length=model.info.context_length,
         room=room,
@@ -69,8 +74,8 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         stop=StopReport(strings=list(sampling.stop), token_ids=list(sampling.stop_token_ids)),
         constraint=to_lark(sampling.constraint, {}) if sampling.constraint else None,
         notes=list(prompt.notes),
-        ignored=list(map(encodable, plan.ignored)),
-        headers=headers,
+        ignored=list(map(encodable, ignored)),
+        headers=ignored_header(ignored) | headers,
         error=error,
     )
 
@@ -85,6 +90,28 @@ async def inspect_model(model_id: str, http: Request) -> ModelReport:
 async def _tokens(model: ServedModel, token_ids: Sequence[int]) -> list[Token]:
     texts = await token_texts(model, token_ids)
     return [Token(id=id, text=text) for id, text in zip(token_ids, texts, strict=True)]
+
+
+def _media(params: Sequence[str], spans: Sequence[MediaSpan]) -> list[MediaReport]:
+    """One report for each item, which may have several spans."""
+    items: list[list[MediaSpan]] = []
+    for span in spans:
+        if span.first:
+            items[-1].append(span)
+        else:
+            items.append([span])
+    return [
+        MediaReport(
+            param=param,
+            kind=item[0].media.kind,
+            type=item[0].media.type,
+            bytes=len(item[0].media.data),
+            options=dict(item[0].media.options),
+            start=item[0].start,
+            tokens=sum(span.tokens for span in item),
+        )
+        for param, item in zip(params, items, strict=True)
+    ]
 
 
 async def _bos(plan: RenderedChat, token_ids: Sequence[int]) -> BosReport:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 
 from core.models.entry import ModelEntry
 from core.models.registry import Models
-from core.server.access.model_permissions import shown_to
+from core.server.access.disclosure import shown_to
 from core.server.schemas.model_bodies import Health, Issue, ModelHealth
 from core.server.services import services
 

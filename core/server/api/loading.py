@@ -12,10 +12,10 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.entry import ModelEntry
+from core.models.permissions import may_use
 from core.models.registry import FoundModel
 from core.models.tabbyapi_parameters import parameters_of
 from core.server.access.auth import is_admin, require_admin
-from core.server.access.model_permissions import may_use
 from core.server.api.models import model_card
 from core.server.api.served import known_model
 from core.server.http import sse

@@ -2,11 +2,13 @@
 
 from fastapi import APIRouter, Request
 
+from core.contract.types import ModelInfo
 from core.models.entry import ModelEntry
-from core.server.access.model_permissions import may_use, shown_to
+from core.models.permissions import may_use
+from core.server.access.disclosure import shown_to
 from core.server.api.served import named_model
 from core.server.http.track import running_request
-from core.server.schemas.model_bodies import Memory, ModelCard, ModelList
+from core.server.schemas.model_bodies import Architecture, Memory, ModelCard, ModelList
 from core.server.services import services
 
 router = APIRouter(tags=["models"])
@@ -42,7 +44,7 @@ async def retrieve_model(model_id: str, http: Request) -> ModelCard:
 
 def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> ModelCard:
     """What clients see of a model, or of one of its adapters."""
-    memory = model.memory
+    memory, info = model.memory, None if adapter else model.info
     state, error = shown_to(http, model)
     return ModelCard(
         id=adapter or model.name,
@@ -58,8 +60,19 @@ def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> 
         parent=model.name if adapter else model.config.like,
         context_length=model.context_length,
         max_model_len=model.context_length,
+        embedding_size=info.embedding_size if info else None,
+        labels=list(info.labels) if info and info.labels else None,
+        architecture=architecture(model.info) if model.info else None,
         memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
         requests=model.use.count,
         loaded_at=model.loaded_at,
         last_used=model.last_used,
     )
+
+
+def architecture(info: ModelInfo) -> Architecture | None:
+    """What a model takes, text first; None for one that generates nothing."""
+    if not info.generates:
+        return None
+    takes = ["text", *(kind for kind in ("image", "audio", "video") if kind in info.modalities)]
+    return Architecture(input_modalities=takes, output_modalities=["text"])

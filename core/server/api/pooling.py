@@ -1,60 +1,101 @@
-"""Shared by `/v1/embeddings` and `/v1/rerank`: prompts are computed without generating text."""
+"""Routes that generate no text: embeddings, reranking, scores, classification."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 
-from core.chat.schemas.usage_bodies import PromptUsage
-from core.models.served import ServedModel
-from core.server.api.served import model_counts
+from core.chat.answer.running import RunningRequest
+from core.server.http.headers import ignored_header
+from core.server.http.request_id import request_id
 from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
+from core.server.services import services
+from core.serving.classify import classify, score_evaluation
+from core.serving.embed import embed
+from core.serving.pooling import Pooled, Pooling
+from core.serving.rerank import cohere_rerank, rerank, score
+from core.serving.schemas.classify_bodies import (
+    ClassifyAnswer,
+    ClassifyRequest,
+    ScoreEvaluation,
+    ScoreEvaluationRequest,
+)
+from core.serving.schemas.embedding_bodies import EmbeddingList, EmbeddingRequest
+from core.serving.schemas.rerank_bodies import (
+    CohereRerankAnswer,
+    CohereRerankRequest,
+    Ranks,
+    RerankAnswer,
+    RerankRequest,
+    ScoreAnswer,
+    ScoreRequest,
+)
 
-_PROMPTS_A_CALL = 64
-"""Between two calls the engine serves others, and a client that leaves costs no more."""
+router = APIRouter(tags=["pooling"])
+second = APIRouter(tags=["pooling"])
+"""What is only under `/v2`."""
 
-Prompts = Sequence[Sequence[int]]
-Computed = TypeVar("Computed")
+Body = TypeVar("Body")
 
 
 class Answer(Protocol):
     """The body of an answer."""
-
-    usage: PromptUsage
 
     def model_dump_json(self, *, exclude_none: bool) -> str:
         """As pydantic has it."""
 
 
 async def respond(
-    http: Request, model: ServedModel, work: Awaitable[Answer], headers: dict[str, str]
+    http: Request,
+    answering: Callable[[Pooling, Body, RunningRequest], Awaitable[Pooled[Answer]]],
+    body: Body,
 ) -> Response:
-    """The HTTP answer that `work` makes, which is cancelled when the client leaves."""
-    counts = model_counts(http, model)
-    with counts.working():
-        answer = await or_client_leaves(http, work)
-    counts.prompt_tokens += answer.usage.prompt_tokens
+    """The HTTP answer to a body, which is no longer worked on when the client leaves."""
+    running, pooling = running_request(http), services(http).serving.pooling
+    id = request_id(http)
+    answer = await or_client_leaves(http, answering(pooling, body, running))
     return Response(
-        answer.model_dump_json(exclude_none=True),
+        answer.body.model_dump_json(exclude_none=True),
         media_type="application/json",
-        headers={"X-Request-Id": running_request(http).id, **headers},
+        headers={"X-Request-Id": id, **ignored_header(answer.ignored)},
     )
 
 
-async def computed(
-    http: Request,
-    model: ServedModel,
-    prompts: Prompts,
-    compute: Callable[[Prompts], Awaitable[list[Computed]]],
-) -> list[Computed]:
-    """What `compute` makes of each prompt, some prompts at a time, when it is their turn."""
-    running, counts = running_request(http), model_counts(http, model)
-    results: list[Computed] = []
-    for start in range(0, len(prompts), _PROMPTS_A_CALL):
-        prompts_now = prompts[start : start + _PROMPTS_A_CALL]
-        async with running.turn(model, len(prompts_now), priority=running.priority()):
-            with running.interruptible():
-                results += await compute(prompts_now)
-        counts.progress()
-    return results
+@router.post("/embeddings", response_model=EmbeddingList)
+async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
+    """Embed one or more inputs, as text or token ids."""
+    return await respond(http, embed, body)
+
+
+@router.post("/rerank", response_model=RerankAnswer | Ranks)
+async def rerank_documents(body: RerankRequest, http: Request) -> Response:
+    """Sort documents by their relevance to a query. A reranker scores each with the query; with an
+    embedding model, the score is the cosine similarity of the embeddings. With `texts` in place of
+    `documents` as TEI does it.
+    """
+    return await respond(http, rerank, body)
+
+
+@second.post("/v2/rerank", response_model=CohereRerankAnswer)
+async def rerank_as_cohere(body: CohereRerankRequest, http: Request) -> Response:
+    """The same in the form of Cohere's second API, which cuts documents that are too long."""
+    return await respond(http, cohere_rerank, body)
+
+
+@router.post("/score", response_model=ScoreAnswer)
+async def score_pairs(body: ScoreRequest, http: Request) -> Response:
+    """Score one query with each document, or each with its own, in their order, as in vLLM."""
+    return await respond(http, score, body)
+
+
+@router.post("/score/evaluation", response_model=ScoreEvaluation)
+async def evaluate_scores(body: ScoreEvaluationRequest, http: Request) -> Response:
+    """What a reward model says of texts, as in LLaMA-Factory."""
+    return await respond(http, score_evaluation, body)
+
+
+@router.post("/classify", response_model=ClassifyAnswer)
+async def classify_texts(body: ClassifyRequest, http: Request) -> Response:
+    """The likeliest label of one or more inputs, and a probability for each label, as in vLLM."""
+    return await respond(http, classify, body)

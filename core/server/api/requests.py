@@ -38,7 +38,7 @@ async def cancel_request(request_id: str, http: Request) -> CancelledRequest:
 
 def _visible(http: Request) -> Iterator[RunningRequest]:
     everybody, own = is_admin(http), running_request(http).key_name
-    for request in services(http).requests:
+    for request in services(http).serving.requests:
         if request.asks and (everybody or request.key_name == own):
             yield request
 
@@ -46,7 +46,7 @@ def _visible(http: Request) -> Iterator[RunningRequest]:
 def _card(request: RunningRequest) -> RequestCard:
     usage = request.counter.usage if request.counter else None
     return RequestCard(
-        id=request.answer_id or request.id,
+        id=request.shown_id,
         model=request.model,
         key=request.key_name,
         route=request.route,

@@ -5,8 +5,8 @@ import time
 from fastapi import APIRouter, Request
 
 from core.models.entry import ModelEntry
-from core.server.access.model_permissions import may_use, shown_to
-from core.server.api.served import model_counts
+from core.models.permissions import may_use
+from core.server.access.disclosure import shown_to
 from core.server.http.track import running_request
 from core.server.schemas.model_bodies import Memory
 from core.server.schemas.stats_bodies import FirstToken, ModelStats, Stats
@@ -30,7 +30,7 @@ async def stats(http: Request) -> Stats:
 
 def _stats(http: Request, model: ModelEntry) -> ModelStats:
     models = services(http).models
-    counts = model_counts(http, model)
+    counts = services(http).serving.counts.of(model.config.name)
     memory, engine = model.memory, model.stats
     state, error = shown_to(http, model)
     return ModelStats(

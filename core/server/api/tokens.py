@@ -1,13 +1,15 @@
 """Text to tokens and back: `/v1/token/*` of TabbyAPI, `/tokenize` and `/detokenize` of vLLM."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 
-from core.chat.plan.prompt import Prompt, chat_prompt
+from core.chat.plan.media_tokens import tokenize_media
+from core.chat.plan.prompt import Prompt
 from core.chat.plan.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text, too_long
 from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.contract.errors import UnsupportedParameterError
+from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
 from core.server.http.headers import unsupported_header
@@ -35,16 +37,25 @@ async def encode_tokens(
 ) -> TokenEncodeResponse:
     """The tokens of a text, or of messages as the model's template renders them."""
     model = await tokenized_model(http, body.model)
-    plain = not body.encode_special_tokens
+    plain, ignored = not body.encode_special_tokens, body.unknown_fields()
     if isinstance(body.text, str):
         text = body.text
         add_bos = body.add_bos_token and (plain or not begins_with_bos(model, text))
     else:
-        prompt = await _prompt(body.chat(), http, model)
-        text, add_bos = prompt.text, prompt.add_special_tokens and body.add_bos_token
-        if begins_with_bos(model, text) and not body.add_bos_token:
-            text = text.removeprefix(model.info.special_tokens["bos_token"])
-    ignored = body.unknown_fields()
+        try:
+            prompt = await _prompt(body.chat(), http, model)
+        except InvalidRequestError as error:
+            if error.param and error.param.startswith("messages"):
+                error.param = f"text{error.param.removeprefix('messages')}"
+            raise
+        ignored += prompt.ignored
+        if not body.add_bos_token:
+            prompt = _without_bos(prompt, model)
+        if prompt.pieces:
+            _report(http, response, [*ignored, *(["encode_special_tokens"] if plain else [])])
+            with_media = await _prompt_tokens(model, prompt, "text")
+            return TokenEncodeResponse(tokens=with_media, length=len(with_media))
+        text, add_bos = prompt.text, prompt.add_special_tokens
     token_ids = None
     if plain:
         try:
@@ -83,14 +94,13 @@ async def tokenize(body: TokenizeRequest, http: Request, response: Response) -> 
     model = await tokenized_model(http, body.model)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
-        text, add = prompt.text, prompt.add_special_tokens
+        token_ids = await _prompt_tokens(model, prompt, "messages")
         ignored = [*body.unknown_fields(), *prompt.ignored]
     else:
         text = body.prompt
         add = body.add_special_tokens is not False and not begins_with_bos(model, text)
+        token_ids = await _tokens(model, text, "prompt", add_special_tokens=add)
         ignored = _fields_of_chats(body)
-    param = "messages" if body.prompt is None else "prompt"
-    token_ids = await _tokens(model, text, param, add_special_tokens=add)
     _report(http, response, ignored)
     answer = TokenizeResponse(
         count=len(token_ids), max_model_len=model.info.context_length, tokens=token_ids
@@ -118,8 +128,25 @@ async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]
 
 
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
-    allow_template = services(http).config.server.allow_request_template
-    return await chat_prompt(body, model, allow_template=allow_template)
+    return await services(http).serving.planner.prompt(body, model)
+
+
+def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
+    """The same prompt without a BOS, be it the template's or the tokenizer's."""
+    if not begins_with_bos(model, prompt.text):
+        return replace(prompt, add_special_tokens=False)
+    bos = model.info.special_tokens["bos_token"]
+    text, pieces = prompt.text.removeprefix(bos), prompt.pieces
+    if pieces and isinstance(pieces[0], str):
+        pieces = (pieces[0].removeprefix(bos), *pieces[1:])
+    return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
+
+
+async def _prompt_tokens(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
+    if prompt.pieces:
+        return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
+    add = prompt.add_special_tokens
+    return await _tokens(model, prompt.text, param, add_special_tokens=add)
 
 
 async def _tokens(

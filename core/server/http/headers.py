@@ -12,6 +12,7 @@ from core.server.services import services
 UNSUPPORTED_HEADER = "X-Unsupported-Params"
 CLAMPED_HEADER = "X-Clamped-Params"
 TRUNCATED_HEADER = "X-Truncated-Prompt-Tokens"
+_LONGEST = 4000  # characters
 
 
 def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
@@ -29,8 +30,11 @@ def ignored_header(names: Sequence[str]) -> dict[str, str]:
     """The header that names unsupported parameters."""
     if not names:
         return {}
-    printable = [name for name in names if name.isascii() and name.isprintable()]
-    return {UNSUPPORTED_HEADER: ", ".join(printable)[:4000]}
+    text = ", ".join(name for name in names if name.isascii() and name.isprintable())
+    if len(text) > _LONGEST:
+        whole = text[:_LONGEST].rpartition(", ")[0]
+        text = f"{whole or text[:_LONGEST]}, ..."
+    return {UNSUPPORTED_HEADER: text}
 
 
 def clamped_header(clamped: Mapping[str, int]) -> dict[str, str]:

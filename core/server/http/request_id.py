@@ -13,26 +13,22 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 def request_id(http: Request, body: GenerationBody | None = None) -> str:
-    """The client's `X-Request-Id` if it is a plain short one, else a UUID.
+    """The client's `X-Request-Id`, else the body's `request_id`, if plain and short; else a UUID.
 
     Where the config says so, the body's `request_id` or `user` come first.
     """
     source = services(http).config.server.request_id_from
-    in_body = getattr(body, source) if body and source != "header" else None
-    for sent in (in_body, http.headers.get("x-request-id")):
+    first = getattr(body, source) if body and source != "header" else None
+    in_body = body.request_id if body else None
+    for sent in (first, http.headers.get("x-request-id"), in_body):
         if sent and _REQUEST_ID.fullmatch(sent):
             running_request(http).id = str(sent)
             break
     return running_request(http).id
 
 
-def tracked(http: Request, body: GenerationBody, prefix: str) -> RunningRequest:
-    """This request, with the ids by which others may refer to it while it runs.
-
-    `prefix`: what the id of its answer begins with.
-    """
+def tracked(http: Request, body: GenerationBody) -> RunningRequest:
+    """This request, with the id by which others may refer to it while it runs."""
     running = running_request(http)
     running.id = request_id(http, body)
-    running.answer_id = f"{prefix}-{running.id}"
-    running.stream = bool(body.stream)
     return running

@@ -6,8 +6,9 @@ import json
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.contract.errors import HeadersTooLargeError, RequestTooLargeError
+from core.contract.errors import HeadersTooLargeError, RequestTooLargeError, ServingError
 from core.server.http.error_response import error_response
+from core.server.plugin_paths import PluginPaths
 
 MAX_HEADERS = 65_536
 """Bytes of all headers together, names and values; OpenAI has the same limit."""
@@ -20,8 +21,9 @@ class RequestLimit:
     beginning on with 400, and headers over `MAX_HEADERS` with 431.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float, paths: PluginPaths) -> None:
         self._app = app
+        self._paths = paths
         self._max_bytes = max_bytes
         self._seconds = seconds
 
@@ -31,13 +33,13 @@ class RequestLimit:
             await self._app(scope, receive, send)
             return
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS:
-            said = f"the headers are larger than {MAX_HEADERS} bytes"
-            await error_response(HeadersTooLargeError(said))(scope, receive, send)
+            too_large = HeadersTooLargeError(f"the headers are larger than {MAX_HEADERS} bytes")
+            await self._refusal(scope, too_large)(scope, receive, send)
             return
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._max_bytes:
-            await error_response(self._error())(scope, receive, send)
+            await self._refusal(scope, self._error())(scope, receive, send)
             return
         received, whole, start = 0, False, b""
         deadline = asyncio.get_running_loop().time() + self._seconds
@@ -65,6 +67,9 @@ class RequestLimit:
             return message
 
         await self._app(scope, counted, send)
+
+    def _refusal(self, scope: Scope, error: ServingError) -> ASGIApp:
+        return error_response(error, self._paths.error_body(scope["path"], error))
 
     def _error(self) -> RequestTooLargeError:
         return RequestTooLargeError(f"the body is larger than {self._max_bytes} bytes")

@@ -17,7 +17,9 @@ from core.contract.errors import ServingError
 
 logger = logging.getLogger(__name__)
 
+MEDIA_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
+PING = KEEPALIVE_COMMENT
 
 
 def event(body: BaseModel) -> bytes:
@@ -55,14 +57,13 @@ async def of_work(
 
 
 class EventStreamResponse(StreamingResponse):
-    """Streams events and, whenever none came for `ping_interval` seconds, a comment.
+    """Streams events and, whenever none came for `ping_interval` seconds, a `ping`.
 
-    Proxies drop idle connections; the comment keeps them, and clients ignore it. The events'
+    Proxies drop idle connections; a comment keeps them, and clients ignore it. The events'
     generator is closed at once when the client leaves, and when it has read nothing for
-    `send_timeout` seconds beyond a ping: it would keep others from their turn.
+    `send_timeout` seconds beyond a ping: it would keep others from their turn. Without a `ping`
+    none is sent, and a client that does not read is not noticed.
     """
-
-    media_type = "text/event-stream"
 
     def __init__(
         self,
@@ -71,11 +72,17 @@ class EventStreamResponse(StreamingResponse):
         ping_interval: float,
         headers: Mapping[str, str],
         send_timeout: float = 60.0,
+        ping: bytes | None = PING,
+        status: int = 200,
+        media_type: str = MEDIA_TYPE,
     ) -> None:
         super().__init__(
             events,
+            status,
             headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **headers},
+            media_type=media_type,
         )
+        self._ping = ping
         self._events = events
         self._ping_interval = ping_interval
         self._send_timeout = send_timeout
@@ -92,7 +99,8 @@ class EventStreamResponse(StreamingResponse):
                     "headers": self.raw_headers,
                 }
             )
-            tasks.start_soon(self._ping, send, tasks.cancel_scope)
+            if self._ping is not None:
+                tasks.start_soon(self._keep_alive, send, tasks.cancel_scope)
             async for chunk in self._events:
                 self._last_sent = monotonic()
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -101,15 +109,15 @@ class EventStreamResponse(StreamingResponse):
         if self._complete:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _ping(self, send: Send, stream: anyio.CancelScope) -> None:
-        comment = {"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True}
+    async def _keep_alive(self, send: Send, stream: anyio.CancelScope) -> None:
+        ping = {"type": "http.response.body", "body": self._ping, "more_body": True}
         self._last_sent = monotonic()
         while True:
             await anyio.sleep(max(0.0, self._last_sent + self._ping_interval - monotonic()))
             if monotonic() - self._last_sent >= self._ping_interval:
                 self._last_sent = monotonic()
                 with anyio.move_on_after(self._send_timeout) as sending:
-                    await send(comment)
+                    await send(ping)
                 if sending.cancelled_caught:
                     logger.warning(
                         "a client has not read its stream for %g seconds; closing it",

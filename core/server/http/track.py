@@ -20,12 +20,8 @@ class TrackRequests:
             return
         request = RunningRequest(f"{scope['method']} {scope['path']}")
         scope.setdefault("state", {})["running"] = request
-        self._requests.add(request)
-        try:
+        async with self._requests.track(request):
             await self._app(scope, receive, send)
-        finally:
-            self._requests.remove(request)
-            await request.release()
 
 
 def running_request(http: Request) -> RunningRequest:

@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
             )
         )
         self._models = shared.models
-        self._requests = shared.requests
+        self._requests = shared.serving.requests
         self._when_started = when_started
         self._started: asyncio.Future[None] | None = None
         self._hurry = False

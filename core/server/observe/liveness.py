@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from core.chat.answer.counts import ModelCounts
+from core.chat.answer.counts import Counts, ModelCounts
 from core.contract.errors import ServingError
 from core.models.entry import ModelEntry
 from core.models.registry import Models
-from core.server.observe.prometheus import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +38,12 @@ class Watch(Collector):
     def __init__(
         self,
         models: Models,
-        metrics: Metrics,
+        counts: Counts,
         stall_timeout: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
-        self._metrics = metrics
+        self._counts = counts
         self._stall_timeout = stall_timeout
         self._clock = clock
         self._pulses: dict[str, _Pulse] = {}
@@ -67,7 +66,7 @@ class Watch(Collector):
         for name in self._pulses.keys() - alive.keys():
             self._pulses.pop(name).forget()
         for name, model in alive.items():
-            counts = self._metrics.of(name)
+            counts = self._counts.of(name)
             pulse = self._pulses.setdefault(name, _Pulse(model, counts, self._clock))
             pulse.look()
         if pings := [pulse.ping for pulse in self._pulses.values() if pulse.ping]:

@@ -1,6 +1,5 @@
 """`/metrics`: metrics in Prometheus format."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import get_args
@@ -15,7 +14,7 @@ from prometheus_client.core import (
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from core.chat.answer.counts import ModelCounts
+from core.chat.answer.counts import Counts, ModelCounts
 from core.chat.answer.histogram import Histogram
 from core.chat.answer.running import RunningRequests
 from core.contract.errors import ServingError
@@ -87,23 +86,15 @@ class Metrics(Collector):
         self,
         models: Models,
         requests: RunningRequests,
-        clock: Callable[[], float] = time.monotonic,
+        counts: Counts,
     ) -> None:
-        self._clock = clock
         self._models = models
         self._requests = requests
-        self._counts: dict[str, ModelCounts] = {}
+        self._counts = counts
         self._answered: Counter[tuple[str, str, str, str]] = Counter()
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
-
-    def of(self, name: str) -> ModelCounts:
-        """The counts of the model of that name in the config."""
-        counts = self._counts.get(name)
-        if counts is None:
-            counts = self._counts[name] = ModelCounts(self._clock)
-        return counts
 
     def count_response(self, method: str, route: str, status: int, model: str | None) -> None:
         """Count an HTTP response; `model` is None, or the name of a model or an adapter."""
@@ -123,7 +114,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metrics as they are now."""
-        models = [(model, self.of(model.name)) for model in self._models.all()]
+        models = [(model, self._counts.of(model.name)) for model in self._models.all()]
         yield from self._of_requests()
         yield from _of_models(models)
         yield from _of_engines(holders(self._models.all()))

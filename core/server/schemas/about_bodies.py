@@ -24,9 +24,11 @@ class GenerationSettings(BaseModel):
 
 
 class Modalities(BaseModel):
-    """Input modalities of a model besides text."""
+    """Input modalities of a model besides text, by llama-server's names."""
 
-    vision: bool = False
+    vision: bool
+    audio: bool
+    video: bool
 
 
 class Props(BaseModel):
@@ -42,7 +44,7 @@ class Props(BaseModel):
     default_generation_settings: GenerationSettings
     total_slots: int | None = None
     model_alias: str
-    modalities: Modalities = Modalities()
+    modalities: Modalities
 
 
 class Software(BaseModel):

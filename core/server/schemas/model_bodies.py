@@ -15,12 +15,21 @@ class Memory(BaseModel):
     gpu: int
 
 
+class Architecture(BaseModel):
+    """What a model takes and what it answers with, by OpenRouter's names."""
+
+    input_modalities: list[str]
+    output_modalities: list[str]
+
+
 class ModelCard(BaseModel):
     """One served model, or adapter of the model `parent`, or another name for it.
 
     `context_length`, and `max_model_len` as vLLM calls it, are None until they are known. `memory`
     is what was measured, with models that share the engine; None unless it is loaded. `parent` is
-    also the model that this one is like. `requests` is how many hold it. Times are of Unix.
+    also the model that this one is like. `embedding_size` and `labels`: of what computes embeddings
+    or classifies, `architecture` of what generates, once that is known. `requests` is how many hold
+    it. Times are of Unix.
     """
 
     id: str
@@ -38,6 +47,9 @@ class ModelCard(BaseModel):
     parent: str | None = None
     context_length: int | None = None
     max_model_len: int | None = None
+    embedding_size: int | None = None
+    labels: list[str] | None = None
+    architecture: Architecture | None = None
     memory: Memory | None = None
     requests: int
     loaded_at: int | None = None

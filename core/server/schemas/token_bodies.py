@@ -4,7 +4,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from core.chat.schemas.chat_request import ChatCompletionRequest, Message, Tool
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.messages import Message, Tool
 from core.config.field_types import aliased
 from core.contract.errors import InvalidRequestError
 

@@ -7,7 +7,7 @@ import { Status } from "./status/status.js";
 const askForKey = keyDialog(() => status.newKey());
 const chat = new Chat({ askForKey });
 const status = new Status({
-  offer: (names) => chat.offer(names),
+  offer: (cards) => chat.offer(cards),
   follow: (models) => chat.follow(models),
   chosenModel: () => chat.model,
   askForKey,

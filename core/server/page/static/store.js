@@ -9,12 +9,14 @@ export function load(name, otherwise) {
   }
 }
 
-/** Keep a value as long as the tab is open; storage that is full or off keeps none. */
+/** Keep a value as long as the tab is open; false, and none kept, if storage is full or off. */
 export function save(name, value) {
   try {
     sessionStorage.setItem(name, JSON.stringify(value));
+    return true;
   } catch {
     sessionStorage.removeItem(name);
+    return false;
   }
 }
 

@@ -1,5 +1,7 @@
 // One assistant message, as it grows.
 
+import { contentOf } from "./media.js";
+
 /** A message of the assistant without text yet. */
 export function newAnswer(model) {
   return { role: "assistant", content: "", reasoning: "", toolCalls: [], state: "waiting", model };
@@ -30,7 +32,8 @@ function addCall(calls, delta) {
 /** A message as requests have it. */
 export function toWire(message) {
   if (message.role !== "assistant") {
-    const { role, content, toolCallId } = message;
+    const { role, toolCallId } = message;
+    const content = contentOf(message);
     return toolCallId ? { role, content, tool_call_id: toolCallId } : { role, content };
   }
   const wire = { role: "assistant", content: message.content };

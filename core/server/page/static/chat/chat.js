@@ -1,8 +1,10 @@
 // The chat: the conversation on the screen, and the box one writes in.
 
-import { byId, h } from "../dom.js";
+import { byId, h, setText } from "../dom.js";
 import { load, save } from "../store.js";
+import { Attachments } from "./attachments.js";
 import { Conversation } from "./conversation.js";
+import { PLURALS } from "./media.js";
 import { MessageView } from "./message.js";
 import { Params } from "./params.js";
 
@@ -16,6 +18,11 @@ export class Chat {
     this.frame = null;
     this.askForKey = askForKey;
     this.picker = byId("model");
+    this.takes = new Map();
+    this.attachments = new Attachments({
+      say: notice,
+      show: (change) => this.#readingAlong(change),
+    });
     this.conversation = new Conversation({
       model: () => this.model,
       fields: () => this.params.fields(),
@@ -31,8 +38,14 @@ export class Chat {
     return this.picker.value;
   }
 
-  /** Offer these models, and keep the one that is chosen. */
-  offer(names) {
+  /** Offer the models of these cards, and keep the one that is chosen. */
+  offer(cards) {
+    this.takes = new Map(cards.map(({ id, architecture }) => [id, architecture?.input_modalities]));
+    this.#offerNames(cards.map(({ id }) => id));
+    this.#offerMedia();
+  }
+
+  #offerNames(names) {
     const shown = [...this.picker.options].map((option) => option.value);
     if (shown.join("\n") === names.join("\n")) return;
     const chosen = this.picker.value || load("model", "");
@@ -54,9 +67,7 @@ export class Chat {
     const prompt = byId("prompt");
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
-      if (!prompt.value.trim() || conversation.busy) return;
-      conversation.send(prompt.value);
-      prompt.value = "";
+      this.#send();
     });
     prompt.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -66,17 +77,41 @@ export class Chat {
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && !event.target.closest("dialog")) conversation.stop();
     });
+    byId("transcript").addEventListener("load", () => this.#toEnd(), true); // a picture has its size
     byId("stop").addEventListener("click", () => conversation.stop());
     byId("new-chat").addEventListener("click", () => {
       conversation.clear();
+      notice("");
       prompt.focus();
     });
-    this.picker.addEventListener("change", () => save("model", this.picker.value));
+    this.picker.addEventListener("change", () => {
+      save("model", this.picker.value);
+      this.#offerMedia();
+    });
+  }
+
+  /** Send what is in the box, with what is attached; wait for files that are being read. */
+  async #send() {
+    const { attachments, conversation } = this;
+    await attachments.reading;
+    const prompt = byId("prompt");
+    const empty = !prompt.value.trim() && !attachments.items.length;
+    if (empty || conversation.busy || !attachments.fit) return;
+    notice("");
+    const text = prompt.value;
+    prompt.value = "";
+    conversation.send(text, attachments.take());
+  }
+
+  #offerMedia() {
+    const takes = this.takes.get(this.model);
+    this.attachments.offer(this.model, takes && Object.keys(PLURALS).filter((k) => takes.includes(k)));
   }
 
   #changed(what, detail) {
     if (what === "list") this.#showList();
     else if (what === "refused") this.askForKey(detail.message);
+    else if (what === "unkept") notice(`Too much to keep: reloading the page loses ${detail} of the pictures and sounds.`);
     else this.frame ??= requestAnimationFrame(() => this.#showAnswer(detail));
   }
 
@@ -132,7 +167,7 @@ export class Chat {
     return byId(this.conversation.busy ? "stop" : "prompt");
   }
 
-  /** Do what makes the conversation longer, and stay at its end if that is where the user is. */
+  /** Do what makes the conversation longer or its place smaller, and stay at its end if that is where the user is. */
   #readingAlong(change) {
     const { scrollTop, scrollHeight, clientHeight } = byId("scroller");
     change();
@@ -143,3 +178,5 @@ export class Chat {
     byId("scroller").scrollTop = byId("scroller").scrollHeight;
   }
 }
+
+const notice = (words) => setText(byId("notice"), words);

@@ -4,9 +4,12 @@ import { ApiError, events } from "../api.js";
 import { load, save } from "../store.js";
 import { addChunk, newAnswer, toWire } from "./answer.js";
 
+const ROOM = 4_000_000; // characters for pictures and sounds; most browsers keep 5 million in all
+
 /**
  * `model()` gives whom to ask, `fields()` what else requests have, `system()` the system prompt;
- * `changed` is called with `list` when messages came or went, `answer` when one grew, `refused` for a 401.
+ * `changed` is called with `list` when messages came or went, `answer` when one grew, `refused` for
+ * a 401, `unkept` with the number of pictures and sounds that a reload of the page will lose.
  */
 export class Conversation {
   constructor({ model, fields, system, changed }) {
@@ -23,9 +26,9 @@ export class Conversation {
   }
 
   /** Say something and have it answered. */
-  async send(content) {
+  async send(content, media) {
     if (this.busy) return;
-    this.messages.push({ role: "user", content });
+    this.messages.push({ role: "user", content, media });
     await this.#answer();
   }
 
@@ -112,8 +115,27 @@ export class Conversation {
   }
 
   #save() {
-    save("messages", this.messages.filter((each) => !isEmpty(each)));
+    const messages = this.messages.filter((each) => !isEmpty(each));
+    const items = messages.flatMap(({ media = [] }) => media).filter(({ url }) => url);
+    const kept = [newest(items), new Set()].find((some) =>
+      save("messages", messages.map((each) => keeping(each, some))),
+    );
+    const lost = items.length - (kept?.size ?? 0);
+    if (lost) this.changed("unkept", lost);
   }
+}
+
+/** The last of the items, as many as there is room for. */
+function newest(items) {
+  let room = ROOM;
+  return new Set(items.toReversed().filter(({ url }) => (room -= url.length) >= 0));
+}
+
+/** A message without the bytes of items but these. */
+function keeping(message, kept) {
+  if (!message.media?.length) return message;
+  const media = message.media.map((item) => (kept.has(item) ? item : { ...item, url: undefined }));
+  return { ...message, media };
 }
 
 /** An answer that failed before it said anything, or has not begun. */

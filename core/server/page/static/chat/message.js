@@ -4,6 +4,7 @@ import { copyButton, h, setText } from "../dom.js";
 import { renderMarkdown } from "../markdown.js";
 import { prettyArguments, usageWords } from "./answer.js";
 import { editor } from "./editor.js";
+import { mediaList } from "./media.js";
 import { resultForm } from "./tool_results.js";
 
 const NAMES = { user: "You", assistant: "Assistant", tool: "Tool result", system: "System" };
@@ -33,7 +34,8 @@ export class MessageView {
     this.note = h("p", { class: "hint note" });
     this.buttons = h("div", { class: "buttons" });
     const own = role === "assistant" ? [this.calls, this.error] : [];
-    this.content = h("div", {}, own.length ? this.reasoning : null, this.body, own);
+    const media = message.media?.length ? mediaList(message.media, "Sent with it") : null;
+    this.content = h("div", {}, own.length ? this.reasoning : null, media, this.body, own);
     this.element = h(
       "li",
       { class: `message ${role}` },

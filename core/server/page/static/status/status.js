@@ -11,7 +11,7 @@ import { poll } from "./poll.js";
 import { RequestList } from "./requests.js";
 
 /**
- * `offer(names)`: what can be asked for has changed; `follow(models)`: how the models are now;
+ * `offer(cards)`: what can be asked for has changed; `follow(models)`: how the models are now;
  * `askForKey(reason)`: a key is needed.
  */
 export class Status {
@@ -71,7 +71,7 @@ export class Status {
     this.admin = (await json("v1/auth/permission")).permission === "admin";
     byId("loras-section").hidden = byId("download-section").hidden = !this.admin;
     const cards = (await json("v1/models")).data;
-    this.offer(cards.map((card) => card.id));
+    this.offer(cards);
     const ids = new Set(cards.map((card) => card.id));
     this.names = new Map(cards.map(({ id, aliases = [] }) => [id, [...aliases]]));
     const others = cards.filter(({ id }) => !models.some((model) => model.id === id));
