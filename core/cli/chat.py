@@ -42,6 +42,12 @@ def chat(
         Path | None,
         typer.Option(metavar="FILE", help="JSON list of tools to offer, as in the API."),
     ] = None,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--image", metavar="FILE", help="Send this picture with the message; repeatable."
+        ),
+    ] = None,
     api_key: KeyOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -50,6 +56,7 @@ def chat(
 
     from core.cli.client import connect, message_of, target
     from core.cli.conversation import Conversation, loop
+    from core.contract.errors import InvalidRequestError
 
     with ExitStack() as stack:
         if path is not None:
@@ -62,12 +69,16 @@ def chat(
             conversation = Conversation(
                 client, name, system, stream=stream, tools=_read_tools(tools)
             )
+            for image in images or ():
+                conversation.add_picture(image)
             if message is None and not sys.stdin.isatty():
                 message = sys.stdin.read().strip()
             if message is None:
                 loop(conversation)
             elif not conversation.ask(message):
                 raise typer.Exit(130)
+        except InvalidRequestError as error:
+            fail(error.message)
         except APIConnectionError:
             fail(
                 f"nothing answers at {url}: start the server with `enginebay serve`, name a "

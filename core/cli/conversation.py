@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openai import APIConnectionError, APIError
 
 from core.cli.client import message_of
 from core.cli.console import stderr, stdout
+from core.cli.pictures import picture_part, require_sight
+from core.contract.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = """\
+/image FILE    send a picture with the next message
 /system TEXT   set the system message (without TEXT: none)
 /reset         forget the conversation
 /help          this
@@ -44,16 +48,32 @@ class Conversation:
         if stream:
             self._options |= {"stream": True, "stream_options": {"include_usage": True}}
         self.messages: list[dict[str, Any]] = []
+        self._pictures: list[dict[str, Any]] = []
         self._client = client
+
+    def add_picture(self, path: Path) -> None:
+        """Send a picture with the next message.
+
+        `InvalidRequestError` if the model takes none, as far as the server says, or it is none.
+        """
+        require_sight(self._client, self.model)
+        self._pictures.append(picture_part(path))
+
+    def reset(self) -> None:
+        """Forget the messages, and pictures that are to go with the next one."""
+        self.messages.clear()
+        self._pictures.clear()
 
     def ask(self, text: str) -> bool:
         """Send a message and print the answer; False when Ctrl-C stopped it.
 
         The answer, or what there was of it, becomes part of the history. On an error, which is
-        raised, the history stays as it was.
+        raised, the history stays as it was, and pictures go with the next message.
         """
         system = [{"role": "system", "content": self.system}] if self.system else []
-        question = {"role": "user", "content": text}
+        texts = [{"type": "text", "text": text}] if text else []
+        content = [*self._pictures, *texts] if self._pictures else text
+        question = {"role": "user", "content": content}
         messages: Any = [*system, *self.messages, question]
         printer = Printer()
         complete = True
@@ -63,6 +83,7 @@ class Conversation:
             complete = False
         finally:
             printer.finish(complete)
+        self._pictures.clear()
         self.messages += [question, {"role": "assistant", "content": printer.content}]
         return complete
 
@@ -156,21 +177,39 @@ def loop(conversation: Conversation) -> None:
 def _answer(conversation: Conversation, text: str, notes: Console) -> None:
     try:
         conversation.ask(text)
-    except APIConnectionError:
-        notes.print("the server is not responding; try again when it is running", style="red")
     except APIError as error:
-        notes.print(message_of(error), style="red")
+        notes.print(_words_for(error), style="red")
+
+
+def _words_for(error: APIError) -> str:
+    if isinstance(error, APIConnectionError):
+        return "the server is not responding; try again when it is running"
+    return message_of(error)
 
 
 def _command(conversation: Conversation, line: str) -> str:
     command, _, rest = line.partition(" ")
     match command:
+        case "/image":
+            return _add_picture(conversation, rest.strip())
         case "/help":
             return HELP
         case "/reset":
-            conversation.messages.clear()
+            conversation.reset()
             return "conversation reset"
         case "/system":
             conversation.system = rest.strip() or None
             return f"system message: {conversation.system or 'none'}"
     return f"unknown command {command}; /help lists the commands"
+
+
+def _add_picture(conversation: Conversation, file: str) -> str:
+    if not file:
+        return "/image needs the name of a file"
+    try:
+        conversation.add_picture(Path(file).expanduser())
+    except InvalidRequestError as error:
+        return error.message
+    except APIError as error:
+        return _words_for(error)
+    return f"{file} goes with the next message"

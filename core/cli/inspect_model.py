@@ -125,6 +125,15 @@ def _of_model(report: ModelReport) -> Iterable[tuple[str, str]]:
     length = f"{report.context_length} tokens" if report.context_length else "not known"
     vocabulary = "" if "chats" in report.capabilities else f", vocabulary of {report.vocab_size}"
     yield "context", length + vocabulary
+    if report.embedding_size:
+        yield "embeddings", _sizes(report.embedding_size, report.shorter_embeddings)
+        yield "prompts", ", ".join(report.prompts) or "none"
+    if report.labels:
+        yield "labels", ", ".join(report.labels)
+    media = [kind for kind in ("images", "audio", "video") if kind in report.capabilities]
+    yield "media", ", ".join(media) or "none"
+    if report.media_options:
+        yield "media options", ", ".join(report.media_options)
     for label, found in (("reasoning", report.reasoning), ("tool calls", report.tools)):
         yield label, f"{found.name or 'none'}: {found.evidence}"
     yield "special tokens", _pairs(report.special_tokens)
@@ -133,6 +142,12 @@ def _of_model(report: ModelReport) -> Iterable[tuple[str, str]]:
     yield "kept to", "schemas and grammars" if report.constraints else "no schema, no grammar"
     yield "not supported", ", ".join(report.unsupported) or "nothing"
     yield "adapters", ", ".join(report.adapters) or "none"
+
+
+def _sizes(full: int, shorter: tuple[int, ...] | None) -> str:
+    if shorter is None:
+        return f"{full} dimensions"
+    return f"{full} dimensions, or {', '.join(map(str, shorter)) or 'fewer'}"
 
 
 def _of_template(template: TemplateReport | None) -> Iterable[tuple[str, str]]:

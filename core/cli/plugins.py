@@ -85,6 +85,7 @@ def _registers(plugin: Plugin) -> Iterator[str]:
         ("backends", plugin.backends),
         ("reasoning", plugin.reasoning),
         ("tools", plugin.tools),
+        ("routes", plugin.routes),
         ("hooks", [hook for hook in plugin.hooks if not hook.startswith("register_")]),
     ):
         if names:

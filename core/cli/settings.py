@@ -54,28 +54,13 @@ def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
 
 def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
     """The model at a path, for this backend or the first one that recognises it."""
-    from core.config.schema import ModelConfig
+    from core.config.problems import ConfigError
+    from core.models import model_folder
 
-    backend = backend or _backend_for(path, plugins)
-    whole = path.absolute()
-    return ModelConfig(name=whole.name or "model", backend=backend, path=str(whole))
-
-
-def _backend_for(path: Path, plugins: Plugins) -> str:
-    if not path.exists():
-        fail(f"there is no file or folder {path}", code=2)
-    for name, entry in plugins.backends.items():
-        try:
-            if entry.serves and entry.serves(path):
-                return name
-        except Exception as error:  # a plugin's own code
-            fail(
-                f"the backend {name!r} cannot tell whether {path} is for it "
-                f"({type(error).__name__}: {error}); name the backend with --backend",
-                code=2,
-            )
-    installed = ", ".join(plugins.backends) or "none"
-    fail(f"name the backend for {path} with --backend; installed: {installed}", code=2)
+    try:
+        return model_folder.model_at(path, plugins, backend)
+    except ConfigError as error:
+        fail(error.problems, code=2)
 
 
 def require_valid(config: Config, plugins: Plugins) -> None:
