@@ -63,13 +63,13 @@ class Checkpoint:
     @cached_property
     def config(self) -> dict[str, Any]:
         """`config.json`."""
-        return self._read_json("config.json")
+        return self.read_json("config.json")
 
     @cached_property
     def generation_config(self) -> dict[str, Any]:
         """`generation_config.json`, empty if there is none."""
         name = "generation_config.json"
-        return self._read_json(name) if (self.path / name).is_file() else {}
+        return self.read_json(name) if (self.path / name).is_file() else {}
 
     @cached_property
     def weight_files(self) -> list[Path]:
@@ -78,7 +78,7 @@ class Checkpoint:
             if (self.path / kind).is_file():
                 return [self.path / kind]
             if (self.path / f"{kind}.index.json").is_file():
-                shards = self._read_json(f"{kind}.index.json").get("weight_map", {})
+                shards = self.read_json(f"{kind}.index.json").get("weight_map", {})
                 return [self.path / name for name in sorted(set(shards.values()))]
         return []
 
@@ -109,15 +109,26 @@ class Checkpoint:
         """An error about a file that cannot be read."""
         return self.unavailable(f"{file.name} is damaged ({detail}); download it again")
 
-    def _read_json(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The object in a file of the folder."""
+        content = self._content(name)
+        if not isinstance(content, dict):
+            raise self.damaged(self.path / name, "not a JSON object")
+        return content
+
+    def read_json_objects(self, name: str) -> list[dict[str, Any]]:
+        """The list of objects in a file of the folder."""
+        content = self._content(name)
+        if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+            raise self.damaged(self.path / name, "not a list of JSON objects")
+        return content
+
+    def _content(self, name: str) -> Any:
         file = self.path / name
         try:
-            content = json.loads(file.read_text("utf-8"))
+            return json.loads(file.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise self.damaged(file, error) from error
-        if not isinstance(content, dict):
-            raise self.damaged(file, "not a JSON object")
-        return content
 
     def _read_header(self, file: Path) -> Iterator[tuple[str, int]]:
         # https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, the data.

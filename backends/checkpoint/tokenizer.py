@@ -2,11 +2,13 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
+from tokenizers import normalizers
 from transformers import AutoTokenizer
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.longest_token import UNBOUNDED, longest_token
@@ -57,10 +59,7 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. `InvalidRequestError` for a lone surrogate."""
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
+        _check(text)
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
 
     def encode_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -82,6 +81,40 @@ class Tokenizer:
             )
         except ValueError as error:
             raise UnsupportedParameterError(f"not with this model's tokenizer: {error}") from error
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Token ids of two texts in the tokenizer's format for pairs, and the segment of each.
+
+        What looks like a special token is plain text. `InvalidRequestError` for a lone surrogate.
+        """
+        _check(first + second)
+        special = self._special_text.search(first) or self._special_text.search(second)
+        fast = self._splitting if special else self._backend
+        if fast is not None:
+            encoding = fast.encode(first, second)
+            return encoding.ids, encoding.type_ids
+        both = cast(Any, self._tokenizer)(
+            first, second, split_special_tokens=True, return_token_type_ids=True
+        )
+        return both["input_ids"], both["token_type_ids"]
+
+    @property
+    def tells_segments(self) -> bool:
+        """Whether its models are given the segment of each token."""
+        return "token_type_ids" in cast(Any, self._tokenizer).model_input_names
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """The text that the tokenizer's chat template makes of messages."""
+        made = cast(Any, self._tokenizer).apply_chat_template(
+            list(messages), tokenize=False, **variables
+        )
+        return str(made)
+
+    def lower_case(self) -> None:
+        """Put texts into lower case from now on, before anything else is done to them."""
+        assert self._backend is not None, "this tokenizer is written in Python"
+        first, then = normalizers.Lowercase(), self._backend.normalizer
+        self._backend.normalizer = normalizers.Sequence([first, then] if then else [first])
 
     @cached_property
     def _splitting(self) -> Any:
@@ -150,6 +183,12 @@ class Tokenizer:
         return longest_token(self._tokenizer.get_vocab(), json.loads(source))
 
     @property
+    def longest_text(self) -> int | None:
+        """Tokens of the longest text it was made for; None if it does not say."""
+        length = cast(Any, self._tokenizer).model_max_length
+        return length if length < VERY_LARGE_INTEGER else None
+
+    @property
     def tokenizer_json(self) -> str | None:
         """What its `tokenizer.json` says; None for one that is written in Python."""
         return self._backend.to_str() if self._backend is not None else None
@@ -158,6 +197,13 @@ class Tokenizer:
     def token_ids(self) -> frozenset[int]:
         """Every id that stands for something."""
         return frozenset(self._tokenizer.get_vocab().values())
+
+
+def _check(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"the text is not valid Unicode: {error}") from error
 
 
 def load_tokenizer(checkpoint: Checkpoint, **arguments: Any) -> Tokenizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from backends.exllamav2.healing import Healing
 from backends.exllamav2.masks import MaskFilter
@@ -28,21 +29,25 @@ class LibraryChoice(ChoiceState[RowSampler]):
     """It outlives its jobs: one that is preempted or lost is followed by another.
 
     `held` are tokens that may begin a banned string; they are not part of the completion
-    yet. `token_text` is for logprobs.
+    yet. `token_text` is for logprobs. `embeddings` are the library's, with the place of each in the
+    prompt; all choices of a picture have the same one.
     """
 
     token_text: Callable[[int], str] = str
     filter: MaskFilter | None = None
     healing: Healing | None = None
     held: list[Sampled] = field(default_factory=list)
+    embeddings: list[tuple[int, Any]] = field(default_factory=list)
 
     @property
     def sequence(self) -> list[int]:
-        """The tokens that a new job begins with."""
-        if not self.healing:
-            return self.token_ids
-        prompt = len(self.request.prompt_token_ids)
-        return self.token_ids[: prompt - 1] + self.token_ids[prompt:]
+        """The tokens that a new job begins with, those of pictures by the library's ids."""
+        token_ids = list(self.token_ids)
+        for start, embedding in self.embeddings:
+            token_ids[start : start + embedding.length] = embedding.get_ids()
+        if self.healing:
+            del token_ids[len(self.request.prompt_token_ids) - 1]
+        return token_ids
 
     @property
     def said(self) -> int:

@@ -40,7 +40,7 @@ ARCHITECTURES = frozenset(
         "YiForCausalLM",
     }
 )
-"""What exllamav2 0.3.2 runs correctly; of vision models, only the text part.
+"""What exllamav2 0.3.2 runs correctly; `vision/families.py` has the towers of vision models.
 
 It knows a few more, but adds positions to Cohere2's full-attention layers, which have none, and
 asserts on GPT-2's learned ones. Any other it loads as Llama, which is silently wrong.
@@ -80,6 +80,7 @@ def library_config(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options) -
         config.rotary_embedding_base_alt = rope.local_base or config.rotary_embedding_base_alt
     config.partial_rotary_factor = rope.rotary_share or config.partial_rotary_factor
     config.scale_pos_emb = rope.scale
+    config.mrope_section = rope.sections
     _set_windows(checkpoint, options, config, settings)
     _set_experts(checkpoint, options, config)
     _set_sizes(options, config, length)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
 
 import torch
 
+from backends.checkpoint.media_tokens import MediaTokenizer
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.healing import Healing, TokenPrefixes
@@ -17,6 +19,7 @@ from backends.exllamav2.library import generator as library
 from backends.exllamav2.masks import MaskFilter
 from backends.exllamav2.pages import Pages
 from backends.exllamav2.scheduler import Model, Scheduler
+from backends.exllamav2.vision.placing import Placing
 from enginebay import (
     BatchLimits,
     Delta,
@@ -25,6 +28,9 @@ from enginebay import (
     GenerationRequest,
     GrammarCompiler,
     InvalidRequestError,
+    Media,
+    MediaPrompt,
+    Modality,
     ModelInfo,
     RowSampler,
     ServingError,
@@ -83,7 +89,19 @@ class ExLlamaV2Engine(TextEngine):
         self._gained: list[tuple[LibraryChoice, Delta | ServingError]] = []
         self._cache_queries = 0
         self._cache_hits = 0
-        self._scheduler = Scheduler(model, limits, self._new_job)
+        self._media: MediaTokenizer | None = None
+        if pictures := model.pictures:
+            row_texts: dict[Modality, str] = {"image": pictures.family.row}
+            self._media = MediaTokenizer(tokenizer, pictures.prepare, row_texts)
+        placing = Placing(model.pictures, lambda *failed: self._gained.append(failed))
+        self._scheduler = Scheduler(model, limits, self._new_job, placing)
+
+    def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        if self._media is None:
+            return super().tokenize_media(pieces, add_special_tokens=add_special_tokens)
+        return self._media.tokenize(pieces, add_special_tokens=add_special_tokens)
 
     def add_request(self, request: GenerationRequest) -> None:
         self._limits.check(request)
@@ -193,6 +211,7 @@ class ExLlamaV2Engine(TextEngine):
             vocab_size=self.info.vocab_size,
             usable=self._usable,
             banned_strings=self._banned_strings(choice.request),
+            row_id=self._media.row_ids["image"] if self._media else None,
         )
 
     def _banned_strings(self, request: GenerationRequest) -> tuple[str, ...]:

@@ -1,9 +1,16 @@
 """The `ModelInfo` of a model, read from its folder."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from backends.checkpoint.defaults import sampling_defaults
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import ModelInfo
+
+if TYPE_CHECKING:
+    from backends.exllamav2.vision.families import Family
 
 UNSUPPORTED = frozenset({"prompt_logprobs"})
 """The generator keeps no logits of a prompt."""
@@ -20,8 +27,9 @@ def model_info(
     vocab_size: int,
     adapters: tuple[str, ...],
     unsupported: frozenset[str],
+    sees: Family | None,
 ) -> ModelInfo:
-    """`unsupported`: sampling params that the engine cannot honour."""
+    """`unsupported`: sampling params that the engine cannot honour. `sees`: None for text only."""
     return ModelInfo(
         context_length=context_length,
         vocab_size=vocab_size,
@@ -32,4 +40,7 @@ def model_info(
         defaults=sampling_defaults(checkpoint.generation_config),
         adapters=adapters,
         unsupported=unsupported,
+        modalities=frozenset({"image"} if sees else ()),
+        placeholders={"image": sees.placeholder} if sees else {},
+        media_options=frozenset({"max_pixels"} if sees and sees.max_pixels else ()),
     )

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
 from backends.exllamav2.choice import LibraryChoice
@@ -46,14 +47,19 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         vocab_size: int,
         usable: int,
         banned_strings: Sequence[str],
+        row_id: int | None,
     ) -> None:
-        """`usable`: how many tokens of the vocabulary the tokenizer knows."""
+        """`usable`: how many tokens of the vocabulary the tokenizer knows.
+
+        `row_id`: the token that stands for pictures in prompts and is never generated.
+        """
         token_ids = choice.sequence
         super().__init__(
             input_ids=torch.tensor([token_ids], dtype=torch.long),
             max_new_tokens=sys.maxsize,
             filters=[choice.filter] if choice.filter else [],
             banned_strings=list(banned_strings),
+            embeddings=list({id(each): each for _, each in choice.embeddings}.values()),
         )
         self.choice = choice
         self._key = choice.cache_key
@@ -62,6 +68,7 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         self._emit = emit
         self._vocab_size = vocab_size
         self._usable = usable
+        self._row_id = row_id
         self._known = len(token_ids) - choice.said
         self._next = Sampled(0)
         self._forced = False
@@ -122,6 +129,8 @@ class Job(library.ExLlamaV2DynamicJob):  # type: ignore[misc]
         """Choose the next token; on any thread, so nothing may be raised here."""
         try:
             row = logits[0, 0, : self._vocab_size].numpy()
+            if self._row_id is not None:
+                row[self._row_id] = -np.inf
             checkpoint: Any = self.checkpoint
             banned = checkpoint["explored_tokens"] if self._offset == 0 else []
             self._next, self._forced = self.choice.next_token(row, self._usable, banned)

@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 _IMPORT_ERRORS = (OSError, IndexError, NameError, RuntimeError, ImportError)
 
 
-def _import_library() -> tuple[Any, Any, Any]:
-    """`exllamav2`, its `generator` and its `attn`; torch's threads are as before."""
+def _import_library() -> tuple[Any, Any, Any, Any]:
+    """`exllamav2`, its `generator`, `attn` and `vlm`; torch's threads are as before."""
     threads = torch.get_num_threads()
     leave_broken_flash_attention()
     try:
-        names = ("exllamav2", "exllamav2.generator", "exllamav2.attn")
-        library, generator, attention = map(importlib.import_module, names)
+        names = ("exllamav2", "exllamav2.generator", "exllamav2.attn", "exllamav2.vlm")
+        library, generator, attention, vision = map(importlib.import_module, names)
     except _IMPORT_ERRORS as error:
         raise BackendUnavailableError(
             f"exllamav2 cannot be imported ({type(error).__name__}: {error}); its compiled "
@@ -38,7 +38,7 @@ def _import_library() -> tuple[Any, Any, Any]:
         ) from error
     finally:
         torch.set_num_threads(threads)
-    return library, generator, attention
+    return library, generator, attention, vision
 
 
 def leave_broken_flash_attention() -> None:
@@ -72,6 +72,6 @@ def _frequencies(device: Any, config: Any, base: float) -> tuple[Any, float]:
     return frequencies.to(device), scale
 
 
-exllamav2, generator, attention = _import_library()
+exllamav2, generator, attention, vision = _import_library()
 _library_frequencies = exllamav2.rope.get_rope_params
 exllamav2.rope.get_rope_params = _frequencies

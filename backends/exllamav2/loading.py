@@ -57,6 +57,7 @@ def load_engine(settings: BackendSettings) -> ExLlamaV2Engine:
         vocab_size=model.vocab_size,
         adapters=model.adapters.names,
         unsupported=UNSUPPORTED,
+        sees=model.pictures.family if model.pictures else None,
     )
     engine = ExLlamaV2Engine(
         model,

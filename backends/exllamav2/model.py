@@ -18,6 +18,8 @@ from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.library import exllamav2, generator
 from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
 from backends.exllamav2.options import ExLlamaV2Options
+from backends.exllamav2.vision.pictures import Pictures
+from backends.exllamav2.vision.tower import Tower, load_tower, seeing_family, tower_bytes
 from backends.exllamav2.weights import check_gpus, load_weights
 from enginebay import ReportProgress
 
@@ -32,7 +34,11 @@ class _Generator(generator.ExLlamaV2DynamicGenerator):  # type: ignore[misc]
         ready = [job.sequences[0] for job in self.active_jobs if job.is_prefill_done()]
         if any(len(sequence.sequence_ids) < self.max_ngram - 1 for sequence in ready):
             return None
-        return super().iterate_ngram_gen(results)
+        drafts = super().iterate_ngram_gen(results)
+        if drafts is None:
+            return None
+        # Tokens of pictures, from a billion up, are none that a model says.
+        return drafts.masked_fill(drafts >= self.model.config.vocab_size, 0)
 
 
 @dataclass(kw_only=True)
@@ -43,7 +49,7 @@ class LoadedModel:
     room for `cache_tokens` (whole pages), `tokenizer` its `ExLlamaV2Tokenizer`. `paged`: whether
     requests share the cache, else one runs at a time, and `max_batch_size` is 1. `prefill_tokens`
     are those of a pass. `draft_tokens` are drafted per step (0: none) by the draft model or,
-    without one, from the text.
+    without one, from the text. `pictures`: what the model sees with, None for text only.
     """
 
     model: Any
@@ -58,6 +64,7 @@ class LoadedModel:
     draft_model: Any = None
     draft_cache: Any = None
     draft_tokens: int = 0
+    pictures: Pictures | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -86,6 +93,9 @@ class LoadedModel:
         for model in (self.draft_model, self.model):
             if model is not None:
                 model.unload()
+        if self.pictures is not None:
+            self.pictures.close()
+        self.pictures = None
         self.model = self.cache = self.tokenizer = self.draft_model = self.draft_cache = None
         del self.adapters
         free_unused()
@@ -121,6 +131,9 @@ def load_model(
         draft = draft_folder, own, draft_config(draft_folder, own, checkpoint, config, tokenizer)
         weights += weight_bytes(draft_folder)
         token_bytes += cache_bytes_per_token(draft[2], own.cache_type)
+    family = seeing_family(checkpoint, options, config, tokenizer)
+    if family:
+        weights += tower_bytes(config)
     tokens = cache_tokens(checkpoint, options, config, weights=weights, token_bytes=token_bytes)
     with ExitStack() as failed:
         failed.callback(free_unused)
@@ -128,12 +141,19 @@ def load_model(
         if draft:
             draft_model, draft_cache = load_weights(*draft, tokens, report_progress)
             failed.callback(draft_model.unload)
+        tower: Tower | None = None
+        if family:
+            tower = load_tower(checkpoint, config, family)
+            failed.callback(tower.close)
         model, cache = load_weights(checkpoint, options, config, tokens, report_progress)
         failed.callback(model.unload)
+        theirs = exllamav2.ExLlamaV2Tokenizer(config)
+        kept = options.media_cache_mb << 20
         loaded = LoadedModel(
             model=model,
             cache=cache,
-            tokenizer=exllamav2.ExLlamaV2Tokenizer(config),
+            tokenizer=theirs,
+            pictures=Pictures(tower, model, theirs, kept) if tower else None,
             adapters=configured_adapters(
                 model, options.adapters, folder, tensor_parallel=options.tensor_parallel
             ),

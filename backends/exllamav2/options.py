@@ -92,6 +92,12 @@ class ExLlamaV2Options(BaseModel):
         default={},
         description="LoRA adapters by the model name clients use: PEFT folder or mapping.",
     )
+    vision: bool = Field(
+        default=True, description="Take pictures, if the model has a supported vision tower."
+    )
+    media_cache_mb: int = Field(
+        default=256, ge=0, description="Memory for encoded pictures, which chats send again."
+    )
     prompt_lookup: int = Field(
         default=0, ge=0, le=_MAX_GUESSED, description="Prompt-lookup draft tokens per step; 0: off."
     )

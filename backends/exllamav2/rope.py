@@ -35,15 +35,17 @@ class Rope:
     """How a model turns positions into angles.
 
     `base` and `rotary_share` are None for the architecture's own; `local_base` is that of layers
-    with a sliding window. `alpha` is NTK scaling of the base. `settings` are those of the kind, by
-    transformers' names. `trained_context` is the context length the model was trained for,
-    ``context_length` the one it is used with.
+    with a sliding window. `sections` are how many frequencies each axis of a picture has (M-RoPE),
+    None for models without. `alpha` is NTK scaling of the base. `settings` are those of the kind,
+    by transformers' names. `trained_context` is the context length the model was trained for,
+    `context_length` the one it is used with.
     """
 
     kind: str = "default"
     base: float | None = None
     local_base: float | None = None
     rotary_share: float | None = None
+    sections: list[int] | None = None
     alpha: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
     trained_context: int = 0
@@ -67,6 +69,7 @@ class Rope:
             base=_number(settings, "rope_theta", above=1),
             local_base=_number(local, "rope_theta", above=1),
             rotary_share=_number(settings, "partial_rotary_factor"),
+            sections=_sections(settings),
             settings=_with_original_context(settings, config),
             trained_context=_context(config),
         )
@@ -175,6 +178,15 @@ def _number(settings: Mapping[str, Any], name: str, *, above: float = 0) -> floa
     if not _is_number(value) or value <= above:
         raise ValueError(f"RoPE with {name} {value!r}")
     return float(value)
+
+
+def _sections(settings: Mapping[str, Any]) -> list[int] | None:
+    found = settings.get("mrope_section")
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
+        raise ValueError(f"RoPE with mrope_section {found!r}")
+    return list(found)
 
 
 def _is_number(value: object) -> bool:

@@ -12,6 +12,8 @@ from backends.exllamav2.adapters import Adapters
 from backends.exllamav2.choice import LibraryChoice
 from backends.exllamav2.job import Job
 from backends.exllamav2.pages import Pages
+from backends.exllamav2.vision.pictures import Pictures
+from backends.exllamav2.vision.placing import Placing
 from enginebay import BatchLimits, EngineStats
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ class Model(Protocol):
     cache: Any
     tokenizer: Any
     adapters: Adapters
+    pictures: Pictures | None
 
     @property
     def paged(self) -> bool: ...
@@ -50,12 +53,15 @@ class Scheduler:
     their turn, since the library applies one to everything it runs, and after a failure.
     """
 
-    def __init__(self, model: Model, limits: BatchLimits, new_job: NewJob) -> None:
+    def __init__(
+        self, model: Model, limits: BatchLimits, new_job: NewJob, placing: Placing
+    ) -> None:
         self.waiting: list[LibraryChoice] = []
         self.running: dict[LibraryChoice, Job] = {}
         self._model = model
         self._max_running = limits.max_batch_size if model.paged else 1
         self._new_job = new_job
+        self._placing = placing
         self._arrivals = count()
         self._adapter: str | None = None
         self._turn = 0
@@ -98,6 +104,7 @@ class Scheduler:
 
     def schedule(self) -> bool:
         """Start and preempt jobs; whether any are running."""
+        self._placing.start_step()
         suspects = [choice for choice in (*self.waiting, *self.running) if choice.suspect]
         if suspects:
             suspect = min(suspects, key=lambda c: c.rank)
@@ -167,6 +174,8 @@ class Scheduler:
                 if self.running or stays:
                     continue  # its turn comes
                 self._apply_adapter(choice.request.adapter)
+            if not self._placing.place(choice):
+                continue
             if not self._model.paged and choice.cache_key != self._last_key:
                 self.generator.reset_page_table()
             self._last_key = choice.cache_key

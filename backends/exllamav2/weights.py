@@ -57,7 +57,7 @@ def load_weights(
     cache_class = getattr(exllamav2, _CACHES[options.cache_type])
     split = options.gpu_split
     report = _module_callback(checkpoint, report_progress)
-    with _in_words(checkpoint):
+    with in_words(checkpoint):
         model = exllamav2.ExLlamaV2(config)
         try:
             if options.tensor_parallel:
@@ -96,7 +96,8 @@ def _reserved(options: ExLlamaV2Options) -> list[int] | None:
 
 
 @contextmanager
-def _in_words(checkpoint: ExLlamaV2Checkpoint) -> Iterator[None]:
+def in_words(checkpoint: ExLlamaV2Checkpoint) -> Iterator[None]:
+    """In this block, what the library raises becomes an error about the model."""
     try:
         yield
     except Exception as error:

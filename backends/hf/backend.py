@@ -1,4 +1,4 @@
-"""The `hf` backend: causal language models of transformers."""
+"""The `hf` backend: models of transformers."""
 
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,9 @@ def create(settings: BackendSettings) -> Backend:
 
 def _is_checkpoint(path: Path) -> bool:
     """A folder of transformers, of weights that transformers reads."""
-    return (path / "config.json").is_file() and quant_method(path) != "exl2"
+    if (path / "config.json").is_file():
+        return quant_method(path) != "exl2"
+    return (path / "modules.json").is_file() or (path / "value_head.safetensors").is_file()
 
 
 def _start(settings: BackendSettings) -> Engine:

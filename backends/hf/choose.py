@@ -3,25 +3,52 @@
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
 
 from backends.checkpoint.folder import Checkpoint
 from backends.hf.choose_paged import paged_runner
 from backends.hf.lora import Adapters
+from backends.hf.media.inputs import MediaInputs
+from backends.hf.media.model import MediaModel
+from backends.hf.media.probe import try_media
+from backends.hf.media.runner import MediaRunner
 from backends.hf.native import probe as native
 from backends.hf.native.forward import Forward
 from backends.hf.native.runner import NativeRunner
 from backends.hf.options import HFOptions
 from backends.hf.packed import probe as packed
+from backends.hf.packed.attention import layer_shapes
 from backends.hf.packed.graphs import CudaCapture
 from backends.hf.packed.memory import bytes_per_token
 from backends.hf.packed.paged_attention import NotPagedError, find_kernels
-from backends.hf.packed.runner import PackedRunner
-from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from backends.hf.packed.runner import PackedRunner, WholePromptRunner
+from backends.hf.packed.switching import implementations, switch
+from backends.hf.sampling_runner import Vocabulary
 from backends.hf.sizing import memory_sizes
+from enginebay import Modality
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A loaded model, and what its runner is made of."""
+
+    model: PreTrainedModel
+    checkpoint: Checkpoint
+    options: HFOptions
+    vocabulary: Vocabulary
+    token_ids: Sequence[int]
+    context_length: int
+    adapters: Adapters | None
+    media: MediaModel | None
+
+    @property
+    def inputs(self) -> MediaInputs | None:
+        """What passes are given of media, if the model takes any."""
+        return self.media.inputs if self.media else None
 
 
 def choose_runner(
@@ -33,91 +60,132 @@ def choose_runner(
     *,
     context_length: int,
     adapters: Adapters | None,
-) -> SamplingRunner:
+    media: MediaModel | None = None,
+) -> MediaRunner:
     """The best runner whose logits match the model's: packed, padded rows, or one row.
 
-    `token_ids` is ordinary text to try it with. A `BackendUnavailableError` if none matches, or if
-    the one set in the options does not.
+    `token_ids` is ordinary text to try it with; `media` makes items to try. Where only a worse
+    runner takes media, that one is chosen; its `media` is None where none does. A
+    `BackendUnavailableError` if no logits match, or if the way set in the options does not work.
     """
     model.train(False)
-    if paged := _paged_runner(
-        model,
-        checkpoint,
-        options,
-        vocabulary,
-        token_ids,
-        context_length=context_length,
-        adapters=adapters,
-    ):
-        return paged
-    verdict = _probe_packed(model, options, token_ids)
-    if verdict.layers:
-        per_token = bytes_per_token(verdict.layers.values())
-        device = next(iter(verdict.layers.values())).device
-        sizes = memory_sizes(
-            checkpoint,
-            options,
-            context_length=context_length,
-            bytes_per_token=per_token,
-            device=device,
-            lazy=sys.platform == "linux" and device.type == "cpu",
-        )
+    case = _Case(model, checkpoint, options, vocabulary, token_ids, context_length, adapters, media)
+    if media:
+        if runner := _with_media(case, media):
+            return runner
+        case = replace(case, media=None)
+    return _paged(case) or _packed(case) or _native(case)
+
+
+def _with_media(case: _Case, media: MediaModel) -> MediaRunner | None:
+    """The best runner that takes at least one kind of media; it is told which."""
+    plain = implementations(case.model.config)
+    reasons: dict[Modality, str] = {}
+    ways = [_paged, _packed, _native]
+    for way in ways if case.options.batching != "packed" else ways[:2]:
+        runner = way(case)
+        if runner is None:
+            continue
+        failed = try_media(case.model, runner, media, plain)
+        for kind, reason in failed.items():
+            reasons.setdefault(kind, reason)
+        if failed.keys() != media.kinds:
+            media.drop(failed, case.checkpoint)
+            return runner
         logger.info(
-            "%s: packed forward passes (logits agree within %.1g standard deviations); KV cache "
-            "of %d tokens, %.2f GiB",
-            checkpoint.path,
-            verdict.distance,
-            sizes.tokens,
-            sizes.tokens * per_token / 2**30,
+            "%s: not %s, because %s",
+            case.checkpoint.path,
+            "in the way above" if way is not _native else "with media at all",
+            "; ".join(f"of {kind} {reason}" for kind, reason in failed.items()),
         )
-        return PackedRunner(
-            model,
-            verdict.layers,
-            vocabulary,
-            slots=sizes.slots,
-            capacity=sizes.capacity,
-            tokens=sizes.tokens,
-            adapters=adapters,
-        )
-    if options.batching == "packed":
-        raise checkpoint.unavailable(f"batching: packed does not work for it: {verdict.reason}")
-    rows = _rows(model, checkpoint, options, token_ids)
-    how = f"padded batches of {rows} choices" if rows > 1 else "one choice at a time"
-    logger.info("%s: %s, not packed, because %s", checkpoint.path, how, verdict.reason)
-    return NativeRunner(
-        Forward(model), vocabulary, slots=rows, tokens=rows * context_length, adapters=adapters
-    )
+        del runner
+        case.model.set_attn_implementation(plain)
+    media.drop(reasons, case.checkpoint)
+    return None
 
 
-def _paged_runner(
-    model: PreTrainedModel,
-    checkpoint: Checkpoint,
-    options: HFOptions,
-    vocabulary: Vocabulary,
-    token_ids: Sequence[int],
-    *,
-    context_length: int,
-    adapters: Adapters | None,
-) -> SamplingRunner | None:
-    """Packed passes over a paged cache, if there is a GPU with a kernel for it; else None."""
-    if _not_packed(options):
+def _paged(case: _Case) -> MediaRunner | None:
+    """Packed passes over a paged KV cache, if there is a GPU with a kernel for it."""
+    if _not_packed(case.options):
         return None
+    model = case.model
     try:
         return paged_runner(
             model,
-            checkpoint,
-            options,
-            vocabulary,
-            token_ids,
+            case.checkpoint,
+            case.options,
+            case.vocabulary,
+            case.token_ids,
             find_kernels(model.device, model.dtype),
             CudaCapture(model.device),
-            context_length=context_length,
-            adapters=adapters,
+            context_length=case.context_length,
+            adapters=case.adapters,
+            media=case.inputs,
         )
     except NotPagedError as error:
         level = logging.DEBUG if model.device.type == "cpu" else logging.INFO
-        logger.log(level, "%s: paged KV cache disabled because %s", checkpoint.path, error)
+        logger.log(level, "%s: paged KV cache disabled because %s", case.checkpoint.path, error)
         return None
+
+
+def _packed(case: _Case) -> MediaRunner | None:
+    """Packed passes over a row of memory for each slot, if the logits agree.
+
+    If those of text do not, perhaps those of prompts with media will, whole ones.
+    """
+    checkpoint, options = case.checkpoint, case.options
+    verdict = _probe_packed(case.model, options, case.token_ids)
+    layers, runner = verdict.layers, PackedRunner
+    if not layers and verdict.distance is not None and case.media:
+        switch(case.model)
+        layers, runner = layer_shapes(case.model), WholePromptRunner
+    if not layers:
+        if options.batching == "packed":
+            raise checkpoint.unavailable(f"batching: packed does not work for it: {verdict.reason}")
+        logger.info("%s: not packed, because %s", checkpoint.path, verdict.reason)
+        return None
+    per_token = bytes_per_token(layers.values())
+    device = next(iter(layers.values())).device
+    sizes = memory_sizes(
+        checkpoint,
+        options,
+        context_length=case.context_length,
+        bytes_per_token=per_token,
+        device=device,
+        lazy=sys.platform == "linux" and device.type == "cpu",
+    )
+    logger.info(
+        "%s: packed forward passes (logits of text are %.1g standard deviations off); KV cache "
+        "of %d tokens, %.2f GiB",
+        checkpoint.path,
+        verdict.distance,
+        sizes.tokens,
+        sizes.tokens * per_token / 2**30,
+    )
+    return runner(
+        case.model,
+        layers,
+        case.vocabulary,
+        slots=sizes.slots,
+        capacity=sizes.capacity,
+        tokens=sizes.tokens,
+        adapters=case.adapters,
+        media=case.inputs,
+    )
+
+
+def _native(case: _Case) -> MediaRunner:
+    """transformers' own cache, for as many rows as affect each other in no way."""
+    rows = _rows(case.model, case.checkpoint, case.options, case.token_ids)
+    how = f"padded batches of {rows} choices" if rows > 1 else "one choice at a time"
+    logger.info("%s: %s", case.checkpoint.path, how)
+    return NativeRunner(
+        Forward(case.model, case.inputs),
+        case.vocabulary,
+        slots=rows,
+        tokens=rows * case.context_length,
+        adapters=case.adapters,
+    )
 
 
 def _not_packed(options: HFOptions) -> str:

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from backends.checkpoint.folder import Checkpoint
 from backends.hf.lora import Adapters
+from backends.hf.media.inputs import MediaInputs
 from backends.hf.options import HFOptions
 from backends.hf.packed.graphs import Capture
 from backends.hf.packed.memory import bytes_per_token
@@ -15,7 +16,7 @@ from backends.hf.packed.paged_attention import Kernel, NotPagedError
 from backends.hf.packed.paged_probe import capture_decoding, probe_paged
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.pages import PAGE_SIZE
-from backends.hf.packed.probe import implementations
+from backends.hf.packed.switching import implementations
 from backends.hf.sampling_runner import Vocabulary
 from backends.hf.sizing import paged_sizes
 
@@ -33,6 +34,7 @@ def paged_runner(
     *,
     context_length: int,
     adapters: Adapters | None = None,
+    media: MediaInputs | None = None,
     page_size: int = PAGE_SIZE,
 ) -> PagedRunner:
     """A runner with the first of `kernels` that is correct; decoding is captured if possible.
@@ -73,6 +75,7 @@ def paged_runner(
             pages=sizes.pages,
             page_size=page_size,
             adapters=adapters,
+            media=media,
         )
     except (NotPagedError, torch.OutOfMemoryError) as error:
         model.set_attn_implementation(unpacked)

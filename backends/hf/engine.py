@@ -1,15 +1,27 @@
 """The engine: the shared scheduler over a model of transformers, with its tokenizer."""
 
 import gc
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from backends.checkpoint.media_tokens import MediaTokenizer
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.lora import Adapters
 from backends.hf.sampler_state import SamplerState
 from backends.hf.sampling_runner import SamplingRunner
-from enginebay import BatchingEngine, BatchLimits, Drafter, GrammarCompiler, ModelInfo
+from enginebay import (
+    BatchingEngine,
+    BatchLimits,
+    Drafter,
+    GenerationRequest,
+    GrammarCompiler,
+    InvalidRequestError,
+    Media,
+    MediaPrompt,
+    ModelInfo,
+)
 
 
 class HFEngine(BatchingEngine[Tensor, SamplerState]):
@@ -26,6 +38,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
         adapters: Adapters | None = None,
+        media_tokenizer: MediaTokenizer | None = None,
     ) -> None:
         super().__init__(
             runner,
@@ -37,6 +50,22 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
             compiler=compiler,
             adapters=adapters,
         )
+        self._media_tokenizer = media_tokenizer
+
+    def add_request(self, request: GenerationRequest) -> None:
+        if self._runner.memory.media_spans == "prompt" and not request.media:
+            kinds = " or ".join(sorted(self.info.modalities))
+            raise InvalidRequestError(
+                f"this model answers prompts with media only: {kinds}", param="messages"
+            )
+        super().add_request(request)
+
+    def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        if self._media_tokenizer is None:
+            return super().tokenize_media(pieces, add_special_tokens=add_special_tokens)
+        return self._media_tokenizer.tokenize(pieces, add_special_tokens=add_special_tokens)
 
     def close(self) -> None:
         super().close()

@@ -2,22 +2,19 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
-import transformers
-from safetensors import SafetensorError
 from transformers import (
-    CONFIG_MAPPING,
     MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoConfig,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING,
     AutoModelForCausalLM,
+    AutoModelForMultimodalLM,
+    PretrainedConfig,
     PreTrainedModel,
 )
 
 from backends.checkpoint.defaults import eos_token_ids
 from backends.checkpoint.folder import Checkpoint
-from backends.checkpoint.quantization import quant_method
 from backends.checkpoint.tokenizer import load_tokenizer
 from backends.checkpoint.vocabulary import grammar_compiler
 from backends.hf import placement
@@ -25,12 +22,22 @@ from backends.hf.choose import choose_runner
 from backends.hf.engine import HFEngine
 from backends.hf.info import model_info
 from backends.hf.lora import Adapters
+from backends.hf.media.loading import load_media
 from backends.hf.options import HFOptions
 from backends.hf.packed.prepack import prepack
-from backends.hf.placement import check_memory, choose_device, choose_dtype
-from backends.hf.progress import weights_progress
+from backends.hf.pooling.folder import pooling_folder
+from backends.hf.pooling.loading import load_pooling_engine
 from backends.hf.sampling_runner import Vocabulary
-from enginebay import BackendSettings, BatchLimits, Lora, PromptLookup, ReportProgress, RunnerMemory
+from backends.hf.weights import check_files, load_model, read_config, trust
+from enginebay import (
+    BackendSettings,
+    BatchLimits,
+    Lora,
+    PoolingEngine,
+    PromptLookup,
+    ReportProgress,
+    RunnerMemory,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,21 +47,23 @@ _BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
 _PROBE_TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps until noon. "
 
 
-def load_engine(settings: BackendSettings) -> HFEngine:
+def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
     """The engine of one model, on the thread that will run it.
 
     Every problem with the model is a `BackendUnavailableError`.
     """
     options = HFOptions.of(settings.options)
-    checkpoint = Checkpoint(Path(settings.path))
-    _check_quantization(checkpoint)
-    checkpoint.check()
-    _check_architecture(checkpoint, options)
+    path, base = Path(settings.path), Path(settings.base)
     if options.threads:
         torch.set_num_threads(options.threads)
+    if folder := pooling_folder(path, base, options):
+        return load_pooling_engine(settings, options, folder)
+    checkpoint = Checkpoint(path)
+    check_files(checkpoint)
+    config = _check_architecture(checkpoint, options)
     settings.report_progress("reading tokenizer", 0.0)
-    tokenizer = load_tokenizer(checkpoint, **_trust(options))
-    model = _load_model(checkpoint, options, settings.report_progress)
+    tokenizer = load_tokenizer(checkpoint, **trust(options))
+    model = _load_model(checkpoint, config, options, settings.report_progress)
     settings.report_progress("checking the model", 0.95)
     text_config = model.config.get_text_config(decoder=True)
     ends = eos_token_ids(
@@ -62,8 +71,9 @@ def load_engine(settings: BackendSettings) -> HFEngine:
     )
     if options.prepack:
         _prepack(model)
-    adapters = _load_adapters(model, options, Path(settings.base))
+    adapters = _load_adapters(model, options, base)
     info = model_info(checkpoint, options, text_config, tokenizer)
+    media = load_media(checkpoint, options, model, tokenizer)
     token_ids = tokenizer.encode(_PROBE_TEXT * 8, add_special_tokens=True)
     runner = choose_runner(
         model,
@@ -73,11 +83,12 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         token_ids,
         context_length=info.context_length,
         adapters=adapters,
+        media=media,
     )
     engine = HFEngine(
         runner,
         tokenizer,
-        info,
+        media.told(info) if media else info,
         BatchLimits(
             max_batch_size=min(options.max_batch_size, runner.memory.slots),
             batch_tokens=options.batch_tokens
@@ -88,28 +99,19 @@ def load_engine(settings: BackendSettings) -> HFEngine:
         drafter=_drafter(options, runner.memory),
         compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
         adapters=adapters,
+        media_tokenizer=media.tokenizer() if media and media.kinds else None,
     )
     settings.report_progress("ready", 1.0)
     return engine
 
 
-def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> None:
-    model_type = checkpoint.config.get("model_type")
+def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> PretrainedConfig:
+    config = read_config(checkpoint, options)
     own_code = checkpoint.config.get("auto_map", {})
-    if own_code and not options.trust_remote_code and model_type not in CONFIG_MAPPING:
-        raise checkpoint.unavailable(
-            "it needs Python code from its folder; review it, and if you trust it, set "
-            "trust_remote_code: true in the model's options"
-        )
-    try:
-        config = AutoConfig.from_pretrained(checkpoint.path, **_trust(options))
-    except Exception as error:
-        raise checkpoint.unavailable(
-            f"transformers {transformers.__version__} does not understand its config.json "
-            f"(model_type {model_type!r}): {error}"
-        ) from error
     kinds = {type(config), type(config.get_text_config(decoder=True))}
-    known = any(kind in MODEL_FOR_CAUSAL_LM_MAPPING for kind in kinds)
+    known = any(kind in MODEL_FOR_CAUSAL_LM_MAPPING for kind in kinds) or (
+        type(config) in MODEL_FOR_MULTIMODAL_LM_MAPPING
+    )
     if getattr(config, "is_encoder_decoder", False) or not (
         known or "AutoModelForCausalLM" in own_code
     ):
@@ -117,58 +119,25 @@ def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> None:
             f"{checkpoint.architecture} is not a causal language model; choose a model made for "
             "text generation"
         )
+    return config
 
 
 def _load_model(
-    checkpoint: Checkpoint, options: HFOptions, report_progress: ReportProgress
+    checkpoint: Checkpoint,
+    config: PretrainedConfig,
+    options: HFOptions,
+    report_progress: ReportProgress,
 ) -> PreTrainedModel:
-    arguments: dict[str, Any] = _trust(options)
-    device = choose_device(checkpoint, options)
-    dtype = choose_dtype(checkpoint, options, device)
-    if options.device_map is not None:
-        arguments["device_map"] = options.device_map
-    else:
-        check_memory(checkpoint, device, dtype)
-        if device.type != "cpu":
-            arguments["device_map"] = {"": device}
-    if options.attn_implementation:
-        arguments["attn_implementation"] = options.attn_implementation
-    try:
-        with weights_progress(
-            lambda done: report_progress("loading weights", min(0.05 + 0.9 * done, 0.95))
-        ):
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                checkpoint.path, dtype=dtype or "auto", output_loading_info=True, **arguments
-            )
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise checkpoint.unavailable(
-            f"there is not enough memory on {device} ({error}); use a smaller or quantized model"
-        ) from error
-    except SafetensorError as error:
-        raise checkpoint.unavailable(
-            f"its weights are damaged ({error}); download them again"
-        ) from error
-    except Exception as error:
-        raise checkpoint.unavailable(
-            f"transformers cannot load it: {type(error).__name__}: {error}"
-        ) from error
-    model: PreTrainedModel = loaded[0]
-    if missing := sorted(loaded[1]["missing_keys"]):
+    sees = type(config) in MODEL_FOR_MULTIMODAL_LM_MAPPING
+    text_only = any(name.endswith("ForCausalLM") for name in config.architectures or ())
+    auto = AutoModelForMultimodalLM if sees and not text_only else AutoModelForCausalLM
+    model, missing = load_model(checkpoint, options, report_progress, auto.from_pretrained)
+    if missing:
         raise checkpoint.unavailable(
             f"its weights lack {len(missing)} tensors of a language model, such as {missing[0]}; "
             "download it again, or choose a model made for text generation"
         )
     return model
-
-
-def _check_quantization(checkpoint: Checkpoint) -> None:
-    """Raise for formats that transformers ignores and then fails to find the weights of."""
-    method = quant_method(checkpoint.path)
-    if method in ("exl2", "exl3"):
-        other = "; use the backend exllamav2" if method == "exl2" else ""
-        raise checkpoint.unavailable(
-            f"its weights are quantized by {method}, which transformers does not read{other}"
-        )
 
 
 def _drafter(options: HFOptions, memory: RunnerMemory) -> PromptLookup | None:
@@ -194,7 +163,3 @@ def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> 
     for name, path in options.adapters.items():
         adapters.load(name, [Lora(str(folder / Path(path).expanduser()))])
     return adapters
-
-
-def _trust(options: HFOptions) -> dict[str, Any]:
-    return {"trust_remote_code": options.trust_remote_code, "local_files_only": True}

@@ -203,9 +203,21 @@ class _Folder:
         head = cast(Any, model).get_output_embeddings()
         if layer is head or (isinstance(head, LoraLinear) and layer is head.base):
             raise self._error(f"it adapts {path}, the output layer, which is not supported")
+        language = getattr(model.base_model, "language_model", None)
+        if language is not None and all(layer is not other for other in _bases(language)):
+            raise self._error(
+                f"it adapts {path}, which is not in the language model: that is not supported, as "
+                "what is made of a picture or a sound is shared by all requests"
+            )
         if ".experts." in path:
             raise self._error(f"it adapts {path}, a single expert, which is not supported")
         return layer
+
+
+def _bases(model: nn.Module) -> Iterator[nn.Module]:
+    """The layers of a model, those below adapters' too."""
+    for module in model.modules():
+        yield module.base if isinstance(module, LoraLinear) else module
 
 
 def _sum(pairs: Sequence[_Pair]) -> _Pair:

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+Pooling = Literal["mean", "cls", "last", "rank"]
+Matryoshka = bool | Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
 Device = Annotated[str, StringConstraints(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 
 
@@ -31,7 +33,7 @@ class HFOptions(BaseModel):
     max_batch_size: int = Field(
         default=16,
         gt=0,
-        description="Maximum choices decoded together; each choice of a request counts.",
+        description="Maximum choices decoded, or texts computed, together.",
     )
     batching: Literal["auto", "packed", "padded", "single"] = Field(
         default="auto",
@@ -49,6 +51,11 @@ class HFOptions(BaseModel):
     )
     prefill_tokens: int = Field(
         default=256, gt=0, description="Maximum prompt tokens per pass while streams are running."
+    )
+    media_cache_mb: int = Field(
+        default=256,
+        ge=0,
+        description="Memory for encoded pictures, sounds and videos, which chats send again.",
     )
     prompt_lookup: int = Field(
         default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
@@ -69,11 +76,36 @@ class HFOptions(BaseModel):
         default=None,
         description="transformers attention (sdpa, eager, ...); default: its own choice.",
     )
+    embeddings: bool | None = Field(
+        default=None,
+        description="Serve embeddings or scores instead of text; default: what the folder is for.",
+    )
+    pooling: Pooling | None = Field(
+        default=None,
+        description="Pooling of tokens to one embedding, or a score (rank); default: the model's.",
+    )
+    matryoshka: Matryoshka | None = Field(
+        default=None,
+        description="Sizes that embeddings may be cut to, or true for any; default: the model's.",
+    )
+    value_head: str | None = Field(
+        default=None,
+        description="Value head of a reward model: its file, or folder (with its LoRA).",
+    )
 
     @model_validator(mode="after")
     def _one_placement(self) -> Self:
         if self.device_map is not None and self.device != "auto":
             raise ValueError("give device or device_map, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _pooling_is_for_embeddings(self) -> Self:
+        for name in ("pooling", "value_head", "matryoshka"):
+            if getattr(self, name) and self.embeddings is False:
+                raise ValueError(f"{name} has no effect with embeddings: false; remove one of them")
+        if self.pooling and self.value_head:
+            raise ValueError("give pooling or value_head, not both")
         return self
 
     @classmethod

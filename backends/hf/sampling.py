@@ -111,13 +111,22 @@ def logprobs(
 
 
 def token_logprobs(
-    logits: Tensor, tokens: Tensor, counts: Sequence[int], token_text: Callable[[int], str]
+    logits: Tensor,
+    tokens: Tensor,
+    counts: Sequence[int],
+    token_text: Callable[[int], str],
+    *,
+    ranked: bool = False,
 ) -> list[TokenLogprob]:
-    """Each row's token logprob by the model itself, and that many of the likeliest tokens."""
+    """Each row's token logprob by the model itself, and that many of the likeliest tokens.
+
+    `ranked`: with the rank of each token.
+    """
     distribution = logits.log_softmax(-1)
     chosen = distribution.gather(-1, tokens[:, None]).squeeze(-1).tolist()
-    likeliest = distribution.topk(min(max(counts), logits.shape[-1]))
-    columns = zip(counts, tokens.tolist(), chosen, *map(Tensor.tolist, likeliest), strict=True)
+    top = distribution.topk(min(max(counts), logits.shape[-1]))
+    ranks = _ranks(distribution, tokens) if ranked else [None] * len(tokens)
+    columns = zip(counts, tokens.tolist(), chosen, ranks, *map(Tensor.tolist, top), strict=True)
     return [
         TokenLogprob(
             token,
@@ -127,6 +136,15 @@ def token_logprobs(
                 TopLogprob(i, token_text(i), v)
                 for i, v in zip(ids[:count], values[:count], strict=True)
             ),
+            rank,
         )
-        for count, token, logprob, values, ids in columns
+        for count, token, logprob, rank, values, ids in columns
     ]
+
+
+def _ranks(distribution: Tensor, tokens: Tensor) -> list[int]:
+    own = distribution.gather(-1, tokens[:, None])
+    before = torch.arange(distribution.shape[-1], device=tokens.device) < tokens[:, None]
+    likelier = (distribution > own) | ((distribution == own) & before)
+    ranks: list[int] = (likelier.sum(-1) + 1).tolist()
+    return ranks

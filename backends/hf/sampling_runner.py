@@ -87,4 +87,5 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
             torch.tensor(token_ids, device=device),
             [top] * len(rows),
             self._vocabulary.token_text,
+            ranked=True,
         )

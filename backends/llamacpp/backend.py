@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from backends import missing, spin
+from backends.llamacpp.files import is_mmproj
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
 
@@ -21,7 +22,8 @@ def create(settings: BackendSettings) -> Backend:
 
 
 def _is_gguf(path: Path) -> bool:
-    return path.suffix == ".gguf" or (path.is_dir() and any(path.glob("*.gguf")))
+    files = path.glob("*.gguf") if path.is_dir() else [path]
+    return any(file.suffix == ".gguf" and not is_mmproj(file) for file in files)
 
 
 def _start(settings: BackendSettings) -> Engine:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.llamacpp.adapters import LoadedLora
-from backends.llamacpp.batch import Batch
+from backends.llamacpp.batch import Batch, RowBatch
 from backends.llamacpp.cpu import physical_cores
 from backends.llamacpp.files import unavailable
 from backends.llamacpp.library import (
@@ -62,9 +62,19 @@ class Context:
     """Sequences 0 to `slots` - 1, on the thread that made it."""
 
     def __init__(
-        self, model: Model, options: LlamaCppOptions, size: CacheSize, *, gpu: bool
+        self,
+        model: Model,
+        options: LlamaCppOptions,
+        size: CacheSize,
+        *,
+        gpu: bool,
+        at_once: int = 0,
     ) -> None:
+        """`at_once`: how many rows `run_rows` must be able to compute at once, at least."""
         params = _params(options, size, gpu=gpu)
+        self.batch_tokens: int = params.n_batch
+        params.n_batch = max(params.n_batch, at_once)
+        params.n_ubatch = max(params.n_ubatch, at_once)
         pointer = self._pointer = new_context(model, params)
         self._address = address(pointer)
         self._model = model
@@ -75,7 +85,9 @@ class Context:
         self._vocab_size = model.vocab_size
         self._max_tokens: int = llama.llama_n_batch(pointer)
         self._max_outputs: int = params.n_outputs_max
+        self._at_once: int = llama.llama_n_ubatch(pointer)
         self._batch = Batch(self._max_tokens)
+        self._row_batch = RowBatch(self._max_tokens)
         self._views: dict[tuple[int, int], Rows] = {}
         self.tokens: int = llama.llama_n_ctx(pointer)
         self.tokens_per_sequence: int = llama.llama_n_ctx_seq(pointer)
@@ -86,9 +98,9 @@ class Context:
         return self._memory is not None
 
     @property
-    def batch_tokens(self) -> int:
-        """Tokens that are run in one go; more take several."""
-        return self._max_tokens
+    def at_once(self) -> int:
+        """Rows that can see each other at most."""
+        return self._at_once
 
     def run(
         self,
@@ -110,10 +122,44 @@ class Context:
             self._batch.fill(
                 token_ids[start:end], positions[start:end], slots[start:end], outputs[start:end]
             )
-            self._decode()
+            self._decode(self._batch)
             rows = self._rows(sum(outputs[start:end]))
             done.append(rows.copy() if len(pieces) > 1 else rows)
         return done[0] if len(done) == 1 else np.concatenate(done)
+
+    def run_rows(
+        self,
+        embeddings: Rows,
+        positions: NDArray[np.int32],
+        slots: Sequence[int],
+        outputs: Sequence[bool],
+        *,
+        causal: bool,
+    ) -> Rows:
+        """As `run`, of rows `[tokens, size]` that stand in the place of tokens' embeddings.
+
+        `positions`: `[sections, tokens]`. Not `causal`: all of them see each other; then they must
+        be of one slot, and few enough to be computed at once.
+        """
+        if not causal and len(embeddings) > self._at_once:
+            raise ValueError(f"{len(embeddings)} rows, and {self._at_once} are computed at once")
+        done = []
+        if not causal:
+            llama.llama_set_causal_attn(self._pointer, False)
+        try:
+            for start, end in self._pieces(outputs):
+                self._row_batch.fill(
+                    embeddings[start:end],
+                    positions[:, start:end],
+                    slots[start:end],
+                    outputs[start:end],
+                )
+                self._decode(self._row_batch)
+                done.append(self._rows(sum(outputs[start:end])).copy())
+        finally:
+            if not causal:
+                llama.llama_set_causal_attn(self._pointer, True)
+        return np.concatenate(done)
 
     def can_cut(self) -> bool:
         """Test on an empty cache, which is left empty: recurrent models remove all or nothing."""
@@ -168,9 +214,9 @@ class Context:
             start = end
         return pieces
 
-    def _decode(self) -> None:
+    def _decode(self, batch: Batch | RowBatch) -> None:
         with logged_errors() as errors:
-            code = llama.llama_decode(self._pointer, self._batch.struct)
+            code = llama.llama_decode(self._pointer, batch.struct)
             if code == 0:
                 llama.llama_synchronize(self._pointer)
         if code == _NO_ROOM:

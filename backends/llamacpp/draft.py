@@ -81,18 +81,19 @@ class ModelDrafter(Drafter):
         drafts: dict[ChoiceState[Any], list[int]] = {}
         if len(choices) > MAX_CHOICES:
             return drafts
+        texts = {choice: _text(choice) for choice in choices}
         wanted = {}
         for choice in choices:
-            left = self._context.tokens_per_sequence - len(choice.token_ids)
+            left = self._context.tokens_per_sequence - len(texts[choice])
             tokens = min(self._tokens, choice.completion.tokens_left - 1, left, room)
             if tokens > 0:
                 wanted[choice] = tokens
                 room -= tokens
         if not wanted:
             return drafts
-        slots = self._slots(wanted)
+        slots = self._slots({choice: texts[choice] for choice in wanted})
         missing = {
-            choice: choice.token_ids[len(self._held[slot]) :]
+            choice: texts[choice][len(self._held[slot]) :]
             for choice, slot in sorted(slots.items(), key=lambda entry: entry[1])
         }
         missing = {c: new for c, new in missing.items() if max(new) < self._vocab_size}
@@ -103,13 +104,13 @@ class ModelDrafter(Drafter):
             missing = {c: drafts[c][-1:] for c in missing if len(drafts[c]) < wanted[c]}
         return drafts
 
-    def _slots(self, choices: Mapping[ChoiceState[Any], int]) -> dict[ChoiceState[Any], int]:
+    def _slots(self, texts: Mapping[ChoiceState[Any], list[int]]) -> dict[ChoiceState[Any], int]:
         """For each choice the slot that holds most of its text, and no more than that."""
         slots: dict[ChoiceState[Any], int] = {}
         free = set(range(MAX_CHOICES))
-        for choice in choices:
-            kept, slot = max((common_prefix(self._held[i], choice.token_ids), -i) for i in free)
-            kept = min(kept, len(choice.token_ids) - 1)
+        for choice, text in texts.items():
+            kept, slot = max((common_prefix(self._held[i], text), -i) for i in free)
+            kept = min(kept, len(text) - 1)
             slots[choice] = -slot
             free.remove(-slot)
             self._context.remove(-slot, kept)
@@ -134,3 +135,11 @@ class ModelDrafter(Drafter):
             outputs += [False] * (len(new) - 1) + [True]
             held += new
         return self._context.run(token_ids, positions, places, outputs)
+
+
+def _text(choice: ChoiceState[Any]) -> list[int]:
+    """Its tokens; the draft model neither sees nor hears what others stand for."""
+    text = choice.token_ids
+    for span in reversed(choice.request.media):
+        text = text[: span.start] + text[span.end :]
+    return text

@@ -1,7 +1,7 @@
 """A llama.cpp context for embeddings and reranking: the tokens of a text, pooled into a vector."""
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from backends.llamacpp.library import address, llama, logged_errors, memory_clea
 from backends.llamacpp.memory import context_length, padded
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
+from enginebay import PassLimits
 
 Vector = NDArray[np.float32]
 Prompt = Sequence[int]
@@ -41,7 +42,7 @@ class Combine(Protocol):
 
 
 class EmbeddingContext:
-    """Embeds token ids, several texts in one forward pass, on the thread that made it.
+    """The `Pooler` of a GGUF file, on the thread that made it.
 
     With the pooling `rank` a vector is what the model's classification head says of a text.
 
@@ -53,12 +54,13 @@ class EmbeddingContext:
         longest = context_length(model, options)
         if options.context_length is None:
             longest = min(longest, _LONGEST)
-        self._together = batch_tokens(options, gpu=gpu)
-        self.max_texts = options.max_batch_size
-        tokens = self._together if model.causal else max(self._together, longest)
+        together = batch_tokens(options, gpu=gpu)
+        self._max_texts = options.max_batch_size
+        self.limits = PassLimits(max_texts=self._max_texts, batch_tokens=together, pads=False)
+        tokens = together if model.causal else max(together, longest)
         # llama.cpp tries the largest pass with as many tokens for each text, and ends the process
         # when it has to round.
-        self._pass = -(-tokens // self.max_texts) * self.max_texts
+        self._pass = -(-tokens // self._max_texts) * self._max_texts
         pointer = self._pointer = new_context(model, self._params(options, pooling, longest))
         self._model = model
         self._free = weakref.finalize(self, llama.llama_free, pointer)
@@ -71,9 +73,20 @@ class EmbeddingContext:
         size = llama.llama_model_n_cls_out if pooling == "rank" else llama.llama_model_n_embd_out
         self.vector_size: int = size(model.pointer)
 
-    def embed(self, prompts: Sequence[Prompt]) -> list[Vector]:
-        """A vector `[vector_size]` of each prompt, none of them empty or too long."""
-        return list(chain.from_iterable(map(self._run, self._groups(prompts))))
+    def run(self, texts: Sequence[Prompt]) -> list[Vector]:
+        """A vector `[vector_size]` of each text; several texts fit into a pass."""
+        if self._memory is not None:
+            memory_clear(self._memory, True)
+        if len(texts) > 1:
+            return self._decode(texts)
+        [text] = texts
+        starts = range(0, len(text), self._pass)
+        pieces = [text[start : start + self._pass] for start in starts]
+        vectors = [
+            self._decode([piece], first=start)[0]
+            for start, piece in zip(starts, pieces, strict=True)
+        ]
+        return [self._combine(vectors, weights=list(map(len, pieces)))]
 
     def close(self) -> None:
         """Free the context; nothing else may be called any more."""
@@ -84,40 +97,13 @@ class EmbeddingContext:
         params.embeddings = True
         params.pooling_type = _POOLING[pooling]
         params.kv_unified = True
-        params.n_seq_max = self.max_texts
+        params.n_seq_max = self._max_texts
         params.n_ctx = padded(max(longest, self._pass))
         params.n_batch = params.n_ubatch = self._pass
         plain = params.n_ctx * self._pass <= _PLAIN_SCORES
         if plain and options.flash_attention == "auto" and options.cache_type_v in _PLAIN_TYPES:
             params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
         return params
-
-    def _groups(self, prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
-        """What is run together: several texts that fit into a pass, or a longer one by itself."""
-        group: list[Prompt] = []
-        tokens = 0
-        for prompt in prompts:
-            if group and (tokens + len(prompt) > self._together or len(group) == self.max_texts):
-                yield group
-                group, tokens = [], 0
-            group.append(prompt)
-            tokens += len(prompt)
-        if group:
-            yield group
-
-    def _run(self, group: Sequence[Prompt]) -> list[Vector]:
-        if self._memory is not None:
-            memory_clear(self._memory, True)
-        if len(group) > 1:
-            return self._decode(group)
-        [prompt] = group
-        starts = range(0, len(prompt), self._pass)
-        pieces = [prompt[start : start + self._pass] for start in starts]
-        vectors = [
-            self._decode([piece], first=start)[0]
-            for start, piece in zip(starts, pieces, strict=True)
-        ]
-        return [self._combine(vectors, weights=list(map(len, pieces)))]
 
     def _decode(self, prompts: Sequence[Prompt], first: int = 0) -> list[Vector]:
         """One pass; the prompts go on at position `first`."""

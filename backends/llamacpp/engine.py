@@ -1,6 +1,9 @@
 """The engine: the shared scheduler over a GGUF model, with llama.cpp's own tokenizer."""
 
+from collections.abc import Sequence
+
 from backends.llamacpp.adapters import Adapters
+from backends.llamacpp.media import MediaStore
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import (
@@ -8,6 +11,8 @@ from enginebay import (
     BatchLimits,
     Drafter,
     GrammarCompiler,
+    Media,
+    MediaPrompt,
     ModelInfo,
     Rows,
     RowSampler,
@@ -26,7 +31,9 @@ class LlamaCppEngine(BatchingEngine[Rows, RowSampler]):
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
         adapters: Adapters | None = None,
+        media: MediaStore | None = None,
     ) -> None:
+        """`media`: that of the runner; None for a model that takes text only."""
         super().__init__(
             runner,
             tokenizer,
@@ -38,3 +45,11 @@ class LlamaCppEngine(BatchingEngine[Rows, RowSampler]):
             compiler=compiler,
             adapters=adapters,
         )
+        self._media = media
+
+    def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        if self._media is None:
+            return super().tokenize_media(pieces, add_special_tokens=add_special_tokens)
+        return self._media.tokenize(pieces, add_special_tokens=add_special_tokens)

@@ -9,6 +9,7 @@ from pathlib import Path
 from enginebay import BackendUnavailableError
 
 _MAGIC = b"GGUF"
+_FORMAT = re.compile(r"model|b?f\d+|i?q\d\w*|[01klms]|xl|xs")
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -20,8 +21,9 @@ def unavailable(path: Path, message: str) -> BackendUnavailableError:
 def find_gguf(path: Path) -> Path:
     """The file to load: the first part where a model is split into several.
 
-    A folder may stand for the only model in it. A `BackendUnavailableError` says what is wrong
-    with files that are missing or not GGUF; llama.cpp finds out whether their content is complete.
+    A folder may stand for the only model in it, beside which there may be mmproj files. A
+    `BackendUnavailableError` says what is wrong with files that are missing or not GGUF; llama.cpp
+    finds out whether their content is complete.
     """
     if path.is_dir():
         path = _only_model(path)
@@ -37,6 +39,30 @@ def find_gguf(path: Path) -> Path:
     for part in parts:
         _check_magic(part)
     return parts[0]
+
+
+def find_mmproj(model: Path) -> Path | None:
+    """The file beside a model that makes it see or hear, None if there is none.
+
+    Among several models it belongs to those that have all words of its name, but for formats, in
+    theirs. A `BackendUnavailableError` if there are several.
+    """
+    found = sorted(file for file in model.parent.glob("*.gguf") if is_mmproj(file))
+    if len(_models(model.parent)) > 1:
+        found = [file for file in found if _words(file) <= _words(model)]
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        raise unavailable(
+            model,
+            f"there are several mmproj files beside it; name one as `mmproj`, or set "
+            f"`mmproj: false` for text only: {names}",
+        )
+    return found[0] if found else None
+
+
+def is_mmproj(file: Path) -> bool:
+    """Whether it is named as the file is that makes a model see or hear."""
+    return "mmproj" in file.name.lower()
 
 
 def size(path: Path) -> int:
@@ -58,8 +84,18 @@ def lists_tensor(path: Path, names: Sequence[str]) -> bool:
     return False
 
 
+def _words(file: Path) -> set[str]:
+    words = re.findall(r"[a-z0-9]+", file.stem.lower())
+    return {word for word in words if word != "mmproj" and not _FORMAT.fullmatch(word)}
+
+
+def _models(folder: Path) -> list[Path]:
+    files = folder.glob("*.gguf")
+    return sorted({_parts(file)[0] for file in files if not is_mmproj(file)})
+
+
 def _only_model(folder: Path) -> Path:
-    models = sorted({_parts(file)[0] for file in folder.glob("*.gguf")})
+    models = _models(folder)
     if not models:
         raise unavailable(
             folder,

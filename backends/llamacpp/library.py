@@ -17,6 +17,16 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else an assertion that fails 
 
 from llama_cpp import llama_cpp
 
+from enginebay import ReportProgress
+
+mtmd: Any
+"""The bindings of the library for pictures and sound; None where there is none."""
+
+try:
+    from llama_cpp import mtmd_cpp as mtmd
+except (ImportError, OSError, RuntimeError):  # it was compiled with LLAVA_BUILD=OFF
+    mtmd = None
+
 logger = logging.getLogger(__name__)
 
 llama: Any = llama_cpp
@@ -57,7 +67,7 @@ vocab_is_eog = _short("llama_vocab_is_eog", ctypes.c_bool, _pointer, _int)
 
 # llama.cpp says INFO for hundreds of lines a model, and WARN for advice to its own command line.
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.WARNING}
-_ERROR, _CONTINUES = 4, 5
+_DEBUG, _ERROR, _CONTINUES = 1, 4, 5
 
 
 class _Log(threading.local):
@@ -79,9 +89,21 @@ def _on_log(level: int, text: bytes, _: Any) -> None:
         logger.log(_LEVELS.get(level, logging.DEBUG), "%s", message)
 
 
+def _on_media_log(level: int, text: bytes, _: Any) -> None:
+    """mtmd's debug messages are left out: they have the text of prompts."""
+    if level == _DEBUG or (level == _CONTINUES and _log.level == _DEBUG):
+        _log.level = _DEBUG
+    else:
+        _on_log(level, text, None)
+
+
 _log_callback = llama.llama_log_callback(_on_log)
+_media_log_callback = llama.llama_log_callback(_on_media_log)
 llama.llama_log_set(_log_callback, None)
 llama.llama_backend_init()
+if mtmd:
+    mtmd.mtmd_log_set(_media_log_callback, None)
+    mtmd.mtmd_helper_log_set(_media_log_callback, None)
 
 
 @contextmanager
@@ -114,3 +136,26 @@ def read_text(function: Any, *arguments: Any) -> str | None:
         if length < size:
             return buffer.raw[:length].decode(errors="replace")
         size = length + 1
+
+
+class LoadProgress:
+    """The library calls this while it loads; False, for an error of the listener, makes it stop.
+
+    Its fractions become those from `start` to `end` of the whole of `stage`.
+    """
+
+    def __init__(
+        self, report_progress: ReportProgress, stage: str, start: float, end: float
+    ) -> None:
+        self._report = report_progress
+        self._stage = stage
+        self._start, self._end = start, end
+        self.error: BaseException | None = None
+
+    def __call__(self, fraction: float, _: Any) -> bool:
+        done = min(self._start + (self._end - self._start) * fraction, self._end)
+        try:
+            self._report(self._stage, done)
+        except BaseException as error:
+            self.error = error
+        return self.error is None

@@ -12,19 +12,27 @@ from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.files import find_gguf, unavailable
 from backends.llamacpp.info import model_info
 from backends.llamacpp.library import llama
+from backends.llamacpp.media_loading import load_projector
 from backends.llamacpp.memory import CacheSize, cache_size
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.pairs import PairTokenizer
-from backends.llamacpp.pooling_engines import EmbeddingEngine, PoolingEngine, RerankEngine
+from backends.llamacpp.pooling_engines import pooling_engine
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
-from enginebay import BackendSettings, BatchLimits, Drafter, GrammarCompiler, PromptLookup
+from enginebay import (
+    BackendSettings,
+    BatchLimits,
+    Drafter,
+    GrammarCompiler,
+    PoolingEngine,
+    PromptLookup,
+)
 
 logger = logging.getLogger(__name__)
 
 _PREFILL_TOKENS, _PREFILL_TOKENS_GPU = 256, 512
-_FOR_TEXT = ("adapters", "draft_model", "prompt_lookup")
+_FOR_TEXT = ("adapters", "draft_model", "prompt_lookup", "mmproj")
 _NUMA = {
     "disabled": llama.GGML_NUMA_STRATEGY_DISABLED,
     "distribute": llama.GGML_NUMA_STRATEGY_DISTRIBUTE,
@@ -78,6 +86,10 @@ def _pooling_engine(
         model.check_reranks()
     pairs = PairTokenizer(model, tokenizer) if pooling == "rank" else None
     context = EmbeddingContext(model, options, pooling, gpu=gpu)
+    most = 0 if pairs else context.vector_size
+    if options.matryoshka and (pairs or max(options.shorter_embeddings or (0,)) > most):
+        context.close()
+        raise unavailable(model.path, f"matryoshka does not fit embeddings of {most} numbers")
     logger.info(
         "%s: %d dimensions, pooling %s; up to %d tokens per text, %d texts per batch",
         name,
@@ -87,9 +99,11 @@ def _pooling_engine(
         options.max_batch_size,
     )
     info = model_info(model, tokenizer, context.context_length, ())
-    if pairs:
-        return RerankEngine(context, tokenizer, pairs, info)
-    return EmbeddingEngine(context, tokenizer, info)
+    engine = pooling_engine(context, tokenizer, info, options, pairs)
+    if problem := engine.problem():
+        engine.close()
+        raise unavailable(model.path, problem)
+    return engine
 
 
 def _text_engine(
@@ -101,22 +115,34 @@ def _text_engine(
     gpu: bool,
 ) -> LlamaCppEngine:
     model.check_generates_text()
+    if options.matryoshka:
+        raise unavailable(
+            model.path,
+            "matryoshka is for embeddings, but this model generates text; remove it, or set "
+            "embeddings: true",
+        )
     adapters = configured_adapters(model, options.adapters, Path(settings.base))
+    loaded = load_projector(settings, model, options, gpu=gpu)
+    if loaded:
+        settings.report_progress("allocating the KV cache", 0.94)
     size = cache_size(model, options, gpu=gpu)
-    context = Context(model, options, size, gpu=gpu)
+    at_once = loaded.at_once if loaded else 0
+    context = Context(model, options, size, gpu=gpu, at_once=at_once)
     if not context.has_memory:
         raise unavailable(
             model.path, "it does not generate text; set embeddings: true to use it for embeddings"
         )
     settings.report_progress("checking the model", 0.95)
     keeps_all = options.swa_full or not llama.llama_model_n_swa(model.pointer)
-    runner = LlamaRunner(model, context, tokenizer, size, adapters, keeps_all=keeps_all)
+    media = loaded.store(tokenizer, options, context) if loaded else None
+    runner = LlamaRunner(model, context, tokenizer, size, adapters, media, keeps_all=keeps_all)
     length = min(size.context_length, context.tokens_per_sequence)
+    info = model_info(model, tokenizer, length, adapters.names)
     _log(settings.name, options, size, context, length)
     return LlamaCppEngine(
         runner,
         tokenizer,
-        model_info(model, tokenizer, length, adapters.names),
+        loaded.add_to(info, tokenizer) if loaded else info,
         BatchLimits(
             max_batch_size=options.max_batch_size,
             batch_tokens=context.batch_tokens,
@@ -126,6 +152,7 @@ def _text_engine(
         _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),
         _grammar_compiler(settings.name, tokenizer),
         adapters,
+        media,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from backends.llamacpp.cpu import has_amx
 from backends.llamacpp.files import lists_tensor, unavailable
-from backends.llamacpp.library import address, llama, logged_errors, read_text
+from backends.llamacpp.library import LoadProgress, address, llama, logged_errors, read_text
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import BackendUnavailableError, ReportProgress
 
@@ -46,7 +46,7 @@ class Model:
         self, path: Path, options: LlamaCppOptions, report_progress: ReportProgress
     ) -> None:
         self.path = path
-        loading = _Progress(report_progress)
+        loading = LoadProgress(report_progress, "loading weights", 0.05, 0.9)
         params = _params(options)
         params.use_extra_bufts = _may_repack(path) if options.repack is None else options.repack
         params.progress_callback = callback = llama.llama_progress_callback(loading)
@@ -177,21 +177,6 @@ _BYTES = {
 }
 
 
-class _Progress:
-    """llama.cpp calls this while it loads; False, for an error of the listener, makes it stop."""
-
-    def __init__(self, report_progress: ReportProgress) -> None:
-        self._report = report_progress
-        self.error: BaseException | None = None
-
-    def __call__(self, fraction: float, _: Any) -> bool:
-        try:
-            self._report("loading weights", min(0.05 + 0.85 * fraction, 0.9))
-        except BaseException as error:
-            self.error = error
-        return self.error is None
-
-
 def _params(options: LlamaCppOptions) -> Any:
     params = llama.llama_model_default_params()
     if isinstance(options.gpu_layers, int):
@@ -251,7 +236,9 @@ def _overrides(values: Mapping[str, bool | int | float | str]) -> Any:
 
 def _explained(path: Path, errors: list[str]) -> BackendUnavailableError:
     reason = "; ".join(errors) or "no reason given"
-    if "unknown model architecture" in reason:
+    if "CLIP cannot be used" in reason:
+        advice = "it is the mmproj file of a model; name the model's own file as `path`"
+    elif "unknown model architecture" in reason:
         advice = "a newer llama-cpp-python may know it: pip install --upgrade llama-cpp-python"
     elif "corrupted or incomplete" in reason or "failed to read" in reason:
         advice = "the file is corrupt or incomplete; download it again"

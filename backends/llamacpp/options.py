@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Pooling = Literal["mean", "cls", "last", "rank"]
+Matryoshka = bool | Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 MAX_SEQUENCES = 256
 """LLAMA_MAX_SEQ: what llama.cpp is compiled for."""
@@ -137,6 +138,13 @@ class LlamaCppOptions(BaseModel):
         default_factory=dict,
         description="LoRA adapters by the model name clients use: path or mapping.",
     )
+    mmproj: str | Literal[False] | None = Field(
+        default=None,
+        description="GGUF file for pictures and sound, or false; default: the one beside it.",
+    )
+    media_cache_mb: int = Field(
+        default=256, ge=0, description="Memory for encoded pictures and sounds, in MB."
+    )
     prompt_lookup: int = Field(
         default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
     )
@@ -153,6 +161,10 @@ class LlamaCppOptions(BaseModel):
         default=None,
         description="Pooling of tokens to one embedding, or a score (rank); default: the model's.",
     )
+    matryoshka: Matryoshka = Field(
+        default=False,
+        description="Sizes that embeddings may be cut to, or true for any.",
+    )
 
     @model_validator(mode="after")
     def _one_drafter(self) -> Self:
@@ -162,8 +174,9 @@ class LlamaCppOptions(BaseModel):
 
     @model_validator(mode="after")
     def _pooling_is_for_embeddings(self) -> Self:
-        if self.pooling and self.embeddings is False:
-            raise ValueError("pooling needs embeddings, which is false")
+        for name in ("pooling", "matryoshka"):
+            if getattr(self, name) and self.embeddings is False:
+                raise ValueError(f"{name} has no effect with embeddings: false; remove one of them")
         return self
 
     @model_validator(mode="after")
@@ -171,6 +184,12 @@ class LlamaCppOptions(BaseModel):
         if self.cache_tokens and self.context_length and self.cache_tokens < self.context_length:
             raise ValueError("cache_tokens must be at least context_length")
         return self
+
+    @property
+    def shorter_embeddings(self) -> tuple[int, ...] | None:
+        """As `ModelInfo.shorter_embeddings`."""
+        sizes = () if isinstance(self.matryoshka, bool) else tuple(self.matryoshka)
+        return sizes if self.matryoshka else None
 
     @property
     def guessed_tokens(self) -> int:

@@ -109,6 +109,18 @@ class Tokenizer:
         }
 
     @cached_property
+    def placeholder(self) -> int:
+        """A token to stand for what is no token: special, but none that ends a completion."""
+        return min(self.special_token_ids - self.eos_token_ids, default=0)
+
+    @cached_property
+    def outer_tokens(self) -> tuple[list[int], list[int]]:
+        """The tokens that the model wants in front of a prompt and behind it."""
+        bare, whole = (self.encode("a", add_special_tokens=outer) for outer in (False, True))
+        start = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
+        return whole[:start], whole[start + len(bare) :]
+
+    @cached_property
     def _bytes(self) -> dict[int, int]:
         """Tokens that stand for one byte, by that byte."""
         plain = set(range(len(self.pieces))) - self.special_token_ids

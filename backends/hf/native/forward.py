@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedModel
 
+from backends.hf.media.inputs import MediaInputs
 from backends.hf.native.cache import append, pick, select
+from enginebay import Chunk
 
 
 class Batch:
@@ -57,9 +59,10 @@ class Batch:
 class Forward:
     """A loaded model. Logits come as float32 `[rows, vocabulary]`, on the model's device."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, media: MediaInputs | None = None) -> None:
         model.train(False)
         self._model = model
+        self.media = media
         self.dtype = model.dtype
         # Weights offloaded to disk are on "meta"; accelerate then moves the inputs itself.
         self._device = torch.device("cpu") if model.device.type == "meta" else model.device
@@ -83,27 +86,55 @@ class Forward:
         end = start + len(token_ids)
         positions = torch.arange(start, end, device=self._device)[None]
         mask = torch.ones((1, end), dtype=torch.long, device=self._device)
-        return self._forward(ids, mask, positions, cache), cache
+        return self._forward({"input_ids": ids}, mask, positions, cache), cache
 
     @torch.inference_mode()
-    def decode(self, batch: Batch, token_ids: Sequence[int]) -> Tensor:
-        """Logits after one more token a row; the batch's cache grows by it."""
+    def prefill_media(self, chunk: Chunk) -> tuple[Tensor, Cache]:
+        """As `prefill`, for a whole prompt that may have media; the model must take some."""
+        assert self.media
+        cache = DynamicCache(config=self._model.config)
+        ids = torch.tensor(self.media.ids(chunk), device=self._device)
+        inputs = self.media.arguments([chunk], ids)
+        for name, types in self.media.types(chunk, len(ids)).items():
+            inputs[name] = types.to(self._device)
+        positions = self._positions([chunk]).transpose(-1, -2)
+        mask = torch.ones((1, len(ids)), dtype=torch.long, device=self._device)
+        return self._forward(inputs, mask, positions, cache), cache
+
+    @torch.inference_mode()
+    def decode(
+        self, batch: Batch, token_ids: Sequence[int], chunks: Sequence[Chunk] = ()
+    ) -> Tensor:
+        """Logits after one more token a row; the batch's cache grows by it.
+
+        `chunks` are the rows' own if the model takes media, whose positions these know.
+        """
         lengths = torch.tensor(batch.lengths, device=self._device)[:, None]
         columns = torch.arange(batch.width + 1, device=self._device)
         mask = (columns >= batch.width - lengths).long()
+        if self.media and chunks:
+            token_ids = [token for chunk in chunks for token in self.media.ids(chunk)]
         ids = torch.tensor(token_ids, device=self._device)[:, None]
-        logits = self._forward(ids, mask, lengths, batch.cache)
+        positions = self._positions(chunks) if chunks else lengths
+        logits = self._forward({"input_ids": ids}, mask, positions, batch.cache)
         batch.lengths = [length + 1 for length in batch.lengths]
         return logits
 
-    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Cache) -> Tensor:
-        arguments: dict[str, Any] = dict(self._last_logits)
+    def _positions(self, chunks: Sequence[Chunk]) -> Tensor:
+        """`[tokens, 1]`, or `[axes, tokens, 1]`, of all chunks' tokens."""
+        assert self.media
+        return self.media.positions(chunks)[..., None].to(self._device)
+
+    def _forward(
+        self, inputs: dict[str, Tensor], mask: Tensor, positions: Tensor, cache: Cache
+    ) -> Tensor:
+        arguments: dict[str, Any] = {**inputs, **self._last_logits}
         if self._recurrent:
             arguments["cache_params"] = cache
         else:
             arguments.update(past_key_values=cache, attention_mask=mask)
         if self._takes_positions:
             arguments["position_ids"] = positions
-        output = self._model(input_ids=ids, use_cache=True, **arguments)
-        logits: Tensor = output.logits
-        return logits[:, -1].float()
+        output = self._model(use_cache=True, **arguments)
+        logits: Tensor = output.logits[:, -1].float()
+        return self.media.without_placeholders(logits) if self.media else logits

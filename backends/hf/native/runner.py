@@ -8,12 +8,13 @@ from torch import Tensor
 from transformers import Cache
 
 from backends.hf.lora import Adapters
+from backends.hf.media.runner import MediaRunner
 from backends.hf.native.forward import Batch, Forward
-from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from backends.hf.sampling_runner import Vocabulary
 from enginebay import Chunk, RunnerMemory
 
 
-class NativeRunner(SamplingRunner):
+class NativeRunner(MediaRunner):
     """Prompts run alone, each whole; then their rows are decoded together.
 
     A row that a run leaves out waits in a cache of its own, so that it does not move on.
@@ -28,7 +29,7 @@ class NativeRunner(SamplingRunner):
         tokens: int,
         adapters: Adapters | None = None,
     ) -> None:
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, forward.media)
         self.memory = RunnerMemory(slots=slots, tokens=tokens, cuts=False, chunks=False)
         self._forward = forward
         self._adapters = adapters
@@ -63,7 +64,10 @@ class NativeRunner(SamplingRunner):
 
     def _prefill(self, chunk: Chunk) -> Tensor:
         with self._adapted([chunk.adapter]):
-            logits, cache = self._forward.prefill(chunk.token_ids)
+            if self.media:
+                logits, cache = self._forward.prefill_media(chunk)
+            else:
+                logits, cache = self._forward.prefill(chunk.token_ids)
         self._apart[chunk.slot] = cache, len(chunk.token_ids)
         return logits[0]
 
@@ -74,7 +78,9 @@ class NativeRunner(SamplingRunner):
         self._make_batch(by_slot)
         inputs = [by_slot[slot] for slot in self._order]
         with self._adapted([chunk.adapter for chunk in inputs]):
-            logits = self._forward.decode(self._batch, [chunk.token_ids[0] for chunk in inputs])
+            token_ids = [chunk.token_ids[0] for chunk in inputs]
+            with_media = inputs if self.media else ()
+            logits = self._forward.decode(self._batch, token_ids, with_media)
         return [logits[self._order.index(chunk.slot)] for chunk in chunks]
 
     def _make_batch(self, wanted: Sequence[int] | dict[int, Chunk]) -> None:

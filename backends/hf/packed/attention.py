@@ -106,18 +106,25 @@ class Group:
     """Chunks of `tokens` tokens each in neighbouring slots, from `slot` up.
 
     Their tokens are neighbours in the pass, too, from `offset` up. `starts` has how many tokens
-    each slot holds before.
+    each slot holds before. `reach`, if the group is one chunk with an item whose tokens see all of
+    it: the last position that each token sees, in all layers or in those with a window only.
     """
 
     slot: int
     tokens: int
     offset: int
     starts: Sequence[int]
+    reach: Sequence[int] = ()
+    windows_only: bool = False
 
     @property
     def end(self) -> int:
         """The end of the group in the pass (exclusive)."""
         return self.offset + self.tokens * len(self.starts)
+
+    def is_causal(self, window: int | None) -> bool:
+        """Whether no token sees a later one, in a layer with this window."""
+        return not self.reach or (self.windows_only and not window)
 
 
 class PackedAttention:
@@ -181,7 +188,8 @@ class PackedAttention:
         key_heads = keys.shape[1]
         shared = heads // key_heads
         low, high = self._range(group, kind.window)
-        causal = group.starts[0] == 0 and (kind.window is None or tokens <= kind.window)
+        whole = group.starts[0] == 0 and (kind.window is None or tokens <= kind.window)
+        causal = whole and group.is_causal(kind.window)
         keys, values = keys[group.slot, :, low:high], values[group.slot, :, low:high]
         if query.device.type == "cpu" and kind.softcap is None and kind.sinks is None:
             # In bfloat16 up to 1.6 times faster than the views below; CUDA may have no such kernel.
@@ -236,7 +244,10 @@ class PackedAttention:
         if mask is None:
             positions = self._places(group, query.device)[1].view(-1, group.tokens, 1)
             columns = torch.arange(*self._range(group, window), device=query.device)
-            hidden = columns > positions
+            last = positions
+            if not group.is_causal(window):
+                last = torch.tensor(group.reach, device=query.device).view(1, -1, 1)
+            hidden = columns > last
             if window:
                 hidden |= columns <= positions - window
             mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from backends.hf.lora import Adapters
-from backends.hf.packed.attention import NAME, Attention, forward
+from backends.hf.media.inputs import MediaInputs
+from backends.hf.packed.attention import Attention, forward
+from backends.hf.packed.switching import switch
 from enginebay import Chunk
 
 
@@ -25,28 +28,44 @@ class PackedModel:
     `device` is where its inputs go, `dtype` what it computes in.
     """
 
-    def __init__(self, model: PreTrainedModel, adapters: Adapters | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        adapters: Adapters | None = None,
+        media: MediaInputs | None = None,
+    ) -> None:
         model.train(False)
-        model.set_attn_implementation(NAME)
+        switch(model)
         self.device = torch.device("cpu") if model.device.type == "meta" else model.device
         self.dtype: torch.dtype = model.dtype
         self.model = model
+        self.media = media
         self._adapters = adapters or Adapters(model)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def __call__(
-        self, attention: Attention, ids: Tensor, positions: Tensor, wanted: Tensor
+        self,
+        attention: Attention,
+        inputs: Tensor | dict[str, Any],
+        positions: Tensor,
+        wanted: Tensor,
     ) -> Tensor:
-        """The logits of the tokens `wanted`, `[rows, vocabulary]` in float32."""
-        arguments: dict[str, Any] = {"logits_to_keep": wanted} if self._keeps else {}
+        """The logits of the tokens `wanted`, `[rows, vocabulary]` in float32.
+
+        `inputs` are ids, or arguments for tokens and rows. `positions` are `[tokens]` or
+        `[axes, tokens]`. A placeholder of media is never likely.
+        """
+        arguments = inputs if isinstance(inputs, dict) else {"input_ids": inputs[None]}
+        if self._keeps:
+            arguments = {**arguments, "logits_to_keep": wanted}
+        positions = positions[None] if positions.ndim == 1 else positions[:, None]
 
         def call() -> Any:
-            return self.model(
-                input_ids=ids[None], position_ids=positions[None], use_cache=False, **arguments
-            )
+            return self.model(position_ids=positions, use_cache=False, **arguments)
 
         logits: Tensor = forward(attention, call).logits[0]
-        return (logits if self._keeps else logits[wanted]).float()
+        logits = (logits if self._keeps else logits[wanted]).float()
+        return self.media.without_placeholders(logits) if self.media else logits
 
     def run(self, attention: Attention, chunks: Sequence[Chunk], wanted: Sequence[int]) -> Tensor:
         """The logits of the tokens `wanted` in a pass of `chunks`, one after another.
@@ -54,19 +73,29 @@ class PackedModel:
         On a CPU the pass is padded to one of few sizes: for each new size that a matrix product is
         asked for, oneDNN makes and keeps a program.
         """
-        ids = [token for chunk in chunks for token in chunk.token_ids]
-        positions = [
-            position
-            for chunk in chunks
-            for position in range(chunk.start, chunk.start + len(chunk.token_ids))
-        ]
+        tokens = sum(len(chunk.token_ids) for chunk in chunks)
+        padding = padded(tokens) - tokens if self.device.type == "cpu" else 0
         adapters = [chunk.adapter for chunk in chunks for _ in chunk.token_ids]
-        padding = padded(len(ids)) - len(ids) if self.device.type == "cpu" else 0
-        ids += [0] * padding
-        positions += [0] * padding
         adapters += adapters[-1:] * padding
+        if self.media is None:
+            ids = [token for chunk in chunks for token in chunk.token_ids] + [0] * padding
+            inputs: Tensor | dict[str, Any] = self._tensor(ids)
+            positions = self._tensor(_positions(chunks) + [0] * padding)
+        else:
+            ids = [token for chunk in chunks for token in self.media.ids(chunk)]
+            ids += [self.media.other_id] * padding
+            inputs = self.media.arguments(chunks, self._tensor(ids))
+            positions = F.pad(self.media.positions(chunks), (0, padding)).to(self.device)
         with self._adapters.applied(adapters):
-            return self(attention, self._tensor(ids), self._tensor(positions), self._tensor(wanted))
+            return self(attention, inputs, positions, self._tensor(wanted))
 
     def _tensor(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.device)
+
+
+def _positions(chunks: Sequence[Chunk]) -> list[int]:
+    return [
+        position
+        for chunk in chunks
+        for position in range(chunk.start, chunk.start + len(chunk.token_ids))
+    ]

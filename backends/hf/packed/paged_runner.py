@@ -7,16 +7,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from backends.hf.lora import Adapters
+from backends.hf.media.inputs import MediaInputs
+from backends.hf.media.runner import MediaRunner
 from backends.hf.packed.graphs import Capture, DecodeGraphs
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.model import PackedModel
 from backends.hf.packed.paged_attention import Kernel, PagedAttention, layout
 from backends.hf.packed.pages import PAGE_SIZE, PagedMemory, usable_tokens
-from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from backends.hf.sampling_runner import Vocabulary
 from enginebay import Chunk, RunnerMemory
 
 
-class PagedRunner(SamplingRunner):
+class PagedRunner(MediaRunner):
     """A model in packed forward passes whose slots share the pages of common prefixes.
 
     `layers` is what `layer_shapes` says of the model. `capacity` is the most tokens of a slot.
@@ -34,12 +36,13 @@ class PagedRunner(SamplingRunner):
         pages: int,
         page_size: int = PAGE_SIZE,
         adapters: Adapters | None = None,
+        media: MediaInputs | None = None,
     ) -> None:
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, media)
         self.memory = RunnerMemory(
             slots=slots, tokens=usable_tokens(slots, pages, page_size), shares=True
         )
-        self._model = PackedModel(model, adapters)
+        self._model = PackedModel(model, adapters, media)
         self._kernel = kernel
         self._pages = PagedMemory(
             layers, slots=slots, capacity=capacity, pages=pages, page_size=page_size
@@ -49,13 +52,16 @@ class PagedRunner(SamplingRunner):
     @torch.inference_mode()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         self._pages.extend([(c.slot, c.start, c.start + len(c.token_ids)) for c in chunks])
-        if self._graphs:
+        if self._graphs and all(self._is_text(chunk) for chunk in chunks):
             logits = self._graphs.run(chunks)
             if logits is not None:
                 wanted = _wanted(chunks)
                 return logits if len(wanted) == len(logits) else logits[wanted]
         attention = PagedAttention(self._pages, layout(self._pages, chunks), self._kernel)
         return self._model.run(attention, chunks, _wanted(chunks))
+
+    def _is_text(self, chunk: Chunk) -> bool:
+        return self.media is None or self.media.is_text(chunk)
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         self._pages.share(source, target, tokens)

@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backends.hf.packed.attention import NAME, layer_shapes
+from backends.hf.packed.attention import layer_shapes
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.runner import PackedRunner
+from backends.hf.packed.switching import implementations, switch
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
 from enginebay import Chunk
 
@@ -110,22 +110,13 @@ def _known_to_fail(model: PreTrainedModel) -> str:
     return ""
 
 
-def implementations(config: Any) -> dict[str, Any]:
-    """The attention of a model and of its parts, as `set_attn_implementation` takes it."""
-    parts = {name: getattr(config, name, None) for name in config.sub_configs}
-    return {
-        "": config._attn_implementation,
-        **{name: implementations(part) for name, part in parts.items() if part is not None},
-    }
-
-
 def _compare(
     model: PreTrainedModel, token_ids: Sequence[int], runner_of: RunnerOf, before: int
 ) -> Verdict:
     text = list(islice(cycle(token_ids), before + TOKENS))
     texts = text[: before + _FIRST], text[_APART : _APART + before + _SECOND]
     expected = [_plain(model, text) for text in texts]
-    model.set_attn_implementation(NAME)
+    switch(model)
     layers = layer_shapes(model)
     if not layers:
         return Verdict(reason="it has attention code of its own")

@@ -1,16 +1,20 @@
 """Runs chunks of many sequences in one forward pass without padding."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from backends.hf.lora import Adapters
+from backends.hf.media.inputs import MediaInputs, Sees
+from backends.hf.media.runner import MediaRunner
 from backends.hf.packed.attention import SHORT, Group, PackedAttention
 from backends.hf.packed.memory import KeyValueMemory, LayerShape
 from backends.hf.packed.model import PackedModel
-from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from backends.hf.sampling_runner import Vocabulary
 from enginebay import Chunk, RunnerMemory
 
 # Slots of different lengths that are run together all read as far as the longest. On a CPU a group
@@ -19,12 +23,14 @@ _TOKENS_IN_VAIN = 512
 _FORGOTTEN_AT_LEAST = 64
 
 
-class PackedRunner(SamplingRunner):
+class PackedRunner(MediaRunner):
     """A model in packed forward passes, with one region of memory a slot.
 
     `layers` is what `layer_shapes` says of the model. `tokens` is how many tokens the scheduler may
     keep in all slots together, `slots * capacity` unless given.
     """
+
+    ways: ClassVar[Sequence[Sees]] = ("past", "item", "item in windows")
 
     def __init__(
         self,
@@ -36,10 +42,11 @@ class PackedRunner(SamplingRunner):
         capacity: int,
         tokens: int | None = None,
         adapters: Adapters | None = None,
+        media: MediaInputs | None = None,
     ) -> None:
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, media)
         self.memory = RunnerMemory(slots=slots, tokens=tokens or slots * capacity)
-        self._model = PackedModel(model, adapters)
+        self._model = PackedModel(model, adapters, media)
         on_cpu = self._model.device.type == "cpu"
         self._in_vain = _TOKENS_IN_VAIN if on_cpu else slots * capacity
         self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)
@@ -60,8 +67,23 @@ class PackedRunner(SamplingRunner):
             for chunk, end in zip(chunks, ends, strict=True)
             for row in range(end - chunk.logits, end)
         ]
-        attention = PackedAttention(self._key_values, list(_groups(packed, self._in_vain)))
+        attention = PackedAttention(self._key_values, self._groups(packed))
         return self._model.run(attention, packed, wanted)
+
+    def _groups(self, chunks: Sequence[Chunk]) -> list[Group]:
+        groups: list[Group] = []
+        several: list[Chunk] = []
+        for chunk in chunks:
+            if reach := self.media.reach(chunk) if self.media else ():
+                assert self.media
+                groups += _groups(several, groups[-1].end if groups else 0, self._in_vain)
+                several = []
+                group = _group([chunk], groups[-1].end if groups else 0)
+                windows_only = self.media.sees == "item in windows"
+                groups.append(replace(group, reach=reach, windows_only=windows_only))
+            else:
+                several.append(chunk)
+        return groups + list(_groups(several, groups[-1].end if groups else 0, self._in_vain))
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         self._key_values.copy(source, target, tokens)
@@ -77,14 +99,19 @@ class PackedRunner(SamplingRunner):
             self._key_values.forget(slot, 0)
 
 
+class WholePromptRunner(PackedRunner):
+    """The same of a model whose prompts see all of themselves: those with media, no others."""
+
+    ways: ClassVar[Sequence[Sees]] = ("prompt",)
+
+
 def _place(chunk: Chunk) -> tuple[int, int]:
     """Where a chunk comes in the pass: those that can be run together side by side."""
     return len(chunk.token_ids), chunk.slot
 
 
-def _groups(chunks: Sequence[Chunk], in_vain: int) -> Iterator[Group]:
+def _groups(chunks: Sequence[Chunk], offset: int, in_vain: int) -> Iterator[Group]:
     """Neighbouring slots with chunks of the same, small length and similar starts."""
-    offset = 0
     group: list[Chunk] = []
     for chunk in chunks:
         if group and not _joins(group, chunk, in_vain):

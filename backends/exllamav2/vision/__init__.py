@@ -1,0 +1,1 @@
+"""Pictures: the towers of exllamav2, and what stands for a picture in a prompt."""

@@ -1,0 +1,32 @@
+"""What runners of models that take media have in common."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from backends.hf.media.inputs import MediaInputs, Sees
+from backends.hf.sampling_runner import SamplingRunner, Vocabulary
+from enginebay import Media
+
+
+class MediaRunner(SamplingRunner):
+    """A runner whose chunks may have media, if there is a `media` that knows what to do.
+
+    `ways` is how it can let the tokens of items attend.
+    """
+
+    ways: ClassVar[Sequence[Sees]] = ("past",)
+
+    def __init__(self, vocabulary: Vocabulary, media: MediaInputs | None) -> None:
+        super().__init__(vocabulary)
+        self.media = media
+
+    def encoded(self, media: Media) -> bool:
+        return self.media is None or self.media.encoded(media)
+
+    def see(self, sees: Sees) -> None:
+        """Let the tokens of items attend so, and tell the scheduler what that demands."""
+        assert self.media
+        self.media.sees = sees
+        borders: dict[Sees, Literal["cut", "prompt"]] = {"past": "cut", "prompt": "prompt"}
+        self.memory = replace(self.memory, media_spans=borders.get(sees, "whole"))
