@@ -1,7 +1,7 @@
 """From conversations to batches of tokens."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -18,6 +18,8 @@ class Batch:
 
     tokens: torch.Tensor
     targets: torch.Tensor
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What else the model's `forward` takes."""
 
 
 class Encoder:
@@ -45,7 +47,8 @@ class Encoder:
         return targets
 
 
-def _pad(rows: list[tuple[list[int], list[int]]]) -> Batch:
+def pad(rows: list[tuple[list[int], list[int]]]) -> Batch:
+    """Tokens and targets of conversations as one batch."""
     longest = max(len(tokens) for tokens, _ in rows)
     return Batch(
         torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens, _ in rows]),
@@ -65,4 +68,4 @@ def batches(
     size = -(-rows // parts)
     while True:
         chosen = sorted((next(stream) for _ in range(rows)), key=lambda row: len(row[0]))
-        yield [_pad(chosen[i : i + size]) for i in range(0, rows, size)]
+        yield [pad(chosen[i : i + size]) for i in range(0, rows, size)]

@@ -142,7 +142,7 @@ def _user(rng: random.Random, skill: str, made: Turn) -> Json:
     return {"role": "user", "content": roughen(rng, made.user, skill in _COPIES)}
 
 
-def _system(rng: random.Random) -> tuple[list[Json], str]:
+def system(rng: random.Random) -> tuple[list[Json], str]:
     """A system message or none, and the name it gives the model, if any."""
     roll = rng.random()
     if roll < 0.3:
@@ -164,7 +164,7 @@ def _persona(rng: random.Random, name: str) -> Turn:
     return Turn(talk.expand(rng, rng.choice(topic.questions[:2])), answer, f"My name is {name}.")
 
 
-def _finish(
+def finish(
     rng: random.Random,
     skill: str,
     history: list[Json],
@@ -186,7 +186,7 @@ def _finish(
 
 def _chat(rng: random.Random) -> Dialogue:
     """One to six turns without tool calls; sometimes with tools that are not needed."""
-    messages, persona = _system(rng)
+    messages, persona = system(rng)
     amount = rng.choices((1, 2, 3, 4, 5, 6), weights=(42, 22, 14, 10, 7, 5))[0]
     tools = tooling.offer(rng)[1] if rng.random() < 0.1 else []
     turns: list[tuple[str, Turn]] = []
@@ -211,7 +211,7 @@ def _chat(rng: random.Random) -> Dialogue:
     skill, made = turns[-1]
     messages.append(_user(rng, skill, made))
     thinking = frozenset(i for i, (_, each) in enumerate(turns[:-1]) if each.thinks)
-    return _finish(rng, skill, messages, made, tools, thinking)
+    return finish(rng, skill, messages, made, tools, thinking)
 
 
 def _with_tools(rng: random.Random) -> Dialogue:
@@ -224,9 +224,9 @@ def _with_tools(rng: random.Random) -> Dialogue:
             _user(rng, skill, before),
             {"role": "assistant", "content": before.answer},
         ]
-    made.messages[:0] = _system(rng)[0]
+    made.messages[:0] = system(rng)[0]
     answer = Turn("", made.completion, _tool_thought(made))
-    return _finish(rng, made.skill, made.messages, answer, made.tools)
+    return finish(rng, made.skill, made.messages, answer, made.tools)
 
 
 def _tool_thought(made: Dialogue) -> str:
@@ -244,7 +244,7 @@ def _missing_tool(rng: random.Random) -> Dialogue:
             break
     message = {"role": "user", "content": roughen(rng, question, keep_case=True)}
     made = Turn("", answer, "I have no tool for that.")
-    return _finish(rng, "missing_tool", [*_system(rng)[0], message], made, tools)
+    return finish(rng, "missing_tool", [*system(rng)[0], message], made, tools)
 
 
 def _easy(rng: random.Random) -> Dialogue:
@@ -256,11 +256,11 @@ def _easy(rng: random.Random) -> Dialogue:
             {"role": "assistant", "content": told.answer},
             {"role": "user", "content": asked.user},
         ]
-        return _finish(rng, "recall_name", messages, asked, [])
+        return finish(rng, "recall_name", messages, asked, [])
     skill, made = turn(
         rng, rng.choices(list(_EASY_WEIGHTS), weights=list(_EASY_WEIGHTS.values()))[0]
     )
-    return _finish(rng, skill, [_user(rng, skill, made)], made, [])
+    return finish(rng, skill, [_user(rng, skill, made)], made, [])
 
 
 def dialogue(rng: random.Random, easy: bool = False) -> Dialogue:

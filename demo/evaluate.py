@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import AutoTokenizer
 
 from demo.cases import Case, all_cases
+from demo.folder import load_model
 from demo.prompts import Tokenizer, prompt_tokens
 
 MAX_NEW_TOKENS = 320
@@ -19,7 +20,7 @@ class Answerer:
 
     def __init__(self, folder: Path) -> None:
         self._tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._model: Any = load_model(folder)
         self._ends = {
             self._tokenizer.convert_tokens_to_ids(token)
             for token in ("<|im_end|>", "<|endoftext|>")

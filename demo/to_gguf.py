@@ -1,6 +1,8 @@
 """Convert a Llama model (safetensors, byte-level BPE) to GGUF for llama.cpp.
 
-`python -m demo.to_gguf demo/model demo.gguf --type f16`; needs numpy, gguf and safetensors only.
+`python -m demo.to_gguf demo/model demo.gguf --mmproj mmproj-demo.gguf`; needs numpy, gguf and
+safetensors only. Of a LLaVA model it takes the Llama model inside; the file of `--mmproj` holds the
+rest, which sees.
 """
 
 import argparse
@@ -13,6 +15,9 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType, LlamaFileType, TokenType
 from safetensors import safe_open
+
+from demo.language_model import PREFIX, text_config
+from demo.to_mmproj import convert_mmproj, open_writer
 
 Json = dict[str, Any]
 
@@ -55,7 +60,7 @@ class _Source:
             content: Json = json.loads((folder / name).read_text(encoding="utf-8"))
             return content
 
-        config = load("config.json")
+        config = text_config(load("config.json"))
         if config["model_type"] != "llama":
             raise ValueError(f"only Llama models can be converted, not {config['model_type']}")
         return cls(folder, config, load("tokenizer.json"), load("tokenizer_config.json"))
@@ -66,6 +71,11 @@ class _Source:
             self.config.get("head_dim")
             or self.config["hidden_size"] // self.config["num_attention_heads"]
         )
+
+    def skips(self, name: str) -> bool:
+        """Whether a weight is written already, or is not the language model's."""
+        tied = name == "lm_head.weight" and bool(self.config.get("tie_word_embeddings"))
+        return tied or name.startswith(("vision_tower.", "multi_modal_projector."))
 
     @property
     def rope_theta(self) -> float:
@@ -162,13 +172,14 @@ def _write_weights(writer: gguf.GGUFWriter, source: _Source, kind: GGMLQuantizat
     for path in sorted(source.folder.glob("*.safetensors")):
         with safe_open(path, "np") as file:
             for name in file.keys():  # noqa: SIM118 - not a dict
-                if name == "lm_head.weight" and source.config.get("tie_word_embeddings"):
+                inner = name.removeprefix(PREFIX)
+                if source.skips(inner):
                     continue
                 weight = file.get_tensor(name).astype(np.float32)
                 for part, amount in heads.items():
-                    if part in name:
+                    if part in inner:
                         weight = _interleave(weight, amount)
-                _write_tensor(writer, _new_name(name), weight, kind)
+                _write_tensor(writer, _new_name(inner), weight, kind)
 
 
 def convert(source: Path, target: Path, file_type: str) -> None:
@@ -177,22 +188,13 @@ def convert(source: Path, target: Path, file_type: str) -> None:
         raise ValueError(f"unknown type {file_type}: choose one of {', '.join(_TYPES)}")
     model = _Source.read(source)
     label, kind = _TYPES[file_type]
-    unfinished = target.with_name(target.name + ".tmp")
-    writer = gguf.GGUFWriter(unfinished, "llama")
-    try:
+    with open_writer(target, "llama") as writer:
         _write_shape(writer, model)
         writer.add_file_type(label)
         if file_type == "q8_0":
             writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _write_tokenizer(writer, model)
         _write_weights(writer, model, kind)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def main() -> None:
@@ -201,9 +203,13 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="folder of the model")
     parser.add_argument("target", type=Path, help="GGUF file to write")
     parser.add_argument("--type", default="f16", choices=sorted(_TYPES))
+    parser.add_argument("--mmproj", type=Path, help="GGUF file to write what sees to, as f16")
     args = parser.parse_args()
     convert(args.source, args.target, args.type)
-    print(f"{args.target}: {args.target.stat().st_size / 1e6:.1f} MB")
+    if args.mmproj:
+        convert_mmproj(args.source, args.mmproj)
+    for path in filter(None, (args.target, args.mmproj)):
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

@@ -1,23 +1,18 @@
 """Train the demo model from scratch: `python -m demo.train --out demo/model`."""
 
 import argparse
-import json
-import shutil
-import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch.nn import functional
-from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from demo.batches import IGNORED, Batch, Encoder, batches
+from demo.folder import ROPE_THETA, save
 from demo.prompts import Tokenizer
 from demo.tokenizer import CONTEXT_LENGTH, train_tokenizer
-
-ROPE_THETA = 10_000.0
 
 
 def make_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
@@ -42,16 +37,23 @@ def make_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Summed cross entropy over the tokens to write; the others never meet the vocabulary."""
-    hidden = model.model(input_ids=batch.tokens, use_cache=False).last_hidden_state
+def predictions(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and targets of the tokens to write; the others never meet the vocabulary."""
+    made = model.model(input_ids=batch.tokens, use_cache=False, **batch.inputs)
+    hidden = made.last_hidden_state
     targets = batch.targets[:, 1:].reshape(-1)
     wanted = targets != IGNORED
     chosen = hidden[:, :-1].reshape(-1, hidden.shape[-1])[wanted]
-    return functional.cross_entropy(model.lm_head(chosen).float(), targets[wanted], reduction="sum")
+    return model.lm_head(chosen).float(), targets[wanted]
 
 
-def backward(model: LlamaForCausalLM, parts: list[Batch]) -> float:
+def loss_of(model: Any, batch: Batch) -> torch.Tensor:
+    """Summed cross entropy over the tokens to write."""
+    logits, targets = predictions(model, batch)
+    return functional.cross_entropy(logits, targets, reduction="sum")
+
+
+def backward(model: Any, parts: list[Batch]) -> float:
     """Add up the gradients of one step; returns the mean loss per token."""
     amount = sum(int((part.targets != IGNORED).sum()) for part in parts)
     total = 0.0
@@ -63,22 +65,33 @@ def backward(model: LlamaForCausalLM, parts: list[Batch]) -> float:
     return total
 
 
+Parts = list[tuple[float, list[tuple[str, torch.nn.Parameter]]]]
+"""Named parameters, and the share of the learning rate that they learn at."""
+
+
 class Optimizer:
     """Muon for the weight matrices, AdamW for the rest; one learning rate cycle."""
 
-    def __init__(self, model: LlamaForCausalLM, rate: float, steps: int) -> None:
-        matrices: list[torch.nn.Parameter] = []
-        others: list[torch.nn.Parameter] = []
-        for name, parameter in model.named_parameters():
-            matrix = parameter.ndim == 2 and "embed" not in name
-            (matrices if matrix else others).append(parameter)
+    def __init__(self, parts: Parts, rate: float, steps: int) -> None:
+        matrices: list[dict[str, Any]] = []
+        others: list[dict[str, Any]] = []
+        for share, named in parts:
+            kinds: tuple[list[torch.nn.Parameter], ...] = ([], [])
+            for name, parameter in named:
+                kinds[parameter.ndim == 2 and "embed" not in name].append(parameter)
+            others.append({"params": kinds[0], "lr": rate * share})
+            matrices.append({"params": kinds[1], "lr": rate * share})
         self._parts: list[torch.optim.Optimizer] = [
-            torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
+            torch.optim.Muon(matrices, weight_decay=0.05, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
         ]
         self._schedules = [
             torch.optim.lr_scheduler.OneCycleLR(
-                part, rate, total_steps=steps, pct_start=0.06, cycle_momentum=False
+                part,
+                [group["lr"] for group in part.param_groups],
+                total_steps=steps,
+                pct_start=0.06,
+                cycle_momentum=False,
             )
             for part in self._parts
         ]
@@ -97,7 +110,7 @@ class Optimizer:
 
 def train(model: LlamaForCausalLM, encoder: Encoder, args: argparse.Namespace) -> None:
     """Short conversations first, then all kinds."""
-    optimizer = Optimizer(model, args.rate, args.steps)
+    optimizer = Optimizer([(1.0, list(model.named_parameters()))], args.rate, args.steps)
     easy = batches(encoder, args.seed + 1, args.rows * 3 // 2, args.parts, easy=True)
     normal = batches(encoder, args.seed, args.rows, args.parts)
     started, mean = time.monotonic(), 0.0
@@ -111,57 +124,6 @@ def train(model: LlamaForCausalLM, encoder: Encoder, args: argparse.Namespace) -
             print(f"step {step} loss {mean:.4f} {time.monotonic() - started:.0f} s", flush=True)
         if args.save_every and step % args.save_every == 0:
             save(model, encoder.tokenizer, args.out)
-
-
-def _change(path: Path, drop: tuple[str, ...] = (), **entries: object) -> None:
-    config = json.loads(path.read_text(encoding="utf-8"))
-    kept = {key: value for key, value in config.items() if key not in drop}
-    path.write_text(json.dumps(kept | entries, indent=2) + "\n", encoding="utf-8")
-
-
-def _write_configs(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
-    model.config.save_pretrained(folder)
-    _change(
-        folder / "config.json",
-        architectures=["LlamaForCausalLM"],
-        dtype="float16",
-        torch_dtype="float16",  # for readers older than transformers 5, like the next one
-        rope_theta=ROPE_THETA,
-    )
-    tokenizer.save_pretrained(folder)
-    _change(
-        folder / "tokenizer_config.json",
-        drop=("backend", "is_local", "local_files_only"),
-        tokenizer_class="PreTrainedTokenizerFast",
-    )
-
-
-def save(model: LlamaForCausalLM, tokenizer: Tokenizer, target: Path) -> None:
-    """Write everything beside the target folder first, then rename file by file into it."""
-    target.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=target.parent))
-    try:
-        _write_configs(model, tokenizer, made)
-        make_generation_config: Callable[..., GenerationConfig] = GenerationConfig
-        make_generation_config(
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=[tokenizer.eos_token_id, tokenizer.bos_token_id],
-            pad_token_id=tokenizer.pad_token_id,
-            do_sample=True,
-            temperature=0.7,
-            top_p=0.9,
-        ).save_pretrained(made)
-        weights = {
-            name: tensor.to(torch.float16).contiguous()
-            for name, tensor in model.state_dict().items()
-            if name != "lm_head.weight"
-        }
-        save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
-        for path in sorted(made.iterdir()):
-            path.chmod(0o644)
-            path.replace(target / path.name)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _arguments() -> argparse.Namespace:

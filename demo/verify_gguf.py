@@ -12,9 +12,10 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import torch
-from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers import AutoTokenizer
 
 from demo.cases import WEATHER, Case, chat
+from demo.folder import load_model
 from demo.prompts import Tokenizer, prompt_tokens
 
 _STRINGS = (
@@ -65,7 +66,7 @@ class Comparison:
 
     def __init__(self, folder: Path, file: Path) -> None:
         self._tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder)
-        self._model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._model: Any = load_model(folder)
         # The type of the weights can be read only after loading, so be careful in every case.
         self._llama = load_llama(file, without_repacking=True)
         self.file_type = _FILE_TYPES[self._llama.metadata["general.file_type"]]
