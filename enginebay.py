@@ -10,6 +10,7 @@
 its promises.
 """
 
+from core.config.problems import ConfigError as ConfigError
 from core.contract.backend import Backend as Backend
 from core.contract.chat import Chat as Chat
 from core.contract.engine import Engine as Engine
@@ -18,13 +19,16 @@ from core.contract.errors import BackendUnavailableError as BackendUnavailableEr
 from core.contract.errors import ContextLengthExceededError as ContextLengthExceededError
 from core.contract.errors import EngineDeadError as EngineDeadError
 from core.contract.errors import InvalidRequestError as InvalidRequestError
+from core.contract.errors import ModelFailedError as ModelFailedError
 from core.contract.errors import ModelNotFoundError as ModelNotFoundError
 from core.contract.errors import ModelUnloadedError as ModelUnloadedError
 from core.contract.errors import QueueFullError as QueueFullError
 from core.contract.errors import RequestTooLargeError as RequestTooLargeError
 from core.contract.errors import SchemaError as SchemaError
 from core.contract.errors import ServingError as ServingError
+from core.contract.errors import UnsupportedModalityError as UnsupportedModalityError
 from core.contract.errors import UnsupportedParameterError as UnsupportedParameterError
+from core.contract.errors import WrongModelError as WrongModelError
 from core.contract.formats import AnswerMarks as AnswerMarks
 from core.contract.formats import CallGrammar as CallGrammar
 from core.contract.formats import Parser as Parser
@@ -34,6 +38,7 @@ from core.contract.formats import Schemas as Schemas
 from core.contract.formats import Span as Span
 from core.contract.formats import ThoughtMarks as ThoughtMarks
 from core.contract.formats import ToolFormat as ToolFormat
+from core.contract.formats import is_json as is_json
 from core.contract.grammar import Case as Case
 from core.contract.grammar import Free as Free
 from core.contract.grammar import Grammar as Grammar
@@ -48,8 +53,19 @@ from core.contract.grammar import json_value as json_value
 from core.contract.grammar import optional as optional
 from core.contract.grammar import sequence as sequence
 from core.contract.hookspecs import hookimpl as hookimpl
+from core.contract.media import Media as Media
+from core.contract.media import MediaLimits as MediaLimits
+from core.contract.media import MediaPrompt as MediaPrompt
+from core.contract.media import MediaSpan as MediaSpan
+from core.contract.media import Modality as Modality
+from core.contract.media import PlainText as PlainText
 from core.contract.registers import BackendRegister as BackendRegister
 from core.contract.registers import Register as Register
+from core.contract.routes import GeneratedAnswer as GeneratedAnswer
+from core.contract.routes import RouteRegister as RouteRegister
+from core.contract.routes import RouteRequest as RouteRequest
+from core.contract.routes import RouteResponse as RouteResponse
+from core.contract.routes import event as event
 from core.contract.sampling_params import ReasoningBudget as ReasoningBudget
 from core.contract.sampling_params import SamplingParams as SamplingParams
 from core.contract.types import BackendSettings as BackendSettings
@@ -67,6 +83,7 @@ from core.contract.types import TokenCounts as TokenCounts
 from core.contract.types import TokenLogprob as TokenLogprob
 from core.contract.types import ToolCallDelta as ToolCallDelta
 from core.contract.types import TopLogprob as TopLogprob
+from core.contract.types import Update as Update
 from core.engine.backend import EngineBackend as EngineBackend
 from core.engine.batching.choice import ChoiceState as ChoiceState
 from core.engine.batching.drafts import Drafter as Drafter
@@ -80,8 +97,8 @@ from core.engine.batching.runner import MemoryFullError as MemoryFullError
 from core.engine.batching.runner import Runner as Runner
 from core.engine.batching.runner import RunnerMemory as RunnerMemory
 from core.engine.batching.runner import Sampled as Sampled
-from core.engine.batching.scheduler import BatchLimits as BatchLimits
 from core.engine.batching.slots import common_prefix as common_prefix
+from core.engine.batching.step import BatchLimits as BatchLimits
 from core.engine.batching.text_engine import AdapterStore as AdapterStore
 from core.engine.batching.text_engine import TextEngine as TextEngine
 from core.engine.batching.tokenizing import Tokenizer as Tokenizer
@@ -89,6 +106,11 @@ from core.engine.batching.tokenizing import TokenizingEngine as TokenizingEngine
 from core.engine.completion import Completion as Completion
 from core.engine.completion import TokensToText as TokensToText
 from core.engine.detokenizer import Detokenizer as Detokenizer
+from core.engine.pooling.pooling_engine import PairEncoder as PairEncoder
+from core.engine.pooling.pooling_engine import Pooler as Pooler
+from core.engine.pooling.pooling_engine import PoolingEngine as PoolingEngine
+from core.engine.pooling.pooling_engine import sigmoid as sigmoid
+from core.engine.pooling.queue import PassLimits as PassLimits
 from core.engine.reasoning_budget import BudgetWatch as BudgetWatch
 from core.engine.sampler.draw import seeded_random as seeded_random
 from core.engine.sampler.logits import Mask as Mask
@@ -96,6 +118,7 @@ from core.engine.sampler.logits import Row as Row
 from core.engine.sampler.logprobs import RowLogprobs as RowLogprobs
 from core.engine.sampler.row_sampler import RowSampler as RowSampler
 from core.engine.sampler.row_sampler import is_plain as is_plain
+from core.engine.sized_cache import SizedCache as SizedCache
 from core.engine.stop_strings import StopStrings as StopStrings
 from core.grammar.compiler import GrammarCompiler as GrammarCompiler
 from core.grammar.compiler import Masks as Masks
@@ -105,3 +128,8 @@ from core.grammar.constraint import Constraint as Constraint
 from core.grammar.constraint import fill_masks as fill_masks
 from core.grammar.subschema import subschema as subschema
 from core.grammar.vocabulary import Vocabulary as Vocabulary
+from core.media.pictures import decode_picture as decode_picture
+from core.media.sound import decode_sound as decode_sound
+from core.media.video import Video as Video
+from core.media.video import decode_video as decode_video
+from core.serving.opening import open as open

@@ -39,8 +39,9 @@ class LiteralCalls(LiteralSyntax, ToolFormat):
         A call is certain when its bracket opens, and without the tags only if the function is
         offered; until then what turns out to be none comes back as content. From then on the call
         stands: where its arguments are no literals any more it ends, as it is, and the rest comes
-        back as content, the tag that ends the block dropped. Arguments without a name get theirs
-        from the schema, in its order.
+        back as content, the tag that ends the block dropped. A call without tags and list is one
+        only if it is the whole answer, with nothing but literals: the end of the answer shows it.
+        Arguments without a name get theirs from the schema, in its order.
         """
         return _LiteralCallsParser(self, schemas)
 
@@ -71,6 +72,7 @@ class _Patterns:
 
 class _State(Enum):
     START = auto()
+    LONE = auto()
     OUTSIDE = auto()
     ARGUMENTS = auto()
     BETWEEN = auto()
@@ -87,10 +89,12 @@ class _LiteralCallsParser(StateMachine[_State]):
         self._calls = 0
         self._arguments = LiteralScanner(tags.quotes)
         self._behind_call = tags.patterns.between
+        self._lone, self._read_up_to = "", 0  # a call without a list, and how far it has been read
 
     def _steps(self) -> Mapping[_State, Callable[[bool], None]]:
         return {
             _State.START: self._read_start,
+            _State.LONE: self._read_lone,
             _State.OUTSIDE: self._read_outside,
             _State.ARGUMENTS: self._read_arguments,
             _State.BETWEEN: self._read_between,
@@ -107,6 +111,8 @@ class _LiteralCallsParser(StateMachine[_State]):
         self._at = end
         if end == len(self._text):
             return
+        if self._may_be_lone(final=final):
+            return
         found = self._tags.patterns.bare.match(self._text, end, final=final)
         if found is None or (found.tag is None and final):
             self._state = _State.OUTSIDE
@@ -114,6 +120,31 @@ class _LiteralCallsParser(StateMachine[_State]):
             self._state = _State.OUTSIDE
             if self._schemas is None or found.holes["function"] in self._schemas:
                 self._begin_call(found, found.tag.role)
+
+    def _may_be_lone(self, *, final: bool) -> bool:
+        """Whether the text is, or may become, a call of an offered function without a list."""
+        for name in self._schemas or ():
+            head = self._tags.call.replace("{function}", name)
+            if self._text.startswith(head, self._at):
+                self._state, self._lone, self._read_up_to = _State.LONE, name, len(head)
+                self._arguments = self._new_arguments(name)
+                return True
+            if not final and head.startswith(self._text[self._at :]):
+                return True
+        return False
+
+    def _read_lone(self, final: bool) -> None:
+        """A call by itself is one if it ends with its bracket and nothing stands behind it."""
+        arguments = self._arguments
+        end = arguments.feed(self._text, self._at + self._read_up_to, final=final)
+        self._read_up_to = end - self._at
+        more = arguments.complete and self._text[end:].strip()
+        if final and arguments.complete and arguments.exact and not more:
+            self._deltas.name(0, self._lone)
+            self._deltas.arguments(0, arguments.take())
+            self._at = len(self._text)
+        elif final or more or arguments.failed:
+            self._state = _State.OUTSIDE
 
     def _read_outside(self, final: bool) -> None:
         patterns = self._tags.patterns
@@ -160,20 +191,22 @@ class _LiteralCallsParser(StateMachine[_State]):
 
     def _begin_call(self, found: Found, role: str) -> None:
         """Reads the call whose bracket opens at the end of the tag."""
-        tags = self._tags
         if self._state is _State.OUTSIDE:
-            in_list = role == "call in list"
-            self._behind_call = tags.patterns.in_list if in_list else tags.patterns.between
+            patterns, in_list = self._tags.patterns, role == "call in list"
+            self._behind_call = patterns.in_list if in_list else patterns.between
         self._at = found.end
         self._state = _State.ARGUMENTS
         self._end_is_due = False
         name = found.holes["function"]
-        schema = (self._schemas or {}).get(name)
-        names = ArgumentSchema(schema).members
-        self._arguments = LiteralScanner.inside(tags.quotes, tags.closer, tags.separator, names)
+        self._arguments = self._new_arguments(name)
         self._deltas.name(self._calls, name)
         self._calls += 1
         self._take_arguments()
+
+    def _new_arguments(self, name: str) -> LiteralScanner:
+        tags = self._tags
+        names = ArgumentSchema((self._schemas or {}).get(name)).members
+        return LiteralScanner.inside(tags.quotes, tags.closer, tags.separator, names)
 
     def _take_arguments(self) -> None:
         self._deltas.arguments(self._calls - 1, self._arguments.take())

@@ -1,7 +1,6 @@
 """The end of a value of JSON that stands between tags, of which some may be in its strings."""
 
-import json
-
+from enginebay import is_json
 from parsers.stream.json_scanner import JsonScanner
 from parsers.stream.tag_patterns import Found, TagPatterns
 
@@ -32,7 +31,7 @@ class JsonEnd:
                 return None
             self._follow(text, at, found.start)
             if not self._scanner.in_string:
-                if self._first is None or _is_json(text[at : found.start]):
+                if self._first is None or is_json(text[at : found.start]):
                     return found.start, found.end
                 return self._from(at)
             self._skip(found, text, at)
@@ -47,11 +46,3 @@ class JsonEnd:
     def _follow(self, text: str, at: int, end: int) -> None:
         self._scanner.feed(text[at + self._followed : end], 0, [])
         self._followed = end - at
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

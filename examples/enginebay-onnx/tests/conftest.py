@@ -15,16 +15,25 @@ from enginebay_onnx.convert import convert
 
 from enginebay import Engine
 
-DEMO = Path(__file__).parents[3] / "demo" / "model"
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The converted demo model."""
-    if not DEMO.is_dir():
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The language model of the demo model."""
+    if not (REPOSITORY / "demo" / "model").is_dir():
         pytest.skip("the demo model is part of Enginebay's repository")
+    target = tmp_path_factory.mktemp("demo") / "model"
+    command = [sys.executable, "-m", "demo.language_model", "demo/model", str(target)]
+    subprocess.run(command, check=True, cwd=REPOSITORY)
+    return target
+
+
+@pytest.fixture(scope="session")
+def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The converted demo model."""
     target = tmp_path_factory.mktemp("onnx") / "demo"
-    convert(DEMO, target, "fp32")
+    convert(demo, target, "fp32")
     return target
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DEMO
 from enginebay_onnx import Options, register_backends
 from enginebay_onnx.convert import convert
 
@@ -70,23 +69,23 @@ async def test_keeps_the_promises(engine: Make) -> None:
     await check_backend(engine, prompt=STORY)
 
 
-async def test_the_backend_that_is_registered_keeps_them(folder: Path) -> None:
+async def test_the_backend_that_is_registered_keeps_them(demo: Path, folder: Path) -> None:
     """In a process of its own; three choices are the most at once, so that some have to wait."""
     register = BackendRegister()
     register_backends(register)
     assert register["onnx"].serves is not None
-    assert (register["onnx"].serves(folder), register["onnx"].serves(DEMO)) == (True, False)
+    assert (register["onnx"].serves(folder), register["onnx"].serves(demo)) == (True, False)
     options = Options(threads=1, max_batch_size=3, context_length=2048)
     settings = BackendSettings(name="m", path=str(folder), options=options)
     await check_backend(lambda: register["onnx"].create(settings), prompt=STORY)
 
 
-def test_says_what_transformers_says(engine: Make) -> None:
+def test_says_what_transformers_says(demo: Path, engine: Make) -> None:
     """Greedy tokens and their logprobs, decoded together by this engine and alone by the other."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    reference = AutoModelForCausalLM.from_pretrained(DEMO, dtype=torch.float32).eval()
+    reference = AutoModelForCausalLM.from_pretrained(demo, dtype=torch.float32).eval()
     ours = engine()
     names = [request(ours, prompt, replace(GREEDY, logprobs=0)) for prompt in PROMPTS]
     found = run(ours, len(PROMPTS))
@@ -212,14 +211,14 @@ def test_the_context_can_be_shorter_than_the_models(engine: Make, folder: Path) 
         engine(context_length=5000)
 
 
-def test_what_is_wrong_with_a_folder_is_said(folder: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_folder_is_said(demo: Path, folder: Path, tmp_path: Path) -> None:
     from enginebay_onnx.loading import load_engine
 
     def load(path: Path) -> None:
         load_engine(str(path), Options(), lambda stage, fraction: None)
 
     with pytest.raises(BackendUnavailableError, match=r"enginebay_onnx\.convert SOURCE TARGET"):
-        load(DEMO)
+        load(demo)
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     described = json.loads((broken / "genai_config.json").read_text(encoding="utf-8"))
@@ -243,11 +242,10 @@ def test_what_cannot_be_converted_is_said(tmp_path: Path) -> None:
         convert(tmp_path, tmp_path / "target", "fp32")
 
 
-def test_four_bits_are_enough_to_know_its_name(folder: Path, tmp_path: Path) -> None:
-    """`folder` only to skip where nothing can be converted."""
+def test_four_bits_are_enough_to_know_its_name(demo: Path, tmp_path: Path) -> None:
     from enginebay_onnx.loading import load_engine
 
-    convert(DEMO, tmp_path / "int4", "int4")
+    convert(demo, tmp_path / "int4", "int4")
     ours = load_engine(str(tmp_path / "int4"), Options(threads=1), lambda stage, fraction: None)
     name = request(ours, PROMPTS[1], GREEDY)
     assert "Enginebay" in "".join(delta.text for delta in run(ours, 1)[name, 0])

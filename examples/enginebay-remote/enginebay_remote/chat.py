@@ -25,7 +25,7 @@ from enginebay_remote.chat_reading import ChatReader, says_something
 from enginebay_remote.dialects import ALL, TRIAL
 from enginebay_remote.failures import NONSENSE
 from enginebay_remote.options import Options
-from enginebay_remote.servers import connect, context_length, find_card, server_of
+from enginebay_remote.servers import connect, context_length, find_card, modalities, server_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class ChatBackend(Backend):
             context_length=context_length(card, self._options) or 0,
             vocab_size=0,
             chats=True,
+            modalities=modalities(card, self._options),
             unsupported=_FIELDS - self._known,
         )
 

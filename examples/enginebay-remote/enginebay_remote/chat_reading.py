@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from enginebay import (
     BackendUnavailableError,
     ContentDelta,
     Delta,
     GenerationRequest,
+    Modality,
     Part,
     ReasoningDelta,
     RefusalDelta,
@@ -22,6 +23,7 @@ from enginebay_remote.characters import Characters, whole
 
 Json = Mapping[str, Any]
 
+_KINDS: tuple[Modality, ...] = get_args(Modality)
 _REASONS: Mapping[str, Literal["stop", "length", "content_filter"]] = {
     "stop": "stop",
     "tool_calls": "stop",  # which Enginebay tells from the calls themselves
@@ -238,6 +240,7 @@ def _counts(usage: Json) -> TokenCounts:
     cached = prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
     reasoning = completion.get("reasoning_tokens", usage.get("reasoning_tokens"))
     prompt_tokens = _count(usage.get("prompt_tokens"))
+    media = {kind: _count(prompt.get(f"{kind}_tokens")) for kind in _KINDS}
     completion_tokens = _count(usage.get("completion_tokens"))
     if prompt_tokens:
         total_tokens = _count(usage.get("total_tokens"))
@@ -247,6 +250,7 @@ def _counts(usage: Json) -> TokenCounts:
         completion_tokens=completion_tokens,
         cached_tokens=min(_count(cached), prompt_tokens),
         reasoning_tokens=None if reasoning is None else min(_count(reasoning), completion_tokens),
+        media_tokens={kind: count for kind, count in media.items() if count},
     )
 
 
@@ -263,6 +267,7 @@ def _added(counts: TokenCounts, before: TokenCounts | None) -> TokenCounts:
     return TokenCounts(
         prompt_tokens=before.prompt_tokens,
         cached_tokens=before.cached_tokens,
+        media_tokens=before.media_tokens,
         completion_tokens=before.completion_tokens + counts.completion_tokens,
         reasoning_tokens=None if None in reasoning else sum(filter(None, reasoning)),
     )

@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from enginebay import Modality
 
 Server = Literal[
     "enginebay",
@@ -46,6 +48,11 @@ class Options(BaseModel):
     context_length: int | None = Field(
         None, gt=0, description="Tokens of prompt and answer, if the server does not say."
     )
+    modalities: list[Modality] | None = Field(
+        None,
+        description="Kinds of media that messages may have; not set, those that the server's list "
+        "of models names, else all.",
+    )
     timeout: float = Field(
         600, gt=0, description="Seconds to wait for the next byte; a long prompt is silent."
     )
@@ -55,6 +62,12 @@ class Options(BaseModel):
         default={},
         description="Further fields of every request to the server; null takes a field out.",
     )
+
+    @model_validator(mode="after")
+    def _media_need_messages(self) -> Self:
+        if self.modalities and not self.chats:
+            raise ValueError("modalities need `api: chat`: completions take no media")
+        return self
 
     @property
     def chats(self) -> bool:

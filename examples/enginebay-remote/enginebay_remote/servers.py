@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from enginebay import BackendSettings, BackendUnavailableError
+from enginebay import BackendSettings, BackendUnavailableError, Modality
 from enginebay_remote.failures import NotFoundError
 from enginebay_remote.http import Http
 from enginebay_remote.options import Options, Server
@@ -97,3 +97,16 @@ def context_length(card: Mapping[str, Any], options: Options) -> int | None:
     said = (card.get(name) for name in _LENGTHS)
     found = options.context_length or next(filter(None, said), None)
     return int(found) if found else None
+
+
+def modalities(card: Mapping[str, Any], options: Options) -> frozenset[Modality]:
+    """What messages may have beside text: by the options, by the card (OpenRouter's words), or all.
+
+    A server that says nothing refuses what its model does not take.
+    """
+    if options.modalities is not None:
+        return frozenset(options.modalities)
+    architecture = card.get("architecture")
+    said = architecture.get("input_modalities") if isinstance(architecture, Mapping) else None
+    kinds: tuple[Modality, ...] = get_args(Modality)
+    return frozenset(kind for kind in kinds if not isinstance(said, list) or kind in said)

@@ -1,5 +1,7 @@
 """The chat way, against a second Enginebay: what its clients get is what comes through here."""
 
+import base64
+import io
 import json
 import socket
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 from conftest import serving
 from enginebay_remote import create
 from enginebay_remote.options import Options
+from PIL import Image
 
 from core.testing import check_backend
 from enginebay import (
@@ -42,6 +45,8 @@ THOUGHT = ["<think>", "Hm", "\\u2028", ".", "</think>"]
 def say(prompt, index):
     if "<tools>" in prompt:
         return [*THOUGHT, "Let me see.", *(CALL % "Oslo"), "\\n", CALL % "Bergen"]
+    if "\\ufffc" in prompt:
+        return [f"{prompt.count(chr(0xfffc))} tokens of a picture"]
     if "for ever" in prompt:
         return itertools.repeat("on ")
     return [*THOUGHT, "Hel", "lo, ", "wor", "ld"]
@@ -49,7 +54,7 @@ def say(prompt, index):
 
 @hookimpl
 def register_backends(register):
-    engine = lambda: ScriptedEngine(say, context_length=300_000)
+    engine = lambda: ScriptedEngine(say, context_length=300_000, media=["image"])
     register("talker", lambda settings: EngineBackend(engine))
 
 
@@ -233,6 +238,38 @@ def test_errors_of_the_server_behind(near: str) -> None:
         assert answer.status_code == 400, answer.text
         if param:
             assert answer.json()["error"]["param"] == param
+
+
+def test_media(near: str, far: str) -> None:
+    """A picture arrives, in its several spellings; kinds that the model does not take are refused
+    here, by the part's path. What the model takes is what the server behind says of it.
+    """
+    [card] = httpx2.get(f"{near}/models", timeout=60).json()["data"]
+    assert card["architecture"]["input_modalities"] == ["text", "image"]
+    data = io.BytesIO()
+    Image.new("RGB", (256, 256), "red").save(data, "PNG")
+    encoded = base64.b64encode(data.getvalue()).decode()
+    url = f"data:image/png;base64,{encoded}"
+    for part in (
+        {"type": "image_url", "image_url": {"url": url, "detail": "high"}},
+        {"type": "image_url", "image_url": url},
+        {"type": "input_image", "image_url": url},
+    ):
+        body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, part]}]}
+        mine, theirs = ask(near, body).json(), ask(far, body).json()
+        assert mine["choices"] == theirs["choices"]
+        assert mine["choices"][0]["message"]["content"] == "5 tokens of a picture"
+    ollama = {"messages": [{"role": "user", "content": "?", "images": [encoded]}]}
+    assert "5 tokens" in ask(near, ollama).json()["choices"][0]["message"]["content"]
+    sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    refused = ask(near, {"messages": [{"role": "user", "content": [sound]}]})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_modality", "messages[0].content[0]")
+    cut = {"type": "image_url", "image_url": {"url": url[:200]}}
+    broken = ask(near, {"messages": [{"role": "user", "content": [cut]}]})
+    assert broken.status_code == 400
+    assert broken.json()["error"]["param"] == "messages[0].content[0]"
 
 
 def test_what_the_engine_behind_lacks_is_named(near: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from chat_events import PATH, SAID, TOOL, USER, hosted, request, run
 from enginebay_remote.chat_dialects import CHAT_DIALECTS, ChatDialect
-from enginebay_remote.options import Server
+from enginebay_remote.options import Options, Server
 from fake import fake
 
 from enginebay import (
@@ -171,6 +171,33 @@ async def test_forms_that_a_server_does_not_know(server: str, chat: dict[str, An
         await run(running, request(**chat), **options)
     assert raised.value.param == "constraint"
     assert not running.bodies(PATH)
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "taken"),
+    [
+        ({}, {}, {"image", "audio", "video"}),
+        ({"architecture": None}, {}, {"image", "audio", "video"}),
+        ({"architecture": {"input_modalities": ["text", "image", "file"]}}, {}, {"image"}),
+        ({"architecture": {"input_modalities": ["text"]}}, {}, set()),
+        ({"architecture": {"input_modalities": ["text"]}}, {"modalities": ["audio"]}, {"audio"}),
+        ({}, {"modalities": []}, set()),
+    ],
+)
+async def test_modalities(said: dict[str, Any], options: dict[str, Any], taken: set[str]) -> None:
+    """What the options say, what the server says, else all."""
+    answers, _ = hosted("other", (200, SAID))
+    answers["/v1/models"] = [(200, {"data": [{"id": "m", **said}]})]
+    with fake(answers) as running:
+        _, info = await run(running, request(), **options)
+    assert info.modalities == taken
+
+
+def test_modalities_need_messages() -> None:
+    with pytest.raises(ValueError, match="completions take no media"):
+        Options(api="completions", modalities=["image"])
+    with pytest.raises(ValueError, match="image"):
+        Options.model_validate({"modalities": ["smell"]})
 
 
 _README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")

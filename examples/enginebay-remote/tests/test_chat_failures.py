@@ -254,10 +254,15 @@ async def test_closing_the_backend_ends_what_is_under_way() -> None:
             await anext(backend.generate(request()))
 
 
-async def test_images_and_half_characters_are_passed_on() -> None:
+async def test_media_and_half_characters_are_passed_on() -> None:
     """Content is the server's business."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    messages = ({"role": "user", "content": [{"type": "text", "text": "\ud800"}, image]},)
+    parts = [
+        {"type": "text", "text": "\ud800"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}},
+        {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}},
+    ]
+    messages = ({"role": "user", "content": parts},)
     answers, options = hosted("openai", (200, SAID))
     with fake(answers) as running:
         await run(running, request(messages=messages), **options)

@@ -129,14 +129,24 @@ STREAMS: dict[str, tuple[bytes, list[Part], str, TokenCounts | None]] = {
             {
                 "choices": [],
                 "usage": usage(
-                    prompt_tokens_details={"cached_tokens": 2, "audio_tokens": 0},
+                    prompt_tokens_details={
+                        "cached_tokens": 2,
+                        "audio_tokens": 0,
+                        "image_tokens": 4,
+                    },
                     completion_tokens_details={"reasoning_tokens": 0},
                 ),
             },
         ),
         [RefusalDelta("I won't.")],
         "content_filter",
-        TokenCounts(prompt_tokens=5, completion_tokens=7, cached_tokens=2, reasoning_tokens=0),
+        TokenCounts(
+            prompt_tokens=5,
+            completion_tokens=7,
+            cached_tokens=2,
+            reasoning_tokens=0,
+            media_tokens={"image": 4},
+        ),
     ),
     "Mistral": (
         events(
