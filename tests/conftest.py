@@ -13,7 +13,7 @@ from core.config.schema import Config
 from core.plugins import Plugins
 from tests import effort, exllamav2_cpu, llama_templates, schema_suite
 from tests.outsider import Outsider
-from tests.support import DEMO_MODEL, Server, plugins_with, scripted, scripted_config, serve
+from tests.support import SEEING_MODEL, Server, plugins_with, scripted, scripted_config, serve
 
 ServeScripted = Callable[..., Server]
 
@@ -78,7 +78,7 @@ def demo() -> Iterator[Server]:
     model = {
         "name": "enginebay-demo",
         "backend": "hf",
-        "path": str(DEMO_MODEL),
+        "path": str(SEEING_MODEL),
         "options": {"device": "cpu", "threads": 1},
     }
     with serve(Config.model_validate({"models": [model]}), Plugins()) as server:

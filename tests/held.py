@@ -124,7 +124,8 @@ class Holding:
     @property
     def requests(self) -> list[RunningRequest]:
         """Those that are being answered."""
-        return [request for request in self.server.app.state.services.requests if request.asks]
+        requests = self.server.app.state.services.serving.requests
+        return [request for request in requests if request.asks]
 
     @property
     def gate(self) -> Any:

@@ -1,6 +1,7 @@
 """Steps an engine by hand and keeps what comes out."""
 
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from enginebay import Delta, Engine, GenerationRequest, SamplingParams, ServingError
 
@@ -21,6 +22,18 @@ def request(
         adapter=adapter,
         sampling=SamplingParams(**sampling),
     )
+
+
+_Result = TypeVar("_Result")
+
+
+def computed(engine: Engine, answer: _Result | Future[_Result]) -> _Result:
+    """The result of a call to an engine, stepped until it is done."""
+    if not isinstance(answer, Future):
+        return answer
+    while not answer.done():
+        assert list(engine.step()) == []
+    return answer.result()
 
 
 class Run:

@@ -1,10 +1,11 @@
 """A real server on a real port, and plugins that exist for one test."""
 
 import asyncio
+import hashlib
 import ssl
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,30 @@ from core.plugins import Plugins
 from core.server.access.key_store import KeyStore
 from core.server.app import create_app
 from core.testing import ScriptedEngine
+from demo.language_model import extract
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
 
 REPOSITORY = Path(__file__).parents[1]
-DEMO_MODEL = REPOSITORY / "demo" / "model"
+SEEING_MODEL = REPOSITORY / "demo" / "model"
+"""The demo model as it is shipped: LLaVA, for text and pictures."""
+
+
+def _language_model() -> Path:
+    """Written again only when the demo model has changed."""
+    digest = hashlib.sha256()
+    for file in sorted(SEEING_MODEL.iterdir()):
+        digest.update(file.read_bytes())
+    cache = REPOSITORY / "tests" / ".cache"
+    folder = cache / f"language-model-{digest.hexdigest()[:16]}"
+    if not folder.exists():
+        cache.mkdir(exist_ok=True)
+        with suppress(FileExistsError):  # another process was faster
+            extract(SEEING_MODEL, folder)
+    return folder
+
+
+DEMO_MODEL = _language_model()
+"""Its language model alone, which is a Llama like many, for all that is not about pictures."""
 # Reading the certificates of all authorities, for each client, takes longer than many a test.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 

@@ -16,8 +16,10 @@ from safetensors import safe_open
 
 from core.config.schema import Config
 from core.plugins import Plugins
+from demo.language_model import extract
 from demo.to_gguf import convert
-from tests.support import DEMO_MODEL, REPOSITORY, serve
+from demo.to_mmproj import convert_mmproj
+from tests.support import DEMO_MODEL, REPOSITORY, SEEING_MODEL, serve
 
 CONFIG: dict[str, Any] = json.loads((DEMO_MODEL / "config.json").read_text(encoding="utf-8"))
 
@@ -25,7 +27,14 @@ CONFIG: dict[str, Any] = json.loads((DEMO_MODEL / "config.json").read_text(encod
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("gguf") / "demo.gguf"
-    convert(DEMO_MODEL, target, "f16")
+    convert(SEEING_MODEL, target, "f16")
+    return target
+
+
+@pytest.fixture(scope="module")
+def mmproj(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("gguf") / "mmproj-demo.gguf"
+    convert_mmproj(SEEING_MODEL, target)
     return target
 
 
@@ -72,6 +81,37 @@ def test_tokenizer_and_template_come_along(converted: Path) -> None:
     assert fields["tokenizer.chat_template"].contents() == template
     assert tokens[fields["tokenizer.ggml.eos_token_id"].contents()] == "<|im_end|>"
     assert fields["llama.context_length"].contents() == CONFIG["max_position_embeddings"]
+
+
+def test_what_sees_is_there(mmproj: Path) -> None:
+    """All weights but the norm that LLaVA does not apply, and how pictures are prepared."""
+    reader = gguf.GGUFReader(mmproj)
+    tensors = {t.name: np.asarray(t.data) for t in reader.tensors}
+    with safe_open(SEEING_MODEL / "model.safetensors", "np") as weights:
+        names = {name for name in weights.keys() if not name.startswith("language_model.")}  # noqa: SIM118
+        assert len(tensors) == len(names) - 2
+        patches = weights.get_tensor("vision_tower.vision_model.embeddings.patch_embedding.weight")
+        np.testing.assert_array_equal(tensors["v.patch_embd.weight"], patches)
+        projector = weights.get_tensor("multi_modal_projector.linear_2.weight")
+        np.testing.assert_array_equal(tensors["mm.2.weight"], projector)
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    prepared = json.loads((SEEING_MODEL / "processor_config.json").read_text("utf-8"))
+    assert fields["clip.vision.image_mean"] == pytest.approx(
+        prepared["image_processor"]["image_mean"]
+    )
+    assert fields["clip.vision.feature_layer"] == [4]  # not the one before, as by default
+    assert fields["general.type"] == "mmproj"
+
+
+def test_the_language_model_alone_is_converted_to_the_same(converted: Path, tmp_path: Path) -> None:
+    """`demo.language_model`, and that it overwrites nothing."""
+    folder = tmp_path / SEEING_MODEL.name
+    extract(SEEING_MODEL, folder)
+    convert(folder, tmp_path / "again.gguf", "f16")
+    assert (tmp_path / "again.gguf").read_bytes() == converted.read_bytes()
+    with pytest.raises(FileExistsError, match="exists already"):
+        extract(SEEING_MODEL, folder)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [folder.name]
 
 
 @pytest.mark.thorough

@@ -121,6 +121,13 @@ async def test_the_tests_in_the_documentation_pass() -> None:
     await names["test_parrot"]()
 
 
+async def test_the_route_in_the_documentation_and_its_test() -> None:
+    # PLG-1
+    names = run(block('register("POST", "/ask"'))
+    exec(block("async def test_ask"), names)
+    await names["test_ask"]()
+
+
 @pytest.mark.parametrize("name", ["ParrotEngine", "MonkeyEngine", "Parrot", "Mirror"])
 async def test_the_backends_in_the_documentation_keep_the_contract(name: str) -> None:
     await check_backend(run(block(f"class {name}("))[name])

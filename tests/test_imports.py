@@ -22,14 +22,16 @@ BACKENDS = set(Plugins().backends)
 OURS = {"core", "backends", "parsers", "enginebay"}
 FLOORS = (
     "cli",
-    "server",
     "testing",
+    "server",
+    "serving",
     "chat",
     "models",
     "config",
     "plugins",
     "engine",
     "grammar",
+    "media",
     "contract",
 )
 """The rooms of core, top to bottom; `plugins` is a module."""
@@ -203,7 +205,7 @@ def test_an_engine_is_gone_with_its_folder_and_no_other(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("path", modules("core"), ids=str)
-def test_web_framework_stays_in_the_server(path: Path) -> None:
+def test_web_framework_stays_in_the_server(path: Path) -> None:  # LF-1
     if {"fastapi", "starlette"} & {top(m) for m in imports(path)}:
         assert path.relative_to(ROOT / "core").parts[0] == "server"
 

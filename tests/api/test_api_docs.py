@@ -12,8 +12,9 @@ from core.chat.schemas.generation_request import GenerationBody
 from core.config.sampling_fields import SamplingFields
 from core.config.schema import Config
 from core.plugins import Plugins
-from core.server.schemas.embedding_bodies import EmbeddingRequest
-from core.server.schemas.rerank_bodies import RerankRequest
+from core.serving.schemas.classify_bodies import ClassifyRequest, ScoreEvaluationRequest
+from core.serving.schemas.embedding_bodies import EmbeddingRequest
+from core.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
 from tests.support import REPOSITORY, Server, serve
 
 PAGE = (REPOSITORY / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
@@ -39,6 +40,9 @@ def documented(heading: str) -> list[str]:
         ("Completions", CompletionRequest),
         ("Embeddings", EmbeddingRequest),
         ("Reranking", RerankRequest),
+        ("Scores", ScoreRequest),
+        ("Classification", ClassifyRequest),
+        ("Reward models", ScoreEvaluationRequest),
     ],
 )
 def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:

@@ -14,6 +14,7 @@ from tests.conftest import ServeScripted
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 USER = [{"role": "user", "content": "hi"}]
+AS_JSON = {"Content-Type": "application/json"}
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 
@@ -47,7 +48,8 @@ def still_answers(server: Server) -> None:
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "user"}, 3]}, "messages[1]"),
         ({"messages": [{"role": "robot", "content": "hi"}]}, "messages[0].role"),
-        ({"messages": [{"content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": None, "content": "hi"}]}, "messages[0].role"),
+        ({"messages": [{}]}, "messages[0].content"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [*USER, {"role": "user", "content": None}]}, "messages[1].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None),
@@ -123,7 +125,16 @@ def still_answers(server: Server) -> None:
         ({"messages": [{"role": "assistant", "function_call": "f"}]}, "messages[0].function_call"),
         ({"messages": USER, "logit_bias": {"x": 1}}, None),
         ({"messages": USER, "logit_bias": {"1": 101}}, None),
-        ({"messages": USER, "stop": [1, 2]}, None),
+        ({"messages": USER, "stop": [1, -2]}, "stop"),
+        ({"messages": USER, "stop": ["x", True]}, "stop"),
+        ({"messages": USER, "stop": 5}, "stop"),
+        ({"messages": USER, "stop": [10**7]}, "stop"),
+        ({"messages": USER, "logprobs": 21}, "logprobs"),
+        ({"messages": USER, "logprobs": -1}, "logprobs"),
+        ({"messages": USER, "do_sample": "x"}, "do_sample"),
+        ({"messages": USER, "think": ""}, "think"),
+        ({"messages": USER, "truncation_length": "x"}, "truncation_length"),
+        ({"messages": USER, "functions": [{"a": 1}], "function_call": "auto"}, "function_call"),
         ({"messages": USER, "stop": ["a"] * 65}, "stop"),
         ({"messages": USER, "seed": 2**70}, None),
         ({"messages": USER, "tools": [{"type": "function"}]}, "tools[0].function"),
@@ -238,11 +249,16 @@ def test_errors_quote_no_more_than_people_read(
         ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias", "from -100 to 100"),
         ({"messages": USER, "tool_choice": "bogus"}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "valid"),
-        ({"messages": [{"content": "x"}]}, "messages[0].role", "required"),
-        ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content", "valid"),
+        ({"messages": [{"role": "x"}]}, "messages[0].role", "'system'"),
+        ({"messages": [{"role": "user", "content": [{}]}]}, None, "has no `text`"),
         ({"messages": USER, "tool_choice": {}}, "tool_choice", "'none', 'auto' or 'required'"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, None, "has no `text`"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "text only"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, None, "needs"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "hologram"}]}]},
+            None,
+            "there is no content part",
+        ),
     ],
 )
 def test_errors_name_the_place_and_the_reason(
@@ -428,6 +444,11 @@ FIELDS = st.sampled_from(
         "guided_choice",
         "grammar",
         "json_schema",
+        "do_sample",
+        "think",
+        "reasoning",
+        "truncation_length",
+        "bad_words",
     ]
 )
 
@@ -442,6 +463,40 @@ def test_any_json_is_answered(server: Server, fields: dict[str, Any], messages: 
         check(response, response.status_code)
 
 
+PARTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["text", "input_text", "thinking", "reasoning", "refusal", "file"]),
+        **dict.fromkeys(("text", "thinking", "reasoning", "summary", "content", "refusal"), JSON),
+        "cache_control": JSON,
+    },
+)
+MESSAGES = st.fixed_dictionaries(
+    {"content": st.text(max_size=3) | st.lists(PARTS, max_size=3)},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "system", "tool"]),
+        **dict.fromkeys(("images", "audio", "attachments", "name", "reasoning_content"), JSON),
+        "tool_calls": st.lists(
+            st.fixed_dictionaries(
+                {"function": st.fixed_dictionaries({"name": st.just("f")}, optional={"x": JSON})},
+                optional={"index": JSON, "extra": JSON},
+            ),
+            max_size=2,
+        ),
+    },
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=3), st.lists(st.dictionaries(st.text(), JSON)))
+def test_any_message_is_answered(server: Server, messages: Any, functions: Any) -> None:
+    # FIX-2 FIX-17
+    content = json.dumps({"messages": messages, "functions": functions})
+    response = server.http.post(f"{CHAT}/explain", content=content, headers=AS_JSON)
+    assert response.status_code == 200 or 400 <= response.status_code < 500
+    if response.status_code != 200:
+        check(response, response.status_code)
+
+
 # Every route there is: one that is new has to say here what it takes.
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": USER},
@@ -449,6 +504,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "x"},
     "/v1/detokenize": {"tokens": [65]},
     "/v1/download": {"repo_id": "nobody/nothing"},
+    "/v1/classify": {"input": "x"},
+    "/v1/embed": {"inputs": "x"},
     "/v1/embeddings": {"input": "x"},
     "/v1/lora/load": {"loras": [{"name": "x"}]},
     "/v1/lora/unload": {},
@@ -460,6 +517,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/models/{model_id}/unload": {},
     "/v1/requests/{request_id}/cancel": {},
     "/v1/rerank": {"query": "x", "documents": ["y"]},
+    "/v2/rerank": {"query": "x", "documents": ["y"]},
+    "/v1/score": {"queries": "x", "documents": ["y"]},
+    "/v1/score/evaluation": {"messages": ["x"]},
     "/v1/sampling/override/switch": {"overrides": {}},
     "/v1/sampling/override/unload": {},
     "/v1/template/switch": {"prompt_template_name": "default"},

@@ -48,7 +48,7 @@ def nothing_runs(server: Server) -> bool:
     [model] = server.app.state.services.models.all()
     served = model.served()
     backend, gate = served.backend, served.gate
-    asked = [request for request in server.app.state.services.requests if request.asks]
+    asked = [request for request in server.app.state.services.serving.requests if request.asks]
     return not (asked or backend._streams or backend._in_use or gate.running or gate.waiting)
 
 
@@ -251,6 +251,7 @@ def test_a_client_that_leaves_as_it_is_cancelled(cancels_first: bool) -> None:
             response = at.server.http.send(request, stream=True)
             [running] = at.requests
             [waiting] = running._interruptible
+            at.until(lambda waiting=waiting: waiting.waits and not waiting._task.done())
             task = waiting._task
 
             async def end(running: RunningRequest, task: Task[Any]) -> None:

@@ -28,7 +28,7 @@ CALL = (
 )
 
 
-def test_whole_answer(serve_scripted: ServeScripted) -> None:
+def test_whole_answer(serve_scripted: ServeScripted) -> None:  # LF-13
     # MLC-1 MLC-3 MLC-8 MLC-24 MLC-25 MLC-26 MLC-32 MLC-38 TAB-9 TAB-10 TAB-11 TAB-14 WEB-2 WEB-5
     # WEB-8 WEB-9 WEB-12 WEB-23 WEB-25 WEB-35 VLLM-94 VLLM-96 VLLM-98
     server = serve_scripted(HELLO)
@@ -51,7 +51,7 @@ def test_whole_answer(serve_scripted: ServeScripted) -> None:
     assert answer.usage.total_tokens == len(prompt) + len("Hello there") + 1
 
 
-def test_stream(serve_scripted: ServeScripted) -> None:
+def test_stream(serve_scripted: ServeScripted) -> None:  # LF-14 LF-15 LF-16 LF-26
     # MLC-10 MLC-12 MLC-13 MLC-14 MLC-15 MLC-30 TAB-18 TAB-21 TAB-22 TAB-23 TAB-25 WEB-14 WEB-15
     # WEB-16 WEB-17 WEB-18 WEB-19 WEB-20 WEB-36 WEB-38 VLLM-39 VLLM-40 VLLM-70 VLLM-76
     server = serve_scripted(HELLO)
@@ -99,7 +99,7 @@ def test_stream_usage(serve_scripted: ServeScripted) -> None:
 
 
 def test_n_choices(serve_scripted: ServeScripted) -> None:
-    # MLC-28 TAB-79 TAB-82 TAB-83 TAB-88 VLLM-41
+    # MLC-28 TAB-79 TAB-82 TAB-83 TAB-88 VLLM-41 LF-25
     server = serve_scripted(lambda prompt, index: ["I ", "am ", str(index)])
     create = server.openai.chat.completions.create
     whole = create(model="scripted", messages=USER, n=3)

@@ -68,7 +68,7 @@ def serving(
 
 @pytest.fixture(scope="module")
 def said() -> Iterator[tuple[Server, Asked]]:
-    with serving() as both:
+    with serving(media=["image"]) as both:
         yield both
 
 
@@ -315,6 +315,41 @@ def test_what_has_no_effect_is_named(server: Server) -> None:
     }
 
 
+def test_unknown_keys_are_passed_on(server: Server, chats: list[Chat]) -> None:
+    # FIX-1 FIX-2: whether they mean anything is the other server's to say
+    call = {"id": "1", "type": "function", "function": {"name": "get", "arguments": "{}"}}
+    messages = [
+        {**USER[0], "attachments": [1]},
+        {"role": "assistant", "content": None, "tool_calls": [{**call, "index": 0, "extra": 1}]},
+        {"role": "tool", "content": "y", "tool_call_id": "1"},
+    ]
+    tool = {**TOOL, "cost": 1}
+    body = {"messages": messages, "tools": [tool], "stream": True, "stream_options": {"x": 1}}
+    answer = server.http.post(CHAT, json=body)
+    assert answer.headers["x-unsupported-params"] == "stream_options.x"
+    [chat] = chats
+    calls = [{**call, "extra": 1}]
+    assert chat.messages == (messages[0], {**messages[1], "tool_calls": calls}, messages[2])
+    assert chat.tools == (tool,)
+
+
+def test_variables_that_the_config_forces() -> None:
+    # FIX-4
+    model = {"force_template_vars": {"enable_thinking": True, "mood": "sad"}}
+    with serving(["ok"], model=model) as (server, asked):
+        for fields, named in (
+            ({"think": False}, "think"),
+            ({"enable_thinking": True, "chat_template_kwargs": {"mood": "sad"}}, None),
+            ({"chat_template_kwargs": {"mood": "glad"}}, "chat_template_kwargs.mood"),
+            ({"functions": [{"free": 1}]}, "functions"),
+            ({"truncation_length": 9}, "truncation_length"),
+        ):
+            answer = server.http.post(CHAT, json={"messages": USER, **fields})
+            assert answer.status_code == 200
+            assert answer.headers.get("x-unsupported-params") == named
+        assert asked.chats[0].enable_thinking is False
+
+
 def test_a_backend_says_what_it_takes() -> None:
     lacks = {
         *("tools", "response_format", "structured_outputs", "reasoning_effort"),
@@ -324,6 +359,7 @@ def test_a_backend_says_what_it_takes() -> None:
         "tools": [TOOL],
         "reasoning_effort": "low",
         "enable_thinking": True,
+        "think": True,
         "reasoning_budget": 5,
         "chat_template_kwargs": {"a": 1},
     }
@@ -331,7 +367,7 @@ def test_a_backend_says_what_it_takes() -> None:
         answer = server.http.post(CHAT, json={"messages": USER, **body})
         assert answer.status_code == 200
         assert set(answer.headers["x-unsupported-params"].split(", ")) == {
-            *("tools", "reasoning_effort", "enable_thinking", "reasoning_budget"),
+            *("tools", "reasoning_effort", "enable_thinking", "think", "reasoning_budget"),
             "chat_template_kwargs.a",
         }
         assert (asked.chats[0].tools, asked.chats[0].tool_choice) == ((), None)

@@ -1,11 +1,15 @@
 """Whatever a request asks for and does not get is said, in a header or as an error."""
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from core.config.neutral_values import NEUTRAL
+from tests.api.test_overrides import Recorder
 from tests.conftest import ServeScripted
+from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -13,29 +17,126 @@ USER = [{"role": "user", "content": "hi"}]
 BODY: dict[str, Any] = {"messages": USER}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"store": True},
-        {"metadata": {"a": "b"}},
-        {"service_tier": "flex"},
-        {"prediction": {"type": "content", "content": "x"}},
-        {"banned_strings": ["no"]},
-        {"bad_words": ["no"]},
-        {"banned_tokens": [5]},
-        {"allowed_token_ids": [5]},
-        {"spaces_between_special_tokens": True},
-    ],
-)
-def test_what_has_no_effect_is_named(serve_scripted: ServeScripted, fields: dict[str, Any]) -> None:
-    [name] = fields
-    answer = serve_scripted(["ok"]).http.post(CHAT, json={**BODY, **fields})
+NOT_HERE: dict[str, Any] = {
+    "store": True, "metadata": {"a": "b"}, "service_tier": "flex", "verbosity": "low",
+    "prediction": {"type": "content", "content": "x"}, "prompt_cache_key": "x",
+    "banned_strings": ["no"], "banned_tokens": [5], "allowed_token_ids": [5],
+    "spaces_between_special_tokens": True, "use_beam_search": True, "num_beams": 4,
+    "length_penalty": 2, "early_stopping": True, "best_of": 2, "detokenize": False,
+    "cache_prompt": False, "parse_tool_calls": False, "id_slot": 0, "n_keep": -1, "n_probs": 3,
+    "t_max_predict_ms": 10, "timings_per_token": True, "samplers": ["top_k"], "lora": [{"id": 0}],
+    "penalize_nl": True, "regex": "a+", "ebnf": "x", "stop_regex": "x", "no_stop_trim": True,
+    "stream_reasoning": False, "return_hidden_states": True, "truncation_side": "right",
+    "truncation_length": 5, "loop_detect_window": 800, "cfg_scale": 2, "guidance_scale": 3,
+    "negative_prompt": "x", "repetition_decay": 5, "generate_window": 512, "smoothing_curve": 2,
+    "speculative_ngram": True, "epsilon_cutoff": 1, "eta_cutoff": 1, "penalty_alpha": 0.5,
+    "encoder_repetition_penalty": 2, "no_repeat_ngram_size": 2, "max_tokens_second": 5,
+    "auto_max_new_tokens": True, "prompt_template": "x", "options": {"num_ctx": 5},
+    "keep_alive": "5m", "format": "json", "think": False, "enable_thinking": False,
+    "thinking": {"type": "disabled"}, "reasoning_effort": "low", "made_up": 0, "made_up_2": False,
+    "made_up_3": -1, "made_up_4": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[Server, Server]]:
+    """One that names what has no effect, and one that refuses it."""
+    plugins = plugins_with(scripted=scripted(["ok"]))
+    strict = scripted_config(server={"strict_params": True})
+    with serve(scripted_config(), plugins) as naming, serve(strict, plugins) as refusing:
+        yield naming, refusing
+
+
+@pytest.mark.parametrize("name", NOT_HERE)
+def test_what_has_no_effect_is_named(servers: tuple[Server, Server], name: str) -> None:
+    # FIX-5
+    naming, refusing = servers
+    body = {**BODY, name: NOT_HERE[name]}
+    answer = naming.http.post(CHAT, json=body)
     assert answer.status_code == 200
     assert answer.headers["x-unsupported-params"] == name
-    strict = serve_scripted(["ok"], server={"strict_params": True})
-    refused = strict.http.post(CHAT, json={**BODY, **fields})
+    refused = refusing.http.post(CHAT, json=body)
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == name
+
+
+@pytest.mark.parametrize(("name", "values"), NEUTRAL.items(), ids=str)
+def test_values_by_which_a_field_asks_for_nothing(
+    servers: tuple[Server, Server], name: str, values: tuple[Any, ...]
+) -> None:
+    # FIX-5
+    naming, refusing = servers
+    inside = {"include_obfuscation": "stream_options"}.get(name)
+    inside = "structured_outputs" if name.startswith("disable_a") else inside
+    for value in (*values, None, "", [], {}):
+        fields = {inside: {name: value}} if inside else {name: value}
+        answer = refusing.http.post(CHAT, json={**BODY, **fields})
+        assert answer.status_code == 200, answer.text
+    fields = {inside: {name: "other"}} if inside else {name: "other"}
+    named = naming.http.post(CHAT, json={**BODY, **fields}).headers["x-unsupported-params"]
+    assert named == (f"{inside}.{name}" if inside else name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"do_sample": False}, None),
+        ({"do_sample": False, "temperature": 0}, None),
+        ({"do_sample": True}, None),
+        ({"do_sample": True, "temperature": 3}, None),
+        ({"do_sample": False, "temperature": 3}, "temperature"),
+        ({"do_sample": False, "temperature": 3, "min_temp": 1, "max_temp": 2},
+         "max_temp, min_temp, temperature"),
+        ({"do_sample": True, "temperature": 0}, "do_sample"),
+    ],
+)  # fmt: skip
+def test_do_sample(fields: dict[str, Any], named: str | None) -> None:
+    # FIX-5, LF-20
+    engine = Recorder()
+    config = scripted_config(sampling={"temperature": 0.7})
+    with serve(config, plugins_with(scripted=engine_backend(lambda: engine))) as server:
+        for path, start in ((CHAT, BODY), (TEXT, {"prompt": "x"})):
+            answer = server.http.post(path, json={**start, **fields})
+            assert answer.headers.get("x-unsupported-params") == named
+            greedy = not fields["do_sample"] or fields.get("temperature") == 0
+            expected = 0 if greedy else fields.get("temperature", 0.7)
+            sampling = engine.asked[-1].sampling
+            assert (sampling.temperature, sampling.dynatemp_range) == (expected, 0)
+        explained = server.http.post(f"{CHAT}/explain", json={**BODY, "do_sample": False}).json()
+        assert explained["sampling"]["temperature"] == {"value": 0, "source": "request"}
+        switch = {"overrides": {"temperature": {"override": 0.5, "force": True}}}
+        server.http.post("/v1/sampling/override/switch", json=switch)
+        answer = server.http.post(CHAT, json={**BODY, "do_sample": False})
+        assert engine.asked[-1].sampling.temperature == 0.5
+        assert answer.headers["x-unsupported-params"] == "do_sample"
+
+
+def test_do_sample_where_the_engine_has_no_temperature(serve_scripted: ServeScripted) -> None:
+    answer = serve_scripted(["ok"]).http.post(CHAT, json={**BODY, "do_sample": False})
+    assert answer.headers["x-unsupported-params"] == "do_sample"
+
+
+@pytest.mark.parametrize("name", ["truncation_length", "num_ctx"])
+def test_a_window_is_named_where_it_is_exceeded(serve_scripted: ServeScripted, name: str) -> None:
+    # FIX-5: SillyTavern sends it with every request
+    naming = serve_scripted(["ok"])
+    strict = serve_scripted(["ok"], server={"strict_params": True})
+    for path, start, size in (
+        (CHAT, BODY, 20),
+        (TEXT, {"prompt": "x" * 19}, 19),
+        (TEXT, {"prompt": ["x", "x" * 19]}, 19),
+        (f"{CHAT}/explain", BODY, 20),
+    ):
+        for limits, exceeds in (
+            ({name: size}, False), ({name: size - 1}, True), ({name: 0}, False),
+            ({name: size + 5, "max_tokens": 5}, False), ({name: size + 4, "max_tokens": 5}, True),
+        ):  # fmt: skip
+            answer = naming.http.post(path, json={**start, **limits})
+            headers = answer.json()["headers"] if "explain" in path else dict(answer.headers)
+            named = {k.lower(): v for k, v in headers.items()}.get("x-unsupported-params")
+            assert named == ("truncation_length" if exceeds else None)
+            status = strict.http.post(path, json={**start, **limits}).status_code
+            assert status == (400 if exceeds else 200)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +145,14 @@ def test_what_has_no_effect_is_named(serve_scripted: ServeScripted, fields: dict
         {"store": False, "metadata": {}, "service_tier": "auto", "modalities": ["text"]},
         {"stream_options": {}, "functions": None, "banned_strings": [], "user": "me"},
         {"custom_token_bans": "", "api_type": "tabby", "api_server": "http://x", "num_ctx": 8192},
+        {
+            "tools": [],
+            "stream_options": {"x": None},
+            "reasoning": {},
+            "messages": [
+                {"role": "user", "content": "x", "images": [], "audio": None, "annotations": []}
+            ],
+        },
         {"json_schema": {}, "negative_prompt": "", "guidance_scale": 1, "max_tokens_second": 0},
         {"skip_special_tokens": True, "echo": False, "prompt_logprobs": 0},
     ],

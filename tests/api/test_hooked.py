@@ -217,7 +217,7 @@ class Prefilling(InlineBackend):
             yield replace(delta, prefill_tokens=0)
 
 
-def test_nothing_is_sent_of_what_says_nothing() -> None:
+def test_nothing_is_sent_of_what_says_nothing() -> None:  # LF-27
     # TAB-25 VLLM-49
     plugins = plugins_with(scripted=lambda settings: Prefilling(ScriptedEngine(["o", "", "k"])))
     with serve(scripted_config(), plugins) as server:

@@ -103,7 +103,7 @@ async def test_nothing_is_left_of_random_requests(isolation: str) -> None:
         assert not backend._calls
         [model] = server.app.state.services.models.all()
         assert model.served().gate._shares == {}
-        assert not list(server.app.state.services.requests)
+        assert not list(server.app.state.services.serving.requests)
         await asyncio.to_thread(until, server, lambda: len(asyncio.all_tasks()) <= tasks)
     assert "finished" in outcomes["finishes"]
     assert "abort" in outcomes["is cancelled later"]

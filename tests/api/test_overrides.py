@@ -63,6 +63,9 @@ cfg_scale:
 negative_prompt:
   override:
   force: false
+loop_detect_window:
+  override: 800
+  force: false
 """
 
 
@@ -86,15 +89,17 @@ class Asking:
     def __init__(self, server: Server, engine: Recorder) -> None:
         self.server, self.http, self.engine = server, server.http, engine
 
-    def text(self, **body: Any) -> SamplingParams:
+    def text(self, named: str | None = None, **body: Any) -> SamplingParams:
+        """`named`: what the request asks for and does not get."""
         answer = self.http.post("/v1/completions", json={"prompt": "x", **body})
         assert answer.status_code == 200, answer.text
-        assert "x-unsupported-params" not in answer.headers
+        assert answer.headers.get("x-unsupported-params") == named
         return self.engine.asked[-1].sampling
 
-    def chat(self, **body: Any) -> SamplingParams:
+    def chat(self, named: str | None = None, **body: Any) -> SamplingParams:
         answer = self.http.post("/v1/chat/completions", json={"messages": USER, **body})
         assert answer.status_code == 200, answer.text
+        assert answer.headers.get("x-unsupported-params") == named
         return self.engine.asked[-1].sampling
 
     def sources(self, **body: Any) -> dict[str, Any]:
@@ -147,7 +152,7 @@ def test_a_preset_of_the_config(folder: Path) -> None:
             params = asked()
             assert (params.max_tokens, params.stop, params.top_k) == (150, ("a",), 0)
             assert (params.typical_p, params.temperature) == (0.5, 0.7)
-            params = asked(max_tokens=5, stop=["b", "a"], top_k=30, typical_p=0.9)
+            params = asked("top_k", max_tokens=5, stop=["b", "a"], top_k=30, typical_p=0.9)
             assert (params.max_tokens, params.stop, params.top_k) == (5, ("b", "a"), 0)
             assert params.typical_p == 0.9
         assert ask.sources(top_k=30, stop="b", temperature=0.5) == {
@@ -171,7 +176,7 @@ def test_entries_of_the_config_itself() -> None:
         "min_p": 0.1,
     }
     with serving(sampling=sampling) as ask:
-        params = ask.text(top_p=0.3, stop="y")
+        params = ask.text("top_p", top_p=0.3, stop="y")
         assert (params.temperature, params.top_p, params.min_p) == (0.5, 0.9, 0.1)
         assert params.stop == ("y", "x")
         sources = ask.sources(top_p=0.3)
@@ -180,9 +185,10 @@ def test_entries_of_the_config_itself() -> None:
         assert sources["stop"] == (["x"], "additive")
         # what is forced stays so beside a preset that only has a default for it
         ask.switch(overrides={"top_p": {"override": 0.2}, "stop": {"override": ["z"]}})
-        assert ask.text(top_p=0.3).top_p == 0.9
+        assert ask.text("top_p", top_p=0.3).top_p == 0.9
+        assert ask.text(top_p=0.9).top_p == 0.9
         ask.switch(overrides={"top_p": {"override": 0.2, "force": True}})
-        assert ask.text(top_p=0.3).top_p == 0.2
+        assert ask.text("top_p", top_p=0.3).top_p == 0.2
 
 
 def test_additive_values_are_joined_to_those_of_the_config() -> None:
@@ -204,7 +210,7 @@ def test_routes(folder: Path, prefix: str) -> None:
         assert listed["selected_preset"] == "tabby"
         assert listed["overrides"]["top_k"] == {"override": 0, "force": True}
         assert "logit_bias" not in listed["overrides"]
-        assert ask.text(top_k=30).top_k == 0
+        assert ask.text("top_k", top_k=30).top_k == 0
         # TabbyAPI's own example
         example = {"overrides": {"top_p": {"override": 1.5, "force": False}}}
         assert ask.http.post(switch, json=example).status_code == 200
@@ -223,53 +229,65 @@ def test_unloading_goes_back_to_what_the_config_says_without_a_preset(folder: Pa
 
 
 @pytest.mark.parametrize(
-    ("overrides", "body", "expected"),
+    ("overrides", "body", "expected", "named"),
     [
         # falsy values are forced, too
-        ({"top_k": {"override": 0, "force": True}}, {"top_k": 5}, {"top_k": 0}),
-        ({"temperature": {"override": 0, "force": True}}, {"temperature": 1}, {"temperature": 0}),
-        ({"seed": {"override": -1, "force": True}}, {"seed": 5}, {"seed": None}),
-        ({"stop": {"override": [], "force": True}}, {"stop": "x"}, {"stop": ()}),
+        ({"top_k": {"override": 0, "force": True}}, {"top_k": 5}, {"top_k": 0}, "top_k"),
+        ({"temperature": {"override": 0, "force": True}}, {"temperature": 1},
+         {"temperature": 0}, "temperature"),
+        ({"seed": {"override": -1, "force": True}}, {"seed": 5}, {"seed": None}, "seed"),
+        ({"stop": {"override": [], "force": True}}, {"stop": "x"}, {"stop": ()}, "stop"),
         ({"ban_eos_token": {"override": False, "force": True}}, {"ignore_eos": True},
-         {"ignore_eos": False}),
+         {"ignore_eos": False}, "ignore_eos"),
         # a forced temperature is no range of temperatures
         ({"temperature": {"override": 0.5, "force": True}}, {"min_temp": 0, "max_temp": 2},
-         {"temperature": 0.5, "dynatemp_range": 0}),
+         {"temperature": 0.5, "dynatemp_range": 0}, "max_temp, min_temp"),
         ({"min_temp": {"override": 0.5}, "max_temp": {"override": 1.5}}, {"temperature": 3},
-         {"temperature": 1, "dynatemp_range": 0.5}),
+         {"temperature": 1, "dynatemp_range": 0.5}, "temperature"),
         # lists and biases are joined
         ({"banned_tokens": {"override": "5, 6", "additive": True}},
          {"custom_token_bans": "7", "logit_bias": {"5": 1, "8": 2}},
-         {"logit_bias": {5: -math.inf, 6: -math.inf, 7: -math.inf, 8: 2}}),
+         {"logit_bias": {5: -math.inf, 6: -math.inf, 7: -math.inf, 8: 2}}, None),
         ({"banned_tokens": {"override": [5], "force": True}},
-         {"banned_tokens": [7], "logit_bias": {"8": 2}}, {"logit_bias": {5: -math.inf, 8: 2}}),
+         {"banned_tokens": [7], "logit_bias": {"8": 2}},
+         {"logit_bias": {5: -math.inf, 8: 2}}, "banned_tokens"),
         ({"logit_bias": {"override": {"5": 1, "6": 1}, "additive": True}},
-         {"logit_bias": {"6": 2}}, {"logit_bias": {5: 1, 6: 1}}),
-        ({"logit_bias": {"override": {"5": 1}, "additive": True}}, {}, {"logit_bias": {5: 1}}),
-        ({"banned_tokens": {"override": [], "additive": True}}, {}, {"logit_bias": {}}),
+         {"logit_bias": {"6": 2}}, {"logit_bias": {5: 1, 6: 1}}, "logit_bias"),
+        ({"logit_bias": {"override": {"5": 1}, "additive": True}}, {},
+         {"logit_bias": {5: 1}}, None),
+        ({"banned_tokens": {"override": [], "additive": True}}, {}, {"logit_bias": {}}, None),
         ({"banned_tokens": {"override": [5], "additive": True}}, {},
-         {"logit_bias": {5: -math.inf}}),
+         {"logit_bias": {5: -math.inf}}, None),
         ({"banned_strings": {"override": "x", "additive": True}}, {"banned_strings": ["y"]},
-         {"banned_strings": ("y", "x")}),
+         {"banned_strings": ("y", "x")}, None),
         ({"allowed_tokens": {"override": [5], "additive": True}}, {"allowed_token_ids": [6]},
-         {"allowed_token_ids": (6, 5)}),
+         {"allowed_token_ids": (6, 5)}, None),
         # additive means nothing for numbers, which TabbyAPI passes over
-        ({"top_k": {"override": 5, "additive": True}}, {"top_k": 9}, {"top_k": 9}),
+        ({"top_k": {"override": 5, "additive": True}}, {"top_k": 9}, {"top_k": 9}, None),
         # a value that means off leaves the choice to the server
-        ({"seed": {"override": 5}}, {"seed": -1}, {"seed": 5}),
-        ({"max_tokens": {"override": 9000}}, {}, {"max_tokens": 9000}),
-        ({"max_length": {"override": 7, "force": True}}, {"max_tokens": 9}, {"max_tokens": 7}),
+        ({"seed": {"override": 5}}, {"seed": -1}, {"seed": 5}, None),
+        ({"max_tokens": {"override": 9000}}, {}, {"max_tokens": 9000}, None),
+        ({"max_length": {"override": 7, "force": True}}, {"max_tokens": 9},
+         {"max_tokens": 7}, "max_tokens"),
         # what no engine here knows
-        ({"negative_prompt": {"override": "bad"}, "cfg_scale": {"override": 2}}, {}, {}),
+        ({"negative_prompt": {"override": "bad"}, "cfg_scale": {"override": 2}}, {}, {}, None),
     ],
 )  # fmt: skip
 def test_what_overrides_mean(
-    overrides: dict[str, Any], body: dict[str, Any], expected: dict[str, Any]
+    overrides: dict[str, Any], body: dict[str, Any], expected: dict[str, Any], named: str | None
 ) -> None:
-    with serving(server={"strict_params": True}) as ask:
+    # FIX-4
+    with serving() as ask:
         ask.switch(overrides=overrides)
-        for params in (ask.text(**body), ask.chat(**body)):
+        for params in (ask.text(named, **body), ask.chat(named, **body)):
             assert {name: getattr(params, name) for name in expected} == expected
+    if named:
+        with serving(server={"strict_params": True}) as ask:
+            ask.switch(overrides=overrides)
+            refused = ask.http.post("/v1/completions", json={"prompt": "x", **body})
+            assert refused.status_code == 400
+            assert refused.json()["error"]["param"] == named.split(", ")[0]
+            ask.text()
 
 
 def test_bos_of_completions(folder: Path) -> None:
@@ -288,7 +306,7 @@ def test_bos_of_completions(folder: Path) -> None:
             ({"override": True, "force": True}, False, (1, 120)),
         ):
             ask.switch(overrides={"add_bos_token": override})
-            ask.text(add_bos_token=sent)
+            ask.text("add_bos_token" if "force" in override else None, add_bos_token=sent)
             assert engine.asked[-1].prompt_token_ids == expected
 
 
@@ -451,4 +469,5 @@ def test_a_preset_with_tokens_that_the_model_does_not_have(folder: Path) -> None
 
 def test_what_has_no_effect_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(sampling_preset="tabby"):
-        assert "model scripted: generate_window has no effect here" in caplog.messages
+        for name in ("generate_window", "loop_detect_window"):
+            assert f"model scripted: {name} has no effect here" in caplog.messages

@@ -146,6 +146,54 @@ STEPS = "Here are my reasoning steps:\nFirst, I say Hello\nto him" + " and so on
 
 
 @pytest.mark.parametrize(
+    ("start", "body", "said", "reasoning", "content"),
+    [
+        ("auto", {}, "It is.", None, "It is."),
+        ("always", {}, "It is.", "It is.", ""),
+        ("always", {}, "Why.</think>It is.", "Why.", "It is."),
+        ("always", {}, "<think>Why.</think>It is.", "Why.", "It is."),
+        ("always", {"enable_thinking": True}, "Why.</think>It is.", "Why.", "It is."),
+        ("always", {"response_prefix": "Well"}, "Why.</think>It is.", "Why.", "It is."),
+        ("always", {"response_prefix": "</think>"}, "It is.", None, "It is."),
+        ("never", {"enable_thinking": True}, "It is.", None, "It is."),
+        ("never", {}, "<think>Why.</think>It is.", "Why.", "It is."),
+        ("auto", {"enable_thinking": True}, "Why.</think>It is.", "Why.", "It is."),
+    ],
+)
+def test_where_an_answer_begins_by_the_config(
+    serve_scripted: ServeScripted,
+    start: str,
+    body: dict[str, Any],
+    said: str,
+    reasoning: str | None,
+    content: str,
+) -> None:
+    # FIX-16
+    engine = {"chat_template": TEMPLATE}
+    server = serve_scripted([*said], engine=engine, reasoning="think", reasoning_start=start)
+    message = message_of(ask(server, **body))
+    assert (message.get("reasoning_content"), message["content"]) == (reasoning, content)
+
+
+def test_a_continued_answer_begins_as_its_text_ends(serve_scripted: ServeScripted) -> None:
+    """`reasoning_start` is about answers that begin anew."""
+    # FIX-16
+    for start, begun, inside in (
+        ("always", "It", False),
+        ("never", "<think>Wh", True),
+        ("always", "<think>Why.</think>It", False),
+    ):
+        server = serve_scripted(
+            ["y"], name=f"{start}{inside}{len(begun)}", reasoning="think", reasoning_start=start
+        )
+        messages = [*USER, {"role": "assistant", "content": begun}]
+        body = {"messages": messages, "continue_final_message": True}
+        body["add_generation_prompt"] = False
+        answer = server.http.post("/v1/chat/completions/explain", json=body).json()
+        assert answer["starts_in_reasoning"] is inside
+
+
+@pytest.mark.parametrize(
     "body",
     [
         {

@@ -49,10 +49,31 @@ def test_the_field_where_the_config_says_so(serve_scripted: ServeScripted) -> No
     answer = server.http.post(CHAT, json=body)
     assert answer.json()["id"] == "chatcmpl-mine"
     assert "x-unsupported-params" not in answer.headers
+    sent = {"X-Request-Id": "header"}
+    assert server.http.post(CHAT, json=body, headers=sent).json()["id"] == "chatcmpl-mine"
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions", f"{CHAT}/explain"])
+def test_the_field_where_no_header_is_sent(serve_scripted: ServeScripted, path: str) -> None:
+    # FIX-15, VLLM-27
+    strict = serve_scripted(["ok"], server={"strict_params": True})
     other = serve_scripted(["ok"])
-    answer = other.http.post(CHAT, json=body)
-    assert answer.json()["id"] != "chatcmpl-mine"
-    assert answer.headers["x-unsupported-params"] == "request_id"
+    start = {"prompt": "x"} if path == "/v1/completions" else BODY
+    body = {**start, "request_id": "mine"}
+    answer = strict.http.post(path, json=body)
+    assert answer.status_code == 200
+    assert answer.json().get("id", "-mine").endswith("-mine")  # explained answers have none
+    for id, header in (("mine", "header"), ("not plain", None), ("é", None)):
+        body["request_id"] = id
+        headers = {"X-Request-Id": header} if header else {}
+        answer = other.http.post(path, json=body, headers=headers)
+        assert not answer.json().get("id", "").endswith(id)
+        named = answer.json().get("headers", answer.headers)
+        assert {k.lower(): v for k, v in named.items()}["x-unsupported-params"] == "request_id"
+        refused = strict.http.post(path, json=body, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "request_id")
+    same = strict.http.post(path, json={**start, "request_id": "a"}, headers={"X-Request-Id": "a"})
+    assert same.status_code == 200
 
 
 def test_one_id_for_many_requests_at_a_time(serve_scripted: ServeScripted) -> None:

@@ -255,8 +255,8 @@ def test_what_a_model_is_for_can_be_seen(server: Server) -> None:
 
 
 def test_fields_that_mean_nothing_are_named(server: Server) -> None:
-    response = rerank(server, max_tokens_per_doc=10, rank_fields=None, user="me")
-    assert response.headers["x-unsupported-params"] == "max_tokens_per_doc"
+    response = rerank(server, max_chunks_per_doc=10, rank_fields=None, user="me")
+    assert response.headers["x-unsupported-params"] == "max_chunks_per_doc"
 
 
 def test_a_failure_of_the_engine_fails_one_call(server: Server) -> None:

@@ -35,7 +35,8 @@ def good(name: str) -> Any:
         case "boolean":
             return True
         case "array":
-            return ["x"] if field["items"]["type"] == "string" else [5]
+            items = field["items"].get("anyOf", [field["items"]])
+            return ["x"] if items[0]["type"] == "string" else [5]
         case "object":
             return {"5": 1}
         case "integer":

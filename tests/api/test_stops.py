@@ -120,11 +120,32 @@ def test_role_and_echo(
     assert roles == [[role], [role]]
 
 
+@pytest.mark.parametrize(
+    ("fields", "role"),
+    [
+        ({}, "model"),
+        ({"echo": True}, "model"),
+        ({"continue_final_message": True, "add_generation_prompt": False}, "assistant"),
+        ({"add_generation_prompt": False}, "assistant"),
+    ],
+)
+def test_the_role_of_answers_by_the_config(
+    serve_scripted: ServeScripted, fields: dict[str, Any], role: str
+) -> None:
+    # VLLM-1 VLLM-38
+    server = serve_scripted(HELLO, response_role="model")
+    body = {"messages": [*MESSAGES[:1], {"role": "assistant", "content": "So"}], **fields}
+    [choice] = server.http.post(CHAT, json=body).json()["choices"]
+    assert choice["message"]["role"] == role
+    text = server.http.post(CHAT, json={**body, "stream": True}).text
+    assert f'"role":"{role}"' in text
+
+
 def test_prompt_logprobs_of_a_chat(serve_scripted: ServeScripted) -> None:
-    # VLLM-97
+    # VLLM-97 FIX-14
     server = serve_scripted(HELLO, engine={"chat_template": "ab"})
     body: dict[str, Any] = {"messages": MESSAGES[:1], "prompt_logprobs": 0}
-    expected = [None, {"98": {"logprob": 0.0, "rank": None, "decoded_token": "b"}}]
+    expected = [None, {"98": {"logprob": 0.0, "rank": 1, "decoded_token": "b"}}]
     assert server.http.post(CHAT, json=body).json()["prompt_logprobs"] == expected
     text = server.http.post(CHAT, json={**body, "stream": True}).text
     assert text.count('"prompt_logprobs"') == 1

@@ -128,7 +128,7 @@ def test_props(prefix: str) -> None:
         assert digest == hashlib.sha256(OWN.encode()).hexdigest()
         assert props["default_generation_settings"]["n_ctx"] == 4096
         assert props["total_slots"] == 3
-        assert props["modalities"] == {"vision": False}
+        assert props["modalities"] == {"vision": False, "audio": False, "video": False}
         assert server.http.get(f"{prefix}/props", params={"model": "no"}).status_code == 404
 
 

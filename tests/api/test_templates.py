@@ -163,7 +163,7 @@ def test_a_template_of_the_request_has_to_be_allowed(echo: Echo) -> None:
     [
         ("{% if %}", "does not compile: line 1"),
         ("{{ messages | nothing }}", "does not compile"),
-        ("{{ 10**5000 }}", "does not compile"),  # a constant, computed when it is compiled
+        ("{{ 10**5000 }}", "Exceeds the limit"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ raise_exception('No, thanks.') }}", "No, thanks."),
         ("{{ messages[0]['content'] + 1 }}", "TypeError"),
@@ -180,6 +180,42 @@ def test_what_is_wrong_in_a_template_is_the_clients(echo: Echo, source: str, mes
     assert error["type"] == "invalid_request_error"
     assert error["code"] == "chat_template_error"
     assert message in error["message"]
+
+
+def test_a_template_that_costs_too_much_is_stopped_and_the_server_goes_on(echo: Echo) -> None:
+    # FIX-10 VLLM-26
+    huge = "{{ messages[0].content * 10**10 }}"
+    allowed = {"allow_request_template": True}
+    for template, sent in ((CHAT, {"chat_template": huge}), (huge, {})):
+        server = echo(template, name=template[:4], server=allowed)
+        error = refused(server, **sent)
+        assert error["code"] == "chat_template_error"
+        assert "was stopped: it writes more than 64 MiB" in error["message"]
+        assert server.http.get("/health/live").status_code == 200
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_name_that_no_template_has(echo: Echo, allowed: bool) -> None:
+    # FIX-3 TAB-47
+    server = echo(CHAT, server={"allow_request_template": allowed})
+    for body in ("/v1/chat/completions", "/v1/chat/completions/explain"):
+        answer = server.http.post(body, json={"messages": USER, "chat_template": "nosuch"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "chat_template")
+        assert "'nosuch'" in error["message"]
+        assert "usable by name: default" in error["message"]
+
+
+def test_a_template_of_the_request_stops_where_it_says(serve_scripted: ServeScripted) -> None:
+    # TAB-46
+    server = serve_scripted(["One.", " Z", "Z two"], server={"allow_request_template": True})
+    for template, text in (
+        ("{% set stop_strings = ['ZZ'] %}x", "One. "),
+        ("{{ 1 }}", "One. ZZ two"),
+    ):
+        body = {"messages": USER, "chat_template": template}
+        answer = server.http.post("/v1/chat/completions", json=body).json()
+        assert answer["choices"][0]["message"]["content"] == text
 
 
 def test_a_template_that_fails_leaves_a_trace(echo: Echo, caplog: pytest.LogCaptureFixture) -> None:
@@ -292,7 +328,7 @@ def test_an_answer_ends_where_the_template_ends_a_turn(
 
 
 def test_content_format_of_the_config(echo: Echo) -> None:
-    # VLLM-18
+    # VLLM-1 VLLM-18
     template = "{{ messages[0].content | tojson }}"
     parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
     assert said(echo(template), messages=parts) == '"a"'

@@ -1,14 +1,17 @@
 """Tool calls in syntaxes other than Hermes', over real HTTP."""
 
+import json
 from typing import Any
 
 import pytest
 
+from parsers import TOOLS as TOOL_FORMATS
 from tests.conftest import ServeScripted
 
 FREE = {"constraints": False}  # what a model may write that nothing keeps from it
 USER = [{"role": "user", "content": "hi"}]
 TOOLS: Any = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+WEATHER: Any = [{"type": "function", "function": {"name": "get_weather"}}]
 KIMI = (
     "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
     '{"a": 1}<|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}'
@@ -67,3 +70,48 @@ def test_what_is_no_call_is_content(serve_scripted: ServeScripted, text: str) ->
     choice = create(model="scripted", messages=USER, tools=TOOLS).choices[0]
     assert (choice.finish_reason, choice.message.content) == ("stop", text)
     assert choice.message.tool_calls is None
+
+
+@pytest.mark.parametrize("tools", TOOL_FORMATS)
+def test_an_answer_that_ends_inside_a_call_is_cut_off(
+    serve_scripted: ServeScripted, tools: str
+) -> None:
+    """The answer ends at every character; streamed and whole it has the same calls and end."""
+    # FIX-11 LF-12
+    text = TOOL_FORMATS[tools].example
+
+    def answer(prompt: str, choice: int) -> list[str]:
+        return [text[: int(prompt.rpartition("at ")[2].split()[0]) + choice]]
+
+    engine = {**FREE, "chat_template": "{{ messages[0].content }}"}
+    server = serve_scripted(answer, engine=engine, tools=tools)
+    ends = set()
+    for at in range(1, len(text) + 1, 128):
+        ask = [{"role": "user", "content": f"at {at} "}]
+        body: Any = {"model": "scripted", "messages": ask, "tools": WEATHER}
+        body["n"] = min(128, len(text) + 1 - at)
+        whole = server.openai.chat.completions.create(**body).choices
+        streamed: list[tuple[dict[int, str], list[str]]] = [({}, []) for _ in whole]
+        for chunk in server.openai.chat.completions.create(**body, stream=True):
+            for choice in chunk.choices:
+                calls, reasons = streamed[choice.index]
+                for piece in choice.delta.tool_calls or ():
+                    said = piece.function.arguments or ""
+                    calls[piece.index] = calls.get(piece.index, "") + said
+                reasons += [choice.finish_reason] if choice.finish_reason else []
+        for choice, (calls, reasons) in zip(whole, streamed, strict=True):
+            found = [call.function.arguments for call in choice.message.tool_calls or ()]
+            assert (found, [choice.finish_reason]) == (list(calls.values()), reasons)
+            broken = [arguments for arguments in found if not is_json(arguments)]
+            usual = "tool_calls" if found else "stop"
+            assert choice.finish_reason == ("length" if broken else usual)
+            ends.add(choice.finish_reason)
+    assert {"stop", "tool_calls"} <= ends
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -58,6 +58,35 @@ def test_when_calls_are_calls(
     assert choice["message"]["content"] == (None if called else CALLS)
 
 
+@pytest.mark.parametrize(
+    ("fields", "called"),
+    [
+        ({}, True),
+        ({"tools": []}, True),
+        ({"tool_choice": "auto"}, True),
+        ({"tools": TOOLS}, True),
+        ({"tool_choice": "none"}, False),
+        ({"tools": TOOLS, "tool_choice": "none"}, False),
+        ({"guided_regex": "(?s:.*)"}, False),
+    ],
+)
+def test_calls_without_tools_in_the_request(
+    serve_scripted: ServeScripted, fields: dict[str, Any], called: bool
+) -> None:
+    # FIX-9 TAB-53
+    server = serve_scripted([*CALLS], tools="hermes", parse_calls="always")
+    body = {"messages": USER, **fields}
+    choice = server.http.post(CHAT, json=body).json()["choices"][0]
+    calls = choice["message"].get("tool_calls") or []
+    assert [call["function"]["arguments"] for call in calls] == (
+        ['{"city": "Oslo"}', '{"city": "Rome"}'] if called else []
+    )
+    assert choice["message"]["content"] == (None if called else CALLS)
+    assert choice["finish_reason"] == ("tool_calls" if called else "stop")
+    streamed = server.http.post(CHAT, json={**body, "stream": True}).text
+    assert ('"tool_calls":[' in streamed) == called
+
+
 def test_a_model_without_a_format(serve_scripted: ServeScripted) -> None:
     # VLLM-15
     server = serve_scripted([CALLS], tools="none")
@@ -70,14 +99,14 @@ def test_a_model_without_a_format(serve_scripted: ServeScripted) -> None:
 def test_calls_are_counted_in_the_log(
     serve_scripted: ServeScripted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # TAB-52
+    # TAB-52 FIX-13 LF-32
     caplog.set_level(logging.INFO, "core")
     server = serve_scripted([CALLS], tools="hermes")
     headers = {"X-Request-Id": "mine"}
     server.http.post(CHAT, json={"messages": USER, "tools": TOOLS, "n": 2}, headers=headers)
     text = "\n".join(record.getMessage() for record in caplog.records)
     assert "chatcmpl-mine" in text
-    assert "completion tokens, 4 tool calls, finished" in text
+    assert "completion tokens, 4 tool calls in the format hermes, finished" in text
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -55,7 +55,8 @@ ANSWERS = {each.name: each.write(("find", ARGUMENTS), ("stop", {})) for each in 
 
 @pytest.mark.parametrize("form", ANSWERS)
 def test_calls_whole_and_streamed(serve_scripted: ServeScripted, form: str) -> None:
-    # TAB-50, TAB-51, TAB-53, TAB-55, TAB-56, TAB-57, VLLM-61, VLLM-65, VLLM-66; complaints 1, 4, 5
+    # TAB-50, TAB-51, TAB-53, TAB-55, TAB-56, TAB-57, VLLM-61, VLLM-65, VLLM-66, LF-12
+    # and complaints 1, 4, 5
     text = ANSWERS[form]
     pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
     server = serve_scripted(pieces, engine=FREE, tools=form)

@@ -120,7 +120,7 @@ def test_continuous_usage_needs_usage(
         assert not any("usage" in chunk for chunk in chunks)
 
 
-def test_usage_counts_every_prompt_once(serve_scripted: ServeScripted) -> None:
+def test_usage_counts_every_prompt_once(serve_scripted: ServeScripted) -> None:  # LF-28
     # TAB-83 TAB-17
     server = serve_scripted(["ok"])
     body = {"prompt": ["abc", "de"], "n": 3, "stream_options": {"include_usage": True}}

@@ -59,11 +59,12 @@ def _start(
     without_byte: int | None = None,
     special_tokens: Sequence[str] = SPECIAL_TOKENS,
     words: Literal["bytes", "sentencepiece", "wordpiece"] = "bytes",
+    context: int = CONTEXT,
     **settings: Any,
 ) -> _Writer:
     writer = _Writer(path, kind, seed, **settings)
     file = writer.file
-    file.add_context_length(CONTEXT)
+    file.add_context_length(context)
     file.add_embedding_length(WIDTH)
     file.add_block_count(LAYERS)
     file.add_layer_norm_rms_eps(1e-5)
@@ -270,9 +271,9 @@ def write_recurrent(path: Path) -> Path:
     return writer.finish()
 
 
-def write_adapter(path: Path, width: int = WIDTH) -> Path:
-    """A LoRA adapter for the model of `write_llama`."""
-    writer = _Writer(path, "llama", 3)
+def write_adapter(path: Path, width: int = WIDTH, kind: str = "llama") -> Path:
+    """A LoRA adapter for the model of `write_llama`, or one of another architecture."""
+    writer = _Writer(path, kind, 3)
     writer.file.add_type("adapter")
     writer.file.add_string("adapter.type", "lora")
     writer.file.add_float32("adapter.lora.alpha", 8.0)

@@ -1,5 +1,7 @@
 """Loading GGUF models in tests, and requests to them."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from backends.llamacpp.options import LlamaCppOptions
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
+    GenerationRequest,
+    Media,
 )
 from tests.run import request as request
 
@@ -20,6 +24,14 @@ def load(path: Path, **options: Any) -> LlamaCppEngine:
     return load_engine(
         BackendSettings(name="tiny", path=str(path), base=str(path.parent), options=chosen)
     )
+
+
+def asked(
+    engine: LlamaCppEngine, pieces: Sequence[str | Media], id: str = "r", **more: Any
+) -> GenerationRequest:
+    """A request whose prompt has media."""
+    prompt = engine.tokenize_media(pieces, add_special_tokens=True)
+    return replace(request(prompt.token_ids, id=id, **more), media=prompt.spans)
 
 
 def refusal(path: Path, **options: Any) -> str:

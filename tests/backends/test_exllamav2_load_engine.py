@@ -52,7 +52,7 @@ def test_its_card_names_the_backend_and_the_context(server: Server) -> None:
 def test_what_the_endpoint_layer_is_told(load_exllamav2: LoadExLlamaV2) -> None:
     engine = load_exllamav2(DEMO_MODEL)
     info = engine.info
-    assert (info.context_length, info.vocab_size, info.constraints) == (2048, 3072, True)
+    assert (info.context_length, info.vocab_size, info.constraints) == (2048, 3104, True)
     assert "<|im_start|>" in info.chat_template
     assert info.special_tokens["eos_token"] == "<|im_end|>"
     assert info.unsupported >= UNSUPPORTED

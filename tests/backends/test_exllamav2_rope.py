@@ -106,7 +106,14 @@ FORMS: list[tuple[dict[str, Any], Rope]] = [
         Rope(kind="linear", base=1e6, local_base=1e4),
     ),
     ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, Rope(kind="dynamic")),
-    ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, Rope()),
+    (
+        {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
+        Rope(sections=[16, 24, 24]),
+    ),
+    (
+        {"rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24]}},
+        Rope(sections=[16, 24, 24]),
+    ),
 ]
 
 

@@ -26,9 +26,7 @@ from tests.backends.tiny import (
     request,
 )
 from tests.effort import examples
-
-DEMO = Path(__file__).parents[2] / "demo" / "model"
-
+from tests.support import DEMO_MODEL
 
 # Greedy decoding is that of transformers, whoever joins and leaves.
 
@@ -93,11 +91,11 @@ def test_company_never_changes_an_answer(
         assert run.token_ids(str(number)) == greedy_reference(model, prompt, length)
 
 
-@pytest.mark.skipif(not (DEMO / "config.json").exists(), reason="demo model not built")
 def test_greedy_equals_generate_on_the_demo_model() -> None:
-    engine = load(DEMO)
-    reference = AutoModelForCausalLM.from_pretrained(DEMO).eval().to(engine._runner._model.dtype)
-    tokenizer = AutoTokenizer.from_pretrained(DEMO)
+    engine = load(DEMO_MODEL)
+    reference = AutoModelForCausalLM.from_pretrained(DEMO_MODEL).eval()
+    reference.to(engine._runner._model.dtype)
+    tokenizer = AutoTokenizer.from_pretrained(DEMO_MODEL)
     texts = ["Hello", "What is the capital of France?", "Once upon a time there was a"]
     prompts = {text: tokenizer.encode(text) for text in texts}
     run = Run(engine)

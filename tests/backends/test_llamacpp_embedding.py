@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.pooling_engines import EmbeddingEngine
 from core.config.schema import Config
 from core.plugins import Plugins
 from core.testing import check_backend
-from enginebay import ContextLengthExceededError, InvalidRequestError
+from enginebay import ContextLengthExceededError, InvalidRequestError, PoolingEngine
 from tests.backends import llamacpp
 from tests.backends.gguf_models import (
     CONTEXT,
@@ -31,6 +30,7 @@ from tests.backends.gguf_models import (
     write_sliding,
 )
 from tests.backends.llamacpp import refusal, request
+from tests.run import computed
 from tests.support import serve
 
 Matrix = NDArray[np.float64]
@@ -52,16 +52,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load(path: Path, **options: Any) -> EmbeddingEngine:
+def load(path: Path, **options: Any) -> PoolingEngine:
     engine: Any = llamacpp.load(path, **options)
-    assert isinstance(engine, EmbeddingEngine)
+    assert isinstance(engine, PoolingEngine)
     return engine
 
 
 def embed(path: Path, prompts: list[list[int]], **options: Any) -> Matrix:
     engine = load(path, **options)
     try:
-        return np.array(engine.embed(prompts))
+        return unit(np.array(computed(engine, engine.embed(prompts))))
     finally:
         engine.close()
 
@@ -105,8 +105,8 @@ def test_bert_computes_what_numpy_computes(models: Path, pooling: str) -> None:
         "cls": [state[0] for state in states],
         "last": [state[-1] for state in states],
     }
-    computed = embed(models / "bert.gguf", prompts, pooling=pooling)
-    assert computed == pytest.approx(unit(np.array(pooled[pooling])), abs=2e-3)  # f16 tables
+    vectors = embed(models / "bert.gguf", prompts, pooling=pooling)
+    assert vectors == pytest.approx(unit(np.array(pooled[pooling])), abs=2e-3)  # f16 tables
 
 
 def test_mean_pooling_is_the_mean_of_all_last_tokens(models: Path) -> None:
@@ -127,9 +127,9 @@ def test_mean_pooling_is_the_mean_of_all_last_tokens(models: Path) -> None:
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 def test_a_text_alone_is_the_same_in_any_batch(models: Path, name: str, pooling: str) -> None:
     engine = load(models / name, embeddings=True, pooling=pooling, max_batch_size=4)
-    alone = np.concatenate([engine.embed([prompt]) for prompt in PROMPTS])
-    together = np.array(engine.embed(PROMPTS))
-    backwards = np.array(engine.embed(PROMPTS[::-1]))[::-1]
+    alone = unit(np.concatenate([computed(engine, engine.embed([prompt])) for prompt in PROMPTS]))
+    together = unit(np.array(computed(engine, engine.embed(PROMPTS))))
+    backwards = unit(np.array(computed(engine, engine.embed(PROMPTS[::-1]))))[::-1]
     engine.close()
     in_pieces = embed(
         models / name, PROMPTS, embeddings=True, pooling=pooling, batch_tokens=64, max_batch_size=3
@@ -156,8 +156,10 @@ def test_info(models: Path) -> None:
     assert engine.tokenize("The bay", add_special_tokens=True) == [2, 57, 58, 3]
     assert engine.detokenize([2, 57, 58, 3]) == "[CLS] the bay[SEP]"
     engine.close()
-    engine = load(models / "bert.gguf", context_length=100)
+    assert info.shorter_embeddings is None
+    engine = load(models / "bert.gguf", context_length=100, matryoshka=[16, 32])
     assert engine.info.context_length == 100
+    assert engine.info.shorter_embeddings == (16, 32)
     engine.close()
     assert "exceeds the 512" in refusal(models / "bert.gguf", context_length=1000)
 
@@ -190,8 +192,15 @@ def test_refusals(models: Path, tmp_path: Path) -> None:
     assert "embedding model" in refusal(models / "bert.gguf", embeddings=False)
     adapter = str(write_adapter(tmp_path / "lora.gguf"))
     assert "adapters is for text" in refusal(models / "last.gguf", adapters={"a": adapter})
+    assert "embeddings of 64 numbers" in refusal(models / "bert.gguf", matryoshka=[32, 65])
+    assert "but this model generates text" in refusal(models / "text.gguf", matryoshka=True)
     assert "prompt_lookup is for text" in refusal(models / "last.gguf", prompt_lookup=2)
-    for options in ({"pooling": "none"}, {"pooling": "cls", "embeddings": False}):
+    for options in (
+        {"pooling": "none"},
+        {"pooling": "cls", "embeddings": False},
+        {"matryoshka": True, "embeddings": False},
+        {"matryoshka": []},
+    ):
         with pytest.raises(ValidationError):
             LlamaCppOptions.model_validate(options)
 
@@ -211,8 +220,8 @@ def test_requests_that_cannot_be(models: Path) -> None:
         assert caught.value.param == "input"
     with pytest.raises(ContextLengthExceededError, match="513 tokens"):
         engine.embed([[5] * (CONTEXT + 1)])
-    assert len(engine.embed([[5]])) == 1
-    assert engine.embed([]) == []
+    assert len(computed(engine, engine.embed([[5]]))) == 1
+    assert computed(engine, engine.embed([])) == []
     engine.close()
 
 
@@ -233,16 +242,23 @@ def test_over_http_from_a_process_of_its_own(models: Path) -> None:
         create = server.openai.embeddings.create
         answer = create(model="bert", input=["the", "a the", "the"])
         assert answer.usage.prompt_tokens == sum((3, 4, 3))
-        first, second, third = (np.array(item.embedding) for item in answer.data)
-        assert np.linalg.norm(first) == pytest.approx(1)
+        first, second, third = unit(np.array([item.embedding for item in answer.data]))
         assert np.abs(first - third).max() < 1e-5
         assert np.abs(first - second).max() > 0.01
         plain = create(model="bert", input=[2, 57, 3], encoding_format="float").data[0].embedding
-        assert first == pytest.approx(np.array(plain), abs=1e-5)
+        assert first == pytest.approx(unit(np.array(plain)), abs=1e-5)
         body = {"model": "bert", "messages": [{"role": "user", "content": "Hi"}]}
         assert server.http.post("/v1/chat/completions", json=body).status_code == 400
         body = {"model": "text", "input": "Hi"}
         assert server.http.post("/v1/embeddings", json=body).status_code == 400
+        # What is cut off leaves [CLS] and [SEP] where they are.
+        cut = {"model": "bert", "input": "the " * 1000, "truncate_prompt_tokens": 5}
+        shortened = server.http.post("/v1/embeddings", json=cut).json()
+        assert shortened["usage"]["prompt_tokens"] == 5
+        plain = create(model="bert", input=[2, 57, 57, 57, 3]).data[0].embedding
+        assert shortened["data"][0]["embedding"] == pytest.approx(plain, abs=1e-5)
+        [tei] = server.http.post("/embed", json={"inputs": ["the"], "model": "bert"}).json()
+        assert tei == pytest.approx(list(first), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "last"])

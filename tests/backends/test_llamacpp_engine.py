@@ -161,6 +161,26 @@ def test_logprobs_are_those_of_the_raw_logits(gguf: Path, prompts: list[list[int
     engine.close()
 
 
+def test_ranks_of_a_prompt_are_those_of_the_raw_logits(
+    gguf: Path, prompts: list[list[int]]
+) -> None:
+    # FIX-14 VLLM-97
+    engine = load(gguf)
+    ids = prompts[3]
+    run = Run(engine, request(ids, prompt_logprobs=1, max_tokens=1)).finish()
+    model = LlamaForCausalLM.from_pretrained(DEMO_MODEL, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        rows = model(torch.tensor([ids])).logits[0, :-1].numpy()
+    nothing, *entries = run.deltas["r", 0][0].prompt_logprobs or ()
+    assert nothing is None
+    for row, token_id, entry in zip(rows, ids[1:], entries, strict=True):
+        assert entry
+        assert entry.rank
+        least = 1 + (row > row[token_id] + 0.05).sum()  # apart from what rounding may swap
+        assert least <= entry.rank <= (row >= row[token_id] - 0.05).sum()
+    engine.close()
+
+
 async def test_keeps_the_promises_of_a_backend(gguf: Path) -> None:
     await check_backend(lambda: load(gguf), prompt="<|im_start|>user\nTell me a story")
 

@@ -13,15 +13,15 @@ from gguf import PoolingType
 
 from backends.llamacpp.library import llama
 from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.pooling_engines import RerankEngine
 from core.config.schema import Config
 from core.plugins import Plugins
 from core.testing import check_backend
-from enginebay import ContextLengthExceededError, InvalidRequestError
+from enginebay import ContextLengthExceededError, InvalidRequestError, PoolingEngine
 from tests.backends import llamacpp
 from tests.backends.gguf_models import CONTEXT, VOCAB_SIZE, write_bert, write_qwen3_reranker
 from tests.backends.llamacpp import refusal, request
 from tests.backends.test_llamacpp_embedding import bert
+from tests.run import computed
 from tests.support import serve
 
 CLS, SEP, THE, BAY, A = 2, 3, 57, 58, 31
@@ -44,16 +44,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load(path: Path, **options: Any) -> RerankEngine:
+def load(path: Path, **options: Any) -> PoolingEngine:
     engine: Any = llamacpp.load(path, **options)
-    assert isinstance(engine, RerankEngine)
+    assert isinstance(engine, PoolingEngine)
     return engine
 
 
 def rerank(path: Path, pairs: Sequence[Sequence[int]], **options: Any) -> list[float]:
     engine = load(path, **options)
     try:
-        return engine.rerank(pairs)
+        return computed(engine, engine.rerank(pairs))
     finally:
         engine.close()
 
@@ -183,8 +183,9 @@ def test_refusals(models: Path) -> None:
     assert "2 classes" in refusal(models / "classes.gguf")
     assert "no {document}" in refusal(models / "half.gguf")
     assert "no rerank template" in refusal(models / "untold.gguf")
+    assert "matryoshka does not fit" in refusal(models / "bert.gguf", matryoshka=True)
     assert "is for text" in refusal(models / "bert.gguf", prompt_lookup=2)
-    with pytest.raises(ValueError, match="pooling needs embeddings"):
+    with pytest.raises(ValueError, match="pooling has no effect with embeddings: false"):
         LlamaCppOptions(pooling="rank", embeddings=False)
 
 
@@ -201,7 +202,7 @@ def test_requests_that_cannot_be(models: Path) -> None:
             engine.rerank([[5], pair])
     with pytest.raises(ContextLengthExceededError, match="513 tokens"):
         engine.rerank([[5] * (CONTEXT + 1)])
-    assert engine.rerank([]) == []
+    assert computed(engine, engine.rerank([])) == []
     engine.close()
 
 
@@ -238,6 +239,19 @@ def test_over_http_from_a_process_of_its_own(models: Path) -> None:
                 expected = sorted(rerank(models / "bert.gguf", pairs), reverse=True)
                 assert scores == pytest.approx(expected[:2], abs=1e-5)
                 assert answer["usage"]["prompt_tokens"] == sum(map(len, pairs))
+            # SCO-4
+            body = {"model": name, "queries": "the bay", "documents": documents}
+            found = server.http.post("/v1/score", json=body).json()["data"]
+            in_order = sorted((item["score"] for item in found), reverse=True)
+            assert in_order[:2] == pytest.approx(scores, abs=1e-5)
+            body = {"model": name, "query": "the bay", "texts": ["a " * 1000, "the a the " * 1000]}
+            assert server.http.post("/rerank", json=body).status_code == 400
+            ranks = server.http.post("/rerank", json={**body, "truncate": True}).json()
+            assert {rank["index"] for rank in ranks} == {0, 1}
+            cut = server.http.post("/v2/rerank", json={**body, "documents": body.pop("texts")})
+            most = 2 * CONTEXT + (4 if name == "embeds" else 0)
+            read = cut.json()["meta"]["tokens"]["input_tokens"]
+            assert most - 4 <= read <= most
         body = {"model": "bert", "messages": [{"role": "user", "content": "Hi"}]}
         error = server.http.post("/v1/chat/completions", json=body).json()["error"]
         assert "use /v1/rerank" in error["message"]

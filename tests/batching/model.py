@@ -13,11 +13,13 @@ import numpy as np
 
 from core.engine.batching.engine import BatchingEngine
 from core.engine.batching.runner import Chunk, Mask, Runner, RunnerMemory, Sampled
-from core.engine.batching.scheduler import BatchLimits
+from core.engine.batching.step import BatchLimits
 from enginebay import (
     Detokenizer,
     GenerationRequest,
     GrammarCompiler,
+    Media,
+    MediaSpan,
     ModelInfo,
     ReasoningBudget,
     SamplingParams,
@@ -58,9 +60,23 @@ def budget(tokens: int) -> ReasoningBudget:
     )
 
 
+def picture(content: str) -> Media:
+    return Media(kind="image", data=content.encode(), type="image/png")
+
+
+def meanings(request: GenerationRequest) -> list[int]:
+    """The prompt as the model sees it: numbers that no token has for placeholders."""
+    token_ids = list(request.prompt_token_ids)
+    for span in request.media:
+        for offset in range(span.tokens):
+            name = f"{span.media.key} {span.first + offset}"
+            token_ids[span.start + offset] = VOCAB_SIZE + zlib.crc32(name.encode())
+    return token_ids
+
+
 def expected(request: GenerationRequest, index: int = 0) -> list[int]:
     """The model's own tokens, and at the end of a budget those that are forced."""
-    token_ids = list(request.prompt_token_ids)
+    token_ids = meanings(request)
     count = min(request.sampling.max_tokens or 10**9, CONTEXT - len(token_ids))
     limit = request.sampling.reasoning_budget
     for said in range(count):
@@ -95,6 +111,8 @@ class HashRunner(Runner[list[list[int]], Dice]):
     runs: list[list[Chunk]] = field(default_factory=list)
     samplers: list[Dice] = field(default_factory=list)
     dead: bool = False
+    rows: list[str] = field(default_factory=list)
+    encodings: int = 0
 
     def __post_init__(self) -> None:
         self.slots: list[list[object]] = [[] for _ in range(self.memory.slots)]
@@ -117,12 +135,14 @@ class HashRunner(Runner[list[list[int]], Dice]):
         if self.memory.one_adapter:
             assert len({chunk.adapter for chunk in chunks}) == 1
         logits = []
+        self._encode(chunks)
         for chunk in chunks:
             slot = self.slots[chunk.slot]
+            seen = self._see(chunk)
             assert chunk.start == len(slot), "the slot holds something else"
             assert chunk.token_ids
             assert self.memory.chunks or not chunk.start or len(chunk.token_ids) == 1
-            slot.extend(_Cell(token, chunk.adapter) for token in chunk.token_ids)
+            slot.extend(_Cell(token, chunk.adapter) for token in seen)
             if self.poison_tokens & set(chunk.token_ids):
                 raise PoisonedError("the model cannot take this")
             held = [cell.token for cell in slot]
@@ -132,6 +152,43 @@ class HashRunner(Runner[list[list[int]], Dice]):
         assert self.held <= self.memory.tokens, "the memory overflows"
         self.runs.append(list(chunks))
         return logits
+
+    def encoded(self, media: Media) -> bool:
+        return media.key in self.rows
+
+    def _encode(self, chunks: Sequence[Chunk]) -> None:
+        """Of the items of the last step two are kept."""
+        needed = {
+            chunk.slot: {span.media.key for span in _within(chunk, chunk.request)}
+            for chunk in chunks
+            if chunk.request
+        }
+        missing = {slot: keys - {*self.rows} for slot, keys in needed.items() if keys}
+        new = set().union(*missing.values())
+        if any(len(chunk.token_ids) == 1 for chunk in chunks):
+            whole = not self.memory.chunks or self.memory.media_spans == "prompt"
+            most = max(map(len, missing.values()), default=0) if whole else 1
+            assert len(new) <= most, "a choice that decodes waits for several items"
+        self.encodings += len(new)
+        self.rows = [*self.rows, *sorted(new)][-2:]
+
+    def _see(self, chunk: Chunk) -> list[int]:
+        """What the chunk's tokens mean; its borders are as the memory wants them."""
+        if chunk.request is None:
+            return list(chunk.token_ids)
+        start, end = chunk.start, chunk.start + len(chunk.token_ids)
+        whole = meanings(chunk.request)
+        spans = _within(chunk, chunk.request)
+        if self.memory.media_apart and spans:
+            assert len(spans) == 1
+            assert spans[0].start <= start
+            assert end <= spans[0].end
+        if self.memory.media_spans == "whole":
+            assert all(start <= span.start and span.end <= end for span in spans)
+        if self.memory.media_spans == "prompt" and start < len(whole):
+            assert not start
+            assert end >= len(whole)
+        return [*whole[start:end], *chunk.token_ids[max(0, len(whole) - start) :]]
 
     def sampler(self, request: GenerationRequest, index: int) -> Dice:
         dice = Dice(index if request.sampling.temperature else 0, request.sampling.top_k == 13)
@@ -189,6 +246,11 @@ class HashRunner(Runner[list[list[int]], Dice]):
 
     def release(self, sampler: Dice) -> None:
         sampler.released = True
+
+
+def _within(chunk: Chunk, request: GenerationRequest) -> list[MediaSpan]:
+    start, end = chunk.start, chunk.start + len(chunk.token_ids)
+    return [span for span in request.media if span.start < end and span.end > start]
 
 
 @dataclass(eq=False, slots=True)
@@ -264,7 +326,7 @@ def make_engine(
 
 
 def request(prompt: Sequence[int], id: str = "r", **fields: object) -> GenerationRequest:
-    names = ("n", "adapter", "priority", "cache_salt")
+    names = ("n", "adapter", "priority", "cache_salt", "media")
     own = {name: fields.pop(name) for name in names if name in fields}
     sampling = SamplingParams(**{"temperature": 0.0, "max_tokens": 6, **fields})
     return GenerationRequest(

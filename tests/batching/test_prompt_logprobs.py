@@ -77,7 +77,7 @@ def test_every_entry_is_of_its_own_place(
 
 
 def test_rows_are_computed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.engine.batching.scheduler._PROMPT_ROWS", 4)
+    monkeypatch.setattr("core.engine.batching.step._PROMPT_ROWS", 4)
     engine = make_engine()
     items = [request(PREFIX, id=str(number), prompt_logprobs=0) for number in range(3)]
     run = Run(engine, *items).finish()

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from core.chat.answer.generation import merge
-from core.chat.answer.update import Update
 from core.contract.errors import ServingError
+from core.contract.types import Update
 
 
 async def stream(

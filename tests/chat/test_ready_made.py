@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from core.chat.answer.compose_chat import ChatComposer
 from core.chat.answer.compose_text import TextComposer
 from core.chat.answer.composer import Composer, Head
-from core.chat.answer.update import Update
 from core.chat.answer.usage import UsageCounter
-from core.contract.types import ContentDelta, Part, ReasoningDelta, TokenLogprob, ToolCallDelta
+from core.contract.types import (
+    ContentDelta,
+    Part,
+    ReasoningDelta,
+    TokenLogprob,
+    ToolCallDelta,
+    Update,
+)
 
 HEAD = Head("chatcmpl-\"1'", "a\\model", "fp")
 TEXT = st.text(min_size=1)

@@ -188,15 +188,12 @@ def test_the_backend_is_found_by_what_is_at_the_path(run: Run, tmp_path: Path) -
     (tmp_path / "other").mkdir()
     result = run("chat", "--path", "other", "Hi")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("name the backend for other with --backend; installed: ")
+    assert result.stderr.startswith("no backend recognises other as a model; name one of ")
     assert "hf, llamacpp, scripted" in result.stderr
     (tmp_path / "torn").mkdir()
     torn = run("chat", "--path", "torn", "Hi")
-    assert (torn.exit_code, torn.stderr) == (
-        2,
-        "the backend 'scripted' cannot tell whether torn is for it (KeyError: 'torn'); name the "
-        "backend with --backend\n",
-    )
+    assert torn.exit_code == 2
+    assert "no backend recognises torn as a model" in torn.stderr
     assert run("chat", "--path", "nope").stderr == "there is no file or folder nope\n"
 
 

@@ -106,7 +106,7 @@ def test_of_a_file_with_a_backend_that_is_named(run: Run, plugin: Path) -> None:
     Path("other").touch()
     result = run("models", "inspect", "other")
     assert result.exit_code == 2
-    assert "name the backend for other with --backend" in result.stderr
+    assert "no backend recognises other as a model" in result.stderr
     result = run("models", "inspect", "other", "--backend", "scripted")
     assert result.exit_code == 0, result.output
     assert rows(result.stdout)["model"] == "other on scripted"

@@ -73,7 +73,8 @@ class Stopping:
         )
 
     def until_states(self, *states: str) -> None:
-        while sorted(r.state for r in self.app.state.services.requests if r.asks) != sorted(states):
+        requests = self.app.state.services.serving.requests
+        while sorted(r.state for r in requests if r.asks) != sorted(states):
             pass
 
 

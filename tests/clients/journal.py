@@ -8,12 +8,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request to a model. `outcome` is None while it runs; `closed`: it was aborted."""
+    """One request to a model.
+
+    `media`: the types of the pictures in it. `outcome` is None while it runs; `closed`: it was
+    aborted.
+    """
 
     id: str
     prompt: str
     max_tokens: int | None
     logprobs: int | None
+    media: tuple[str, ...]
     outcome: str | None = None
     tokens: int = 0
 
@@ -35,6 +40,7 @@ class Journal:
                 entry["prompt"],
                 entry["max_tokens"],
                 entry["logprobs"],
+                tuple(entry["media"]),
                 ends.get(entry["id"], {}).get("outcome"),
                 ends.get(entry["id"], {}).get("tokens", 0),
             )

@@ -1,5 +1,6 @@
 """Open WebUI, driven through its page."""
 
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -83,6 +84,14 @@ class OpenWebUI:
         self.page.keyboard.type(text)
         self.page.keyboard.press("Enter")
         expect(self.page.locator(".user-message")).to_have_count(asked + 1)
+
+    def attach(self, file: Path) -> None:
+        """Attach a file to the next message."""
+        self.page.locator("#input-menu-button").click()
+        with self.page.expect_file_chooser() as chooser:
+            self.page.get_by_text("Upload Files", exact=True).click()
+        chooser.value.set_files(file)
+        expect(self.page.locator("#message-input-container img").first).to_be_visible()
 
     def error_with(self, words: str) -> str:
         """The error with these words that stands in the place of the answer."""

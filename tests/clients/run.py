@@ -13,7 +13,13 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from tests.clients import open_webui_steps, programs, sillytavern_steps, trouble_steps
+from tests.clients import (
+    open_webui_steps,
+    picture_steps,
+    programs,
+    sillytavern_steps,
+    trouble_steps,
+)
 from tests.clients.browser import open_page
 from tests.clients.install import SEEN
 from tests.clients.journal import Journal
@@ -32,6 +38,7 @@ def try_chat(server: str, journal: Journal) -> list[Finding]:
         report = Report(mode.name, page, SEEN)
         sillytavern_steps.try_all(mode, report, journal)
         sillytavern_steps.try_chat_only(mode, report, journal)
+        picture_steps.try_sillytavern(mode, report, journal)
         trouble_steps.try_all(mode.tavern, mode.connect_to, report, journal)
         return report.findings
 
@@ -53,6 +60,7 @@ def try_open_webui(server: str, journal: Journal) -> list[Finding]:
         report = Report("Open WebUI", page, SEEN)
         webui = OpenWebUI(page)
         open_webui_steps.try_all(webui, server, report, journal)
+        picture_steps.try_open_webui(webui, report, journal)
         webui.ask_for_chats_only()
         trouble_steps.try_all(webui, webui.connect_to, report, journal)
         return report.findings

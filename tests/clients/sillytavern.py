@@ -1,6 +1,7 @@
 """SillyTavern, driven through its page: chat completions and text completions alike."""
 
 from contextlib import suppress
+from pathlib import Path
 
 from playwright.sync_api import Error, Locator, Page, expect
 
@@ -99,6 +100,30 @@ class SillyTavern:
                 return
         raise AssertionError(f"not sent: {text!r}")
 
+    def attach(self, file: Path) -> None:
+        """Attach a file to the next message."""
+        self._give("attachFile", file)
+        expect(self.page.locator("#file_form")).to_be_visible()
+
+    def set_up_captions(self) -> None:
+        """Have pictures captioned by the model of the chat (Extensions, Image Captioning)."""
+        fields = {"source": "multimodal", "multimodal_api": "custom"}
+        for name, value in {**fields, "multimodal_model": "custom_current"}.items():
+            self.page.locator(f"#caption_{name}").evaluate(
+                """(field, value) => {
+                    field.value = value;
+                    field.dispatchEvent(new Event('change', {bubbles: true}));
+                }""",
+                value,
+            )
+
+    def caption(self, file: Path) -> str:
+        """The message that "Generate Caption" makes of a picture."""
+        before = self.page.locator("#chat .mes").count()
+        self._give("send_picture", file)
+        expect(self.page.locator("#chat .mes")).to_have_count(before + 1)
+        return self.answer.inner_text()
+
     def error_with(self, words: str) -> str:
         """The error with these words that the page shows, or will in a moment; dismisses it."""
         error = self.page.locator("#toast-container .toast-error", has_text=words).first
@@ -149,3 +174,10 @@ class SillyTavern:
         with suppress(Error):
             for toast in self.page.locator("#toast-container .toast").all():
                 toast.click(timeout=500)
+
+    def _give(self, button: str, file: Path) -> None:
+        """Choose a file by a button of the menu with the wand."""
+        self.page.locator("#extensionsMenuButton").click()
+        with self.page.expect_file_chooser() as chooser:
+            self.page.locator(f"#{button}").click()
+        chooser.value.set_files(file)

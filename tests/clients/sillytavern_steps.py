@@ -10,7 +10,7 @@ from tests.clients.programs import KEY, unload
 from tests.clients.report import Report
 from tests.clients.sillytavern_modes import ChatCompletion, Mode, TextCompletion
 
-MODELS = {"enginebay-demo", "demo-thinking", "storyteller"}
+MODELS = {"enginebay-demo", "demo-thinking", "storyteller", "seer"}
 
 
 def try_all(mode: Mode, report: Report, journal: Journal) -> None:

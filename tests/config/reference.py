@@ -20,18 +20,21 @@ def rows(schema: Schema, *path: str | int) -> Iterator[str]:
     section = schema_at(schema, path)
     for key in section["properties"]:
         field = schema_at(schema, (*path, key))
-        value = " ".join(filter(None, [_kind(field), _range(field)]))
+        kinds = [field]
+        if field.get("type") == "boolean":  # or a list, which `schema_at` passes over
+            others = section["properties"][key].get("anyOf", ())
+            kinds += [other for other in others if other.get("type") == "array"]
+        value = " ".join(filter(None, [", or ".join(map(_kind, kinds)), _range(field)]))
         default = "required" if key in section.get("required", ()) else _default(field)
         yield f"| `{key}` | {value} | {default} | {field['description']} |"
 
 
 def _kind(field: Mapping[str, Any]) -> str:
     if field.get("type") == "array":
-        return (
-            "list of text"
-            if field["items"].get("type", "string") == "string"
-            else "list of numbers"
-        )
+        items = field["items"]
+        kinds = {item.get("type", "string") for item in items.get("anyOf", [items])}
+        names = {"string": "text", "integer": "numbers", "number": "numbers"}
+        return f"list of {' and '.join(sorted({names[kind] for kind in kinds}, reverse=True))}"
     return ", ".join(field["enum"]) if "enum" in field else KINDS[field.get("type", "string")]
 
 

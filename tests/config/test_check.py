@@ -47,7 +47,6 @@ def problems(path: Path, plugins: Plugins) -> list[str]:
 
 
 def test_all_is_well(write: WriteConfig, plugins: Plugins) -> None:
-    # VLLM-1
     Path("own.jinja").write_text("{{ messages }}", encoding="utf-8")
     path = write(
         "models:\n"

@@ -68,15 +68,17 @@ def test_lists_in_variables(write: WriteConfig, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_variables_for_models(write: WriteConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    # LF-29 LF-33
     monkeypatch.setenv("ENGINEBAY_MODELS__0__PATH", "elsewhere")
     monkeypatch.setenv("ENGINEBAY_MODELS__0__SAMPLING__TOP_K", "7")
-    monkeypatch.setenv("ENGINEBAY_MODELS__0__OPTIONS__DEVICE", "cpu")
+    monkeypatch.setenv("ENGINEBAY_MODELS__0__OPTIONS__MAX_BATCH_SIZE", "2")
     monkeypatch.setenv("ENGINEBAY_MODELS__1__NAME", "second")
     monkeypatch.setenv("ENGINEBAY_MODELS__1__BACKEND", "b")
     monkeypatch.setenv("ENGINEBAY_MODELS__1__PATH", "p")
     monkeypatch.setenv("ENGINEBAY_MODELS__1__OPTIONS", '{"layers": 3}')
     first, second = load_config(write(MODEL)).models
-    assert (first.path, first.sampling.top_k, first.options) == ("elsewhere", 7, {"device": "cpu"})
+    assert (first.path, first.sampling.top_k) == ("elsewhere", 7)
+    assert first.options == {"max_batch_size": "2"}  # a number once its backend reads it
     assert (second.name, second.options) == ("second", {"layers": 3})
 
 

@@ -42,6 +42,7 @@ def test_what_a_setting_is_here_exists() -> None:
     known |= {*known_keys(schema, ()), *known_keys(schema, ("models", 0))}
     known |= {f"server.{name}" for name in known_keys(schema, ("server",))}
     values_and_folders = {"auto", "none", "required", "sampler_overrides", "templates"}
+    values_and_folders |= set(Plugins().tools)
     for here in (here for settings in SETTINGS.values() for here in settings.values()):
         assert set(re.findall(r"`([\w.]+)", here)) <= known | values_and_folders, here
 
@@ -80,6 +81,29 @@ def test_a_config_of_tabbyapi(problems_of: ProblemsOf) -> None:
         "`sampling_preset` of "
         "the model; files stay in `sampler_overrides/`",
     ]
+
+
+def test_its_sample_config(problems_of: ProblemsOf) -> None:
+    # FIX-7
+    sample = Path(__file__).with_name("tabbyapi_config.yml").read_text(encoding="utf-8")
+    keys = [line for line in sample.splitlines() if line.startswith("  ")]
+    said = problems_of(sample)
+    assert len(said) == len(keys) == 71
+    assert [problem for problem in said if "is a TabbyAPI setting" not in problem] == []
+    counterparts = {
+        "network.sse_ping_interval": "`server.ping_interval`",
+        "model.template_vars_default": "`template_vars`",
+        "model.template_vars_force": "`force_template_vars`",
+        "model.start_in_reasoning": "`reasoning_start`",
+        "model.tool_calls_in_reasoning": "`tools_in_reasoning`",
+        "model.reasoning_budget_tokens": "`reasoning_budget`",
+        "model.reasoning_budget_message": "`reasoning_budget_message`",
+        "model.harmony": "`harmony`",
+        "model.muse_glimmer": "`muse`",
+    }
+    for key, here in counterparts.items():
+        [problem] = [problem for problem in said if f" {key}: " in problem]
+        assert here in problem
 
 
 @pytest.mark.parametrize("text", ["sampling: {top_k: 1}", "model: {name: a}", "lora: x", "model:"])

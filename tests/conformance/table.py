@@ -25,13 +25,29 @@ FAMILIES = {
     "MLC": "MLC-LLM's `request_chat_completion`",
     "TAB": "TabbyAPI's `chat_completion.py`",
     "WEB": "WebLLM's response types",
+    "LF": "LLaMA-Factory's API",
     "VLLM": "vLLM's `serving_chat.py`",
+    "FIX": "Claims put right",
+    "SCO": "Scores and embeddings",
+    "PLG": "Plugins and Python",
+    "MM": "Media in chats",
+    "MEDIA": "Media, in detail",
 }
+SIZES = {
+    **{"MLC": 39, "TAB": 90, "WEB": 40, "LF": 33, "VLLM": 105},
+    **{"FIX": 17, "SCO": 7, "PLG": 2, "MM": 12, "MEDIA": 47},
+}
+"""How many rows each family has; those of the five systems are 307."""
 
 
 def written() -> str:
-    """What the file should say."""
+    """What the file should say. `LookupError` for rows that are missing, or that nothing shows."""
     rows, tests = load_rows(), cited()
+    ids = [f"{family}-{n}" for family, size in SIZES.items() for n in range(1, size + 1)]
+    if missing := sorted(set(ids) ^ set(rows)):
+        raise LookupError(f"rows that are missing, or have no place: {', '.join(missing)}")
+    if unshown := [row.id for row in rows.values() if not (row.later or tests[row.id])]:
+        raise LookupError(f"rows that no test shows: {', '.join(unshown)}")
     parts = [INTRODUCTION.read_text(encoding="utf-8").rstrip()]
     for family, title in FAMILIES.items():
         parts.append(f"\n## {title}\n")

@@ -28,6 +28,8 @@ from enginebay import (
     EngineStats,
     GenerationRequest,
     InvalidRequestError,
+    Media,
+    MediaPrompt,
     ServingError,
 )
 
@@ -281,6 +283,35 @@ def test_stats_cross_twice_a_second() -> None:
     told = [(stats.steps, stats.running) for stats in reports]
     assert told == [(1, 1), (4, 1), (7, None), (8, None)]
     assert events[1] == Answer(7, None)
+
+
+async def test_texts_do_not_wait_for_media() -> None:
+    """And media that nobody awaits any longer are not decoded."""
+    read: list[str] = []
+    go_on = threading.Event()
+
+    class Slow(ScriptedEngine):
+        def tokenize_media(
+            self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+        ) -> MediaPrompt:
+            read.append(str(pieces[0]))
+            assert go_on.wait(60)
+            return MediaPrompt((), ())
+
+    item = Media(kind="image", data=b"", type="image/png")
+    async with running(lambda: Slow("abc")) as backend:
+        tasks = [
+            asyncio.create_task(backend.tokenize_media([str(n), item], add_special_tokens=False))
+            for n in range(9)
+        ]
+        async with asyncio.timeout(60):
+            assert await backend.tokenize("a", add_special_tokens=False)
+        for task in tasks[:-1]:
+            task.cancel()
+        await asyncio.wait(tasks[:-1])
+        go_on.set()
+        await tasks[-1]
+    assert read == ["0", "1", "8"]
 
 
 @both

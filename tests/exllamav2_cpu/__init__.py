@@ -2,8 +2,8 @@
 
 What is real: all Python code of the installed package `exllamav2`: the dynamic generator with its
 page table, prefix reuse, defragmentation and speculation; jobs, banned strings and token healing;
-sampler settings, DRY and filters; the tokenizer, the configuration, LoRA adapters, caches, and the
-layers of unquantised models, whose matrix products are PyTorch's own.
+sampler settings, DRY and filters; the tokenizer, the configuration, LoRA adapters, caches, vision
+towers, and the layers of unquantised models, whose matrix products are PyTorch's own.
 
 What stands in:
 
@@ -12,7 +12,7 @@ What stands in:
   chooses, its faults included; the order of tokens with exactly equal probabilities differs, and so
   does that of the tail when top probabilities are asked for. `kernels.py` computes in float32
   where CUDA computes in float16. `quantized_cache.py` has the Q8, Q6 and Q4 caches in their own
-  layout. Quantised weights (EXL2, GPTQ), FP8 caches, tensor parallelism and images are missing: a
+  layout. Quantised weights (EXL2, GPTQ), FP8 caches and tensor parallelism are missing: a
   call of theirs is an `AttributeError` with the function's name.
 - `cuda.py` for `torch.cuda` and CUDA device names, in the modules of exllamav2 alone: the rest of
   the process keeps the real torch.

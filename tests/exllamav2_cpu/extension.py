@@ -19,6 +19,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     kernels.head_norm,
     kernels.head_norm_,
     kernels.rope_,
+    kernels.gen_mrope_pos_ids,
     kernels.softcap_,
     logits.apply_rep_penalty,
     logits.logit_filter_exclusive,

@@ -87,6 +87,39 @@ def rope_(
     rotated.copy_(values * cosines + swapped * sines)
 
 
+def gen_mrope_pos_ids(
+    mrope_pos_ids: Tensor,
+    ids: Tensor,
+    merge_size: int,
+    spans: list[tuple[int, int]],
+    grids: list[tuple[int, int, int]],
+) -> int:
+    """Fill `[3, positions]` with the axes' positions of tokens; returns the next one.
+
+    After `exllamav2_ext/ext_rope.cpp`: within a span of ids they count frames, lines and columns
+    from where the text before it ends; the text behind it goes on after the largest.
+    """
+    base = behind = 0
+    for place in range(mrope_pos_ids.shape[1]):
+        token = int(ids[place]) if place < len(ids) else -1
+        for (start, end), (frames, height, width) in zip(spans, grids, strict=True):
+            if start <= token < end:
+                lines, columns = height // merge_size, width // merge_size
+                step = token - start
+                axes = (
+                    base + step // columns // lines % frames,
+                    base + step // columns % lines,
+                    base + step % columns,
+                )
+                behind = max(behind, *(axis + 1 for axis in axes))
+                break
+        else:
+            axes = (behind,) * 3
+            base = behind = behind + 1
+        mrope_pos_ids[:, place] = torch.tensor(axes)
+    return behind
+
+
 def softcap_(x: Tensor, scale: float) -> None:
     x.copy_(torch.tanh(x.float() / scale) * scale)
 

@@ -53,8 +53,8 @@ def _modules() -> dict[str, ModuleType]:
     sys.modules["exllamav2_ext"] = extension()
     try:
         with redirect_stdout(StringIO()):  # it says that this PyTorch has no CUDA
-            for name in ("exllamav2", "exllamav2.generator", "exllamav2.generator.filters"):
-                import_module(name)
+            for name in ("", ".generator", ".generator.filters", ".vlm"):
+                import_module(f"exllamav2{name}")
         modules = {name: module for name, module in sys.modules.items() if _is_of_exllamav2(name)}
     finally:
         for name in [name for name in sys.modules if _is_of_exllamav2(name)]:

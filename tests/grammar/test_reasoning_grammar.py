@@ -32,7 +32,7 @@ def turn_of(reasoning: str, tools: str, *, inside: bool, in_thought: bool) -> An
     model = SimpleNamespace(
         reasoning=format,
         reasoning_name=reasoning,
-        config=SimpleNamespace(tools_in_reasoning=in_thought),
+        config=SimpleNamespace(tools_in_reasoning=in_thought, reasoning_start="auto"),
     )
     tool = {"type": "function", "function": {"name": "f"}}
     user = {"role": "user", "content": "hi"}

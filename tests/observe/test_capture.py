@@ -30,7 +30,7 @@ def captured(serve_scripted: ServeScripted, folder: Path, **body: Any) -> Path:
     answer = server.http.post("/v1/chat/completions", json={**BODY, **body}, headers=headers)
     assert answer.status_code == 200
     server.settle()
-    server.app.state.services.captures.close()
+    server.app.state.services.serving.captures.close()
     [file] = folder.iterdir()
     return file
 
@@ -105,7 +105,7 @@ def test_old_files_go_first(serve_scripted: ServeScripted, tmp_path: Path) -> No
     for number in range(4):
         server.http.post("/v1/completions", json={"prompt": str(number)})
     server.settle()
-    server.app.state.services.captures.close()
+    server.app.state.services.serving.captures.close()
     assert len(list(folder.iterdir())) == 2
 
 
@@ -121,4 +121,4 @@ def test_a_long_answer_is_cut_off(
 
 
 def test_nothing_is_written_unless_asked(serve_scripted: ServeScripted) -> None:
-    assert serve_scripted(["a"]).app.state.services.captures is None
+    assert serve_scripted(["a"]).app.state.services.serving.captures is None

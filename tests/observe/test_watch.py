@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from core.chat.answer.running import RunningRequests
+from core.chat.answer.counts import Counts
 from core.config.schema import Config
 from core.models.registry import Models
 from core.server.observe.liveness import Watch
-from core.server.observe.prometheus import Metrics
 from core.testing import ScriptedEngine
 from enginebay import (
     Backend,
@@ -57,16 +56,16 @@ def config(*names: str, **server: Any) -> Config:
 
 
 @asynccontextmanager
-async def watching(backend: Backend) -> AsyncIterator[tuple[Watch, Clock, Models, Metrics]]:
+async def watching(backend: Backend) -> AsyncIterator[tuple[Watch, Clock, Models, Counts]]:
     """A watch over one model, with a clock of its own, and no one else who checks."""
     plugins = plugins_with(m=lambda settings: backend)
     models = Models(config("m"), plugins, lambda *_: None)
     await models.load_at_start()
     clock = Clock()
-    metrics = Metrics(models, RunningRequests(), clock)
-    watch = Watch(models, metrics, LIMIT, clock)
+    counts = Counts(clock)
+    watch = Watch(models, counts, LIMIT, clock)
     try:
-        yield watch, clock, models, metrics
+        yield watch, clock, models, counts
     finally:
         watch.close()
         await models.close()
@@ -131,16 +130,16 @@ async def test_requests_without_progress_of_a_backend_that_cannot_be_asked() -> 
             await asyncio.Event().wait()
             yield Delta()
 
-    async with watching(Silent(ScriptedEngine(["a"]))) as (watch, clock, models, metrics):
+    async with watching(Silent(ScriptedEngine(["a"]))) as (watch, clock, models, counts):
         model = models.find("m")
-        counts = metrics.of(model.name)
-        with counts.working():
+        of_model = counts.of(model.name)
+        with of_model.working():
             clock.now += LIMIT
             await watch.check()
             assert model.stuck is None
-            counts.progress()
+            of_model.progress()
             clock.now += LIMIT
-            with counts.working():
+            with of_model.working():
                 await watch.check()
                 assert model.stuck is None
                 clock.now += 1
@@ -162,9 +161,9 @@ async def test_steps_without_deltas_are_progress() -> None:
             return EngineStats(steps=self.steps)
 
     backend = Prefilling(ScriptedEngine(["a"]))
-    async with watching(backend) as (watch, clock, models, metrics):
+    async with watching(backend) as (watch, clock, models, counts):
         model = models.find("m")
-        with metrics.of(model.name).working():
+        with counts.of(model.name).working():
             for _ in range(4):
                 clock.now += LIMIT + 1
                 backend.steps += 1

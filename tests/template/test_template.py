@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.chat.plan.template_messages import template_messages
-from core.chat.schemas.chat_request import Message
+from core.chat.schemas.messages import Message
 from core.models.template.features import TemplateFeatures
 from core.models.template.template import (
     TEMPLATES_FOLDER,
@@ -91,6 +91,8 @@ def test_a_template_names_its_variables_and_stop_strings() -> None:
     assert template.variables == {"mood"}
     assert ChatTemplate("{% set stop_strings = messages %}", {}).stop_strings == ()
     assert ChatTemplate("{% set stop_strings = 'END' %}", {}).stop_strings == ("END",)
+    for other in ("5", "none", "true", "{'a': 1}", "[5, none]"):
+        assert ChatTemplate(f"{{% set stop_strings = {other} %}}", {}).stop_strings == ()
     assert ChatTemplate("{{ messages }}", {}).stop_strings == ()
 
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.chat.plan.template_messages import template_messages
-from core.chat.schemas.chat_request import Message
-from core.contract.errors import InvalidRequestError
+from core.chat.schemas.messages import Message
 from core.models.template.features import TemplateFeatures
 from core.models.template.template import ChatTemplate
 
@@ -101,7 +100,7 @@ def test_what_a_template_can_is_left_alone() -> None:
         (SILENT, "user:one\n\ntwo\n\nhi|assistant:ho|user:now\n\nthree\n\nfour|"),
     ],
 )
-def test_system_messages_anywhere(source: str, text: str) -> None:
+def test_system_messages_anywhere(source: str, text: str) -> None:  # LF-5
     """Two in front, others in the middle and last, as SillyTavern sends them."""
     # MLC-36
     messages = [
@@ -150,15 +149,6 @@ def test_content_is_what_the_template_reads() -> None:
     assert prepared(PARTS, says("user", parts), content_format="string") == [says("user", "ab")]
     refusal = [{"type": "refusal", "refusal": "No."}]
     assert prepared(CHATML, says("assistant", refusal)) == [says("assistant", "No.")]
-
-
-@pytest.mark.parametrize("kind", ["image_url", "input_audio", "video_url", "file"])
-def test_media_is_refused(kind: str) -> None:
-    # TAB-30 TAB-33
-    part = {"type": kind, kind: {"url": "data:image/png;base64,AA=="}}
-    with pytest.raises(InvalidRequestError, match="text only") as caught:
-        prepared(CHATML, says("user", [{"type": "text", "text": "see"}, part]))
-    assert caught.value.param == "messages[0].content[1].type"
 
 
 @pytest.mark.parametrize("arguments", ['{"a": 1}', {"a": 1}])
@@ -276,7 +266,7 @@ def test_arguments_for_templates_that_iterate_them() -> None:
     assert "<arguments={broken>" in rendered(ITERATES, says("user", "x"), asks)
 
 
-def test_a_template_that_wants_a_list_of_tools() -> None:
+def test_a_template_that_wants_a_list_of_tools() -> None:  # LF-6
     wants = "{% for t in tools %}{{ t }}{% endfor %}" + STRICT
     assert features(wants).no_tools == []
     assert features(STRICT).no_tools is None

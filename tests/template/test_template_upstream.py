@@ -1,5 +1,6 @@
 """Every chat template of llama.cpp's source renders here as transformers renders it."""
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.chat.plan.template_messages import template_messages
-from core.chat.schemas.chat_request import Message
+from core.chat.schemas.messages import Message
 from core.models.template.features import TemplateFeatures
 from core.models.template.template import ChatTemplate, TemplateError
 from tests.llama_templates import WITHOUT, llama_templates
@@ -108,6 +109,15 @@ def outcome(render: Callable[..., str], *arguments: Any, **options: Any) -> tupl
         return type(error).__name__, str(error)
 
 
+# transformers cannot write what `map` gives as JSON; we can, as llama.cpp does
+LAZY = ("TypeError", "Object of type generator is not JSON serializable")
+
+
+def listed(source: str) -> str:
+    """The template, with a list where it passes on the result of `map`."""
+    return re.sub(r"(\| *map\([^)]*\)) *\| *tojson", r"\1 | list | tojson", source)
+
+
 @pytest.mark.skipif(not TEMPLATES, reason=WITHOUT)
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_renders_as_transformers_does(name: str, theirs: Callable[..., str]) -> None:
@@ -123,7 +133,10 @@ def test_renders_as_transformers_does(name: str, theirs: Callable[..., str]) -> 
             {"add_generation_prompt": True, "documents": [{"title": "T", "text": "Sun."}]},
         ):
             expected = outcome(theirs, source, messages, **options, **FIREFUNCTION)
-            assert outcome(ours, source, messages, **options, variables=FIREFUNCTION) == expected
+            result = outcome(ours, source, messages, **options, variables=FIREFUNCTION)
+            if expected == LAZY:
+                expected = outcome(theirs, listed(source), messages, **options, **FIREFUNCTION)
+            assert result == expected
             rendered += expected[0] == "text"
     assert rendered >= 10
 

@@ -301,7 +301,33 @@ class ForgetsDocuments(Reranks):
         return super().rerank(pairs)[:1]
 
 
-@pytest.mark.parametrize("kind", [Embeds, Reranks, ReranksOnly])
+class Classifies(ScriptedEngine):
+    """Tells long texts from short ones."""
+
+    def __init__(self, script: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(script, **kwargs)
+        self.info = replace(self.info, labels=("long", "short"), generates=False)
+
+    def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[float(len(prompt)), 10.0] for prompt in prompts]
+
+
+class ClassifiesByCompany(Classifies):
+    def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[float(len(prompts)), 10.0] for _ in prompts]
+
+
+class ForgetsALabel(Classifies):
+    def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[1.0] for _ in prompts]
+
+
+class ClassifiesToNoNumber(Classifies):
+    def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return [[float("nan"), 1.0] for _ in prompts]
+
+
+@pytest.mark.parametrize("kind", [Embeds, Reranks, ReranksOnly, Classifies])
 async def test_engines_that_embed_or_rerank_keep_their_promise(kind: type[ScriptedEngine]) -> None:
     await check_backend(lambda: endless(kind), max_tokens=9)
 
@@ -326,6 +352,9 @@ def endless(kind: type[ScriptedEngine]) -> ScriptedEngine:
         (TakesTooLongPrompts, 5),
         (DropsParams, 7),
         (IgnoresMaxTokens, 7),
+        (ClassifiesByCompany, 8),
+        (ForgetsALabel, 8),
+        (ClassifiesToNoNumber, 8),
         (EmbedsWithAnotherSize, 8),
         (EmbedsByCompany, 8),
         (ForgetsEmbeddings, 8),

@@ -81,6 +81,52 @@ def test_arguments(tools: LiteralCalls, arguments: str, json_text: str) -> None:
     json.loads(json_text)
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("f(a=1)", [call(0, "f", '{"a": 1}')]),
+        ("f()", [call(0, "f")]),
+        ("\n f(a='x)', b=[1]) \n", [c("\n "), call(0, "f", '{"a": "x)", "b": [1]}')]),
+        ("ns.f('x')", [call(0, "ns.f", '{"a": "x"}')]),
+        ("[f(a=1), g()]", [call(0, "f", '{"a": 1}'), call(1, "g")]),
+        ("f(a=1) does it", [c("f(a=1) does it")]),
+        ("f(a=1)\ng()", [c("f(a=1)\ng()")]),
+        ("f(a=1), g()", [c("f(a=1), g()")]),
+        ("f(a, b)", [c("f(a, b)")]),  # how it is declared, not a call
+        ("f(a=Rome)", [c("f(a=Rome)")]),
+        ("f(a=1", [c("f(a=1")]),
+        ("f(a=']", [c("f(a=']")]),
+        ("f(]", [c("f(]")]),
+        ("f", [c("f")]),
+        ("ff(a=1)", [c("ff(a=1)")]),
+        ("h(a=1)", [c("h(a=1)")]),
+        ("So: f(a=1)", [c("So: f(a=1)")]),
+        (
+            "f(a=1) <|python_start|>[g()]<|python_end|>",
+            [c("f(a=1) "), call(0, "g")],
+        ),
+    ],
+)
+def test_a_call_by_itself(text: str, parts: Joined) -> None:
+    # FIX-12 MLC-23
+    assert parts_of(PYTHON, text) == parts
+    if "<" not in text and "[f" not in text:
+        for other in (None, {}):  # no function is known to be offered
+            assert content_of(parts_of(PYTHON, text, other)) == text
+
+
+@given(data=st.data())
+@examples(60)
+def test_a_call_by_itself_comes_back_exactly(data: st.DataObject) -> None:
+    # FIX-12
+    arguments = data.draw(st.dictionaries(st.sampled_from("ab"), values, max_size=2))
+    written = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    text = data.draw(st.sampled_from(["", "\n"])) + f"f({written})"
+    pieces = data.draw(cut(st.just(text)))
+    [found] = calls_of(run(lambda: PYTHON.parser(SCHEMAS), pieces))
+    assert (found[1], json.loads(str(found[2]))) == ("f", arguments)
+
+
 @pytest.mark.parametrize("tools", PYTHONIC.values(), ids=PYTHONIC)
 def test_several_calls(tools: LiteralCalls) -> None:
     # TAB-51, TAB-55; complaint 4
@@ -107,7 +153,7 @@ BARE = [
     # Only at the beginning, and only functions that are offered.
     ("I call [f(a=1)]", [c("I call [f(a=1)]")]),
     ("[h(a=1)]", [c("[h(a=1)]")]),
-    ("f(a=1)", [c("f(a=1)")]),
+    ("f(a=1).", [c("f(a=1).")]),
     ("[f](a)", [c("[f](a)")]),
     ("[1, 2]", [c("[1, 2]")]),
     ("[", [c("[")]),

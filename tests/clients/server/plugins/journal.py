@@ -27,6 +27,7 @@ async def noted(
         event="begin",
         id=request.request_id,
         prompt=prompt,
+        media=[span.media.type for span in request.media],
         n=request.n,
         max_tokens=sampling.max_tokens,
         logprobs=sampling.logprobs,

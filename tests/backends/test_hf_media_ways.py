@@ -1,0 +1,163 @@
+"""Media in each way that a model of the hf backend may run, and what loading makes of folders."""
+
+import json
+import logging
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForMultimodalLM
+from transformers.utils import is_torchvision_available
+
+from backends.hf import choose
+from backends.hf.choose_paged import paged_runner
+from backends.hf.native.runner import NativeRunner
+from backends.hf.packed.paged_runner import PagedRunner
+from backends.hf.packed.runner import PackedRunner
+from enginebay import BackendUnavailableError, Media
+from tests.backends.media_models import make_media_model, picture, video
+from tests.backends.paged import Captured, varlen_attn
+from tests.backends.test_hf_lora import merged, save_adapter
+from tests.backends.test_hf_media import Model
+from tests.backends.tiny import Run, load, request
+from tests.effort import some
+
+
+def answers_as_generate(model: Model) -> None:
+    """Prompts with items beside others, in several choices and seen before."""
+    prompts = {
+        "one": model.pieces("what do you see, ", 1, "? the quick brown"),
+        "two": model.pieces("over ", 2, " and ", 1, " the lazy dog"),
+        "text": ["what do you hear, and what do you see?"],
+        "next": model.pieces("what do you see, ", 1, "? the quick brown fox"),
+    }
+    run = Run(model.engine)
+    for id, pieces in prompts.items():
+        run.add(model.request(pieces, id=id, n=2))
+        run.steps(3)
+    run.finish()
+    for id, pieces in prompts.items():
+        expected = model.greedy(pieces)
+        assert [run.token_ids(id, index) for index in range(2)] == [expected] * 2, id
+
+
+@pytest.fixture
+def paged(monkeypatch: pytest.MonkeyPatch) -> Captured:
+    captured = Captured()
+    monkeypatch.setattr(choose, "find_kernels", lambda device, dtype: [varlen_attn])
+    monkeypatch.setattr(choose, "CudaCapture", lambda device: captured)
+    monkeypatch.setattr(choose, "paged_runner", partial(paged_runner, page_size=8))
+    return captured
+
+
+@pytest.mark.parametrize("family", some(["llava", "qwen2_5_vl", "qwen3_vl"], ["qwen2_5_vl"]))
+def test_over_pages(family: str, tmp_path: Path, paged: Captured) -> None:
+    model = Model(tmp_path, family)
+    assert isinstance(model.engine._runner, PagedRunner)
+    before = paged.replays
+    answers_as_generate(model)
+    Run(model.engine, request([5, 6, 7])).finish()
+    assert paged.replays > before  # where there is text alone
+
+
+def test_items_that_see_all_of_themselves_are_not_over_pages(
+    tmp_path: Path, paged: Captured
+) -> None:
+    model = Model(tmp_path, "gemma3")
+    assert isinstance(model.engine._runner, PackedRunner)
+    answers_as_generate(model)
+
+
+@pytest.mark.parametrize(
+    "family", some(["llava", "gemma3", "qwen2_5_vl", "qwen2_audio"], ["gemma3", "qwen2_5_vl"])
+)
+def test_with_transformers_own_cache(family: str, tmp_path: Path) -> None:
+    # MEDIA-34
+    model = Model(tmp_path, family, batching="padded")
+    assert isinstance(model.engine._runner, NativeRunner)
+    answers_as_generate(model)
+
+
+def test_adapters_apply_beside_items(tmp_path: Path) -> None:
+    # MEDIA-9
+    model = Model(tmp_path / "model", "llava")
+    targets = ["language_model.layers.1.self_attn.q_proj", "language_model.layers.2.mlp.up_proj"]
+    folder = save_adapter(tmp_path / "lora", model.reference, targets, seed=1)
+    adapted = Model(tmp_path / "other", "llava", adapters={"other": str(folder)})
+    pieces = model.pieces("what do you see, ", 1, "? the quick brown")
+    run = Run(adapted.engine, adapted.request(pieces, id="plain"))
+    run.add(adapted.request(pieces, id="other", adapter="other"))
+    run.finish()
+    assert run.token_ids("plain") == model.greedy(pieces)
+    model.reference = merged(model.reference, folder, {"": 1.5})
+    assert run.token_ids("other") == model.greedy(pieces) != run.token_ids("plain")
+    assert adapted.encodings == [1]
+
+
+def test_adapters_of_towers_are_refused(tmp_path: Path) -> None:
+    folder = make_media_model(tmp_path / "model", "llava")
+    reference = AutoModelForMultimodalLM.from_pretrained(folder)
+    targets = ["vision_tower.encoder.layers.0.self_attn.q_proj"]
+    adapter = save_adapter(tmp_path / "lora", reference, targets, seed=1)
+    with pytest.raises(BackendUnavailableError, match=r"vision_tower.*not in the language model"):
+        load(folder, adapters={"eyes": str(adapter)})
+
+
+def test_a_processor_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # MEDIA-34
+    folder = make_media_model(tmp_path, "llava")
+    (folder / "processor_config.json").write_text(json.dumps({"processor_class": "NoProcessor"}))
+    with caplog.at_level(logging.WARNING):
+        engine = load(folder)
+    assert not engine.info.modalities
+    assert "text only, because its processor cannot be made" in caplog.text
+    assert len(Run(engine, request([5, 6, 7])).finish().token_ids()) == 12
+
+
+@pytest.mark.skipif(is_torchvision_available(), reason="it is about its absence")
+def test_no_video_without_torchvision(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = make_media_model(tmp_path, "qwen2_5_vl")
+    with caplog.at_level(logging.WARNING):
+        engine = load(folder)
+    [warning] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert engine.info.modalities == {"image"}
+    assert "pip install torchvision" in warning
+    assert engine.info.media_options == {"min_pixels", "max_pixels"}
+
+
+@pytest.mark.skipif(not is_torchvision_available(), reason="torchvision makes them")
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_videos(family: str, tmp_path: Path) -> None:
+    # MEDIA-4
+    model = Model(tmp_path, family)
+    assert model.engine.info.modalities == {"image", "video"}
+    around = ("<start_of_image>", "<end_of_image>")
+    for seed, frames in ((1, 6), (2, 5)):
+        item = video(seed, frames)
+        pieces = ["what do you see in ", around[0], item, around[1], "? the quick"]
+        text = "".join("<video>" if isinstance(p, Media) else p for p in pieces)
+        made = model.engine._media_tokenizer._processor.call(item, text)
+        del made["text_replacement_offsets"]
+        wanted = model.generated(made)
+        request = model.request(pieces)
+        assert list(request.prompt_token_ids) == made["input_ids"][0].tolist()
+        others = model.request(model.pieces("see ", 1, " the quick"), id="other")
+        run = Run(model.engine, others, request).finish()
+        assert run.token_ids() == wanted
+        assert run.token_ids("other") == model.greedy(model.pieces("see ", 1, " the quick"))
+    fewer = replace(video(1), options={"num_frames": 2})
+    assert model.request([fewer]).media[-1].end < model.request([video(1)]).media[-1].end
+
+
+def test_options_change_how_many_tokens_a_picture_has(tmp_path: Path) -> None:
+    # MEDIA-11
+    engine = load(make_media_model(tmp_path, "qwen2_5_vl"))
+
+    def tokens(**options: int) -> int:
+        item = picture(1, 96, 64)
+        item = type(item)(kind="image", data=item.data, type=item.type, options=options)
+        return engine.tokenize_media([item], add_special_tokens=False).spans[0].tokens
+
+    assert tokens() == 96 * 64 // 16**2
+    assert tokens(max_pixels=32 * 32) <= 4 < tokens() < tokens(min_pixels=128 * 128)
