@@ -7,15 +7,16 @@ tokens are zero.
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import environments
+from demo.language_model import extract
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,21 +91,23 @@ def _make(name: str, make: Any) -> Path:
     folder = _MADE / name
     if not (folder / "model.safetensors").exists():
         print(f"Making the model {name}", flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in _DEMO.iterdir():
-            if file.name != "model.safetensors":
-                shutil.copy(file, folder)
-        make(folder)
+        _MADE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_MADE) as unfinished:
+            made = Path(unfinished) / name
+            extract(_DEMO, made)
+            make(made)
+            made.replace(folder)
     return folder
 
 
 def _edit_demo(folder: Path) -> None:
-    """The demo model, unable to end an answer."""
+    """The demo's language model, unable to end an answer."""
     from safetensors.torch import load_file, save_file
 
-    weights = load_file(_DEMO / "model.safetensors")
+    weights = load_file(folder / "model.safetensors")
     tokenizer = _tokenizer(folder)
     weights[_EMBEDDINGS][tokenizer.all_special_ids] = 0
+    weights[_EMBEDDINGS][len(tokenizer) :] = 0
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
