@@ -221,6 +221,18 @@ def test_a_template_that_drops_an_item() -> None:
         assert "writes this image not at all" in error["message"]
 
 
+def test_a_template_that_writes_one_item_twice_and_drops_another() -> None:
+    """As many as there should be, but not the same ones."""
+    # MEDIA-8
+    template = "{{ messages[0].content }}{{ messages[0].content }}"
+    seeing = scripted(["x"], media=["image"], chat_template=template)
+    with serve(scripted_config(), plugins_with(scripted=seeing)) as server:
+        asked = says(text("a"), image()), says(text("b"), image(BLUE))
+        error = refused(server, *asked, model="scripted")
+        assert error["param"] == "messages[0].content[1]"
+        assert "writes this image 2 times" in error["message"]
+
+
 @pytest.mark.parametrize("word", ["<image>", "<audio>", "<image><image>"])
 def test_words_that_look_like_placeholders_are_text(server: Server, model: str, word: str) -> None:
     # MEDIA-20

@@ -95,7 +95,6 @@ class MediaMarks:
         if not words:
             return [text]
         pieces: list[Piece] = []
-        found = 0
         for piece in re.split(f"({'|'.join(map(re.escape, [*words, *waiting]))})", text):
             if piece in waiting:
                 if not waiting[piece]:
@@ -103,8 +102,10 @@ class MediaMarks:
                 pieces.append(waiting[piece].popleft().media)
             else:
                 pieces.append(words.get(piece, piece))
-            found += isinstance(pieces[-1], Media)
-        return [piece for piece in pieces if piece != ""] if found == len(self.items) else None
+        found = sorted(id(piece) for piece in pieces if isinstance(piece, Media))
+        if found != sorted(id(item.media) for item in self.items):
+            return None
+        return [piece for piece in pieces if piece != ""]
 
     def params(self, pieces: Sequence[Piece]) -> tuple[str, ...]:
         """The path of each item in the request, in the order of the prompt."""
