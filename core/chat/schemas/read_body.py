@@ -5,10 +5,22 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from core.config.problems import key_text
+from core.config.problems import KeyPath, key_text
 from core.contract.errors import InvalidRequestError
 
 Body = TypeVar("Body", bound=BaseModel)
+
+_TYPES = {
+    "string_type": "a string",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "none_required": "null",
+}
+"""The types of JSON that pydantic's problems ask for."""
 
 
 def read_body(kind: type[Body], value: object) -> Body:
@@ -20,22 +32,37 @@ def read_body(kind: type[Body], value: object) -> Body:
 
 
 def first_problem(problems: Sequence[Mapping[str, Any]], body: Any) -> InvalidRequestError:
-    """The first of the problems that pydantic found in a body, with its place there."""
-    first = problems[0]
+    """The first of the problems that pydantic found in a body, with its place there.
+
+    Of a value that may be of several types, pydantic lists the problems with each: the one deepest
+    in the value is that of the type that was meant.
+    """
+    places = [_place(problem, body) for problem in problems]
+    inside = [at for at, place in enumerate(places) if place[: len(places[0])] == places[0]]
+    meant = max(inside, key=lambda at: len(places[at]))
+    first, param = problems[meant], key_text(places[meant])
+    same = [problems[at] for at in inside if places[at] == places[meant]]
     if first["type"] == "json_invalid":
         reason = first.get("ctx", {}).get("error", first["msg"])
         return InvalidRequestError(f"the body is not valid JSON: {reason}")
-    param = _place(first, body)
     if not param:
         return InvalidRequestError(
             "the body must be a JSON object, sent with the header Content-Type: application/json"
         )
-    message = first["msg"].removeprefix("Value error, ")
-    return InvalidRequestError(f"{param}: {message}", param=param)
+    return InvalidRequestError(f"{param}: {_message(same)}", param=param)
 
 
-def _place(problem: Mapping[str, Any], body: Any) -> str:
-    """Where in the body a problem is, as `messages[0].role`.
+def _message(problems: Sequence[Mapping[str, Any]]) -> str:
+    """What is wrong with a value: what the first problem says, or all the types it might have."""
+    wanted = dict.fromkeys(_TYPES.get(each["type"], "") for each in problems)
+    if all(wanted):
+        return f"Input should be {' or '.join(wanted)}"
+    message: str = problems[0]["msg"]
+    return message.removeprefix("Value error, ")
+
+
+def _place(problem: Mapping[str, Any], body: Any) -> KeyPath:
+    """Where in the body a problem is, as `("messages", 0, "role")`.
 
     pydantic's `loc` also names the branches of unions, which are not there.
     """
@@ -46,7 +73,7 @@ def _place(problem: Mapping[str, Any], body: Any) -> str:
             body = body[part]
     if problem["loc"] and problem["type"] == "missing":
         place.append(problem["loc"][-1])
-    return key_text(tuple(place))
+    return tuple(place)
 
 
 def _has(body: Any, part: str | int) -> bool:
