@@ -248,7 +248,11 @@ def test_errors_quote_no_more_than_people_read(
         ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "'a' is not a token id"),
         ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias", "from -100 to 100"),
         ({"messages": USER, "tool_choice": "bogus"}, "tool_choice", "'none', 'auto' or 'required'"),
-        ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages[0].content", "a string or a list"),
+        (
+            {"messages": [{"role": "user", "content": {"a": 1}}]},
+            "messages[0].content",
+            "a string or a list",
+        ),
         ({"messages": [{"role": "x"}]}, "messages[0].role", "'system'"),
         ({"messages": [{"role": "user", "content": [{}]}]}, None, "has no `text`"),
         ({"messages": USER, "tool_choice": {}}, "tool_choice", "'none', 'auto' or 'required'"),
