@@ -1,6 +1,7 @@
 """Memory use of models, as reported by the operating system and the GPU driver."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import psutil
 
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".onnx", ".data")
+_PART = re.compile(r"-\d{5}-of-\d{5}(?=\.)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,16 @@ def _handles(nvml: Any) -> list[Any]:
 
 
 def size_of_files(path: str) -> int:
-    """Bytes of a model's weights on disk: the estimate before its first load."""
+    """Bytes of a model's weights on disk: the estimate before its first load.
+
+    `path` is a folder, or a file; of a file in parts (`-00001-of-00003`) all of them count.
+    """
     here = Path(path)
-    if here.is_file():
-        return here.stat().st_size
-    if not here.is_dir():
-        return 0
-    return sum(file.stat().st_size for file in here.iterdir() if file.suffix in _WEIGHTS)
+    if here.is_dir():
+        files = [file for file in here.iterdir() if file.suffix in _WEIGHTS]
+    elif here.is_file():
+        name = _PART.sub("", here.name)
+        files = [file for file in here.parent.iterdir() if _PART.sub("", file.name) == name]
+    else:
+        files = []
+    return sum(file.stat().st_size for file in files)

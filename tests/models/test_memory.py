@@ -56,6 +56,13 @@ def test_the_size_of_a_model_on_disk(tmp_path: Path) -> None:
     assert size_of_files(str(tmp_path / "a.safetensors")) == 5
 
 
+def test_all_parts_of_a_file_count(tmp_path: Path) -> None:
+    for number, size in enumerate((3, 4), 1):
+        (tmp_path / f"m-q4-{number:05}-of-00002.gguf").write_bytes(b"x" * size)
+    (tmp_path / "m-q8-00001-of-00001.gguf").write_bytes(b"x")
+    assert size_of_files(str(tmp_path / "m-q4-00001-of-00002.gguf")) == 7
+
+
 class Large(ScriptedEngine):
     def __init__(self) -> None:
         super().__init__(["ok"])
