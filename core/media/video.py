@@ -58,8 +58,11 @@ def decode_video(media: Media, *, fps: float, frames: int) -> Video:
                 continue
             if len(made) == most:  # longer than its header says
                 made, gap = made[::2], 2 * gap
-                if time < made[-1][0] + gap - 1e-6:
+                if len(made) == most or time < made[-1][0] + gap - 1e-6:
                     continue
+            if len(made) == expected:  # so too
+                expected = min(most, 2 * expected)
+                made = [(then, _smaller(image, limits.pixels // expected)) for then, image in made]
             size = made[0][1].size if made else None
             made.append((time, _picture(frame, limits.pixels // expected, size)))
     if not made:
@@ -89,9 +92,19 @@ def _check_size(width: int, height: int, limits: MediaLimits) -> None:
 
 def _picture(frame: "VideoFrame", pixels: int, size: tuple[int, int] | None) -> Image.Image:
     """The frame upright; of this `size` once turned, or of at most so many `pixels`."""
-    scale = min(1.0, math.sqrt(pixels / (frame.width * frame.height)))
-    width, height = (max(1, int(side * scale)) for side in (frame.width, frame.height))
+    width, height = _within(frame.width, frame.height, pixels)
     image = Image.fromarray(frame.to_ndarray(format="rgb24", width=width, height=height))
     if frame.rotation:
         image = image.rotate(frame.rotation, expand=True)
     return image if size in (None, image.size) else image.resize(size)
+
+
+def _smaller(image: Image.Image, pixels: int) -> Image.Image:
+    size = _within(*image.size, pixels)
+    return image if size == image.size else image.resize(size)
+
+
+def _within(width: int, height: int, pixels: int) -> tuple[int, int]:
+    """A width and height of this shape with at most so many pixels, and no more than before."""
+    scale = min(1.0, math.sqrt(pixels / (width * height)))
+    return max(1, int(width * scale)), max(1, int(height * scale))

@@ -62,9 +62,9 @@ def header_says(seconds: int) -> bytes:
     return bytes(data)
 
 
-def webm_says(seconds: int) -> bytes:
+def webm_says(seconds: float, frames: int = 3) -> bytes:
     """The same of WebM: its element Duration, in milliseconds."""
-    data = video("webm", "libvpx-vp9", frames=3)
+    data = video("webm", "libvpx-vp9", frames=frames)
     at = data.index(b"\x44\x89\x88") + 3
     return data[:at] + struct.pack(">d", 1000 * seconds) + data[at + 8 :]
 
@@ -75,6 +75,16 @@ def test_a_header_that_says_less() -> None:
     assert 2 <= len(found.frames) <= 4
     assert found.times[-1] >= 2.0
     assert len(set(np.round(np.diff(found.times), 2))) == 1
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 16, 40])
+def test_attack_a_header_that_says_next_to_nothing(frames: int) -> None:
+    """As many frames as may be, and together no more pixels than may be."""
+    clip = webm_says(0.04, frames=40)
+    found = decode(clip, fps=1000, frames=frames, pixels=64 * 48)
+    assert 1 <= len(found.frames) <= frames
+    assert len({image.size for image in found.frames}) == 1
+    assert sum(image.width * image.height for image in found.frames) <= 64 * 48
 
 
 BAD = {
