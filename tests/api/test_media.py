@@ -233,6 +233,24 @@ def test_a_template_that_writes_one_item_twice_and_drops_another() -> None:
         assert "writes this image 2 times" in error["message"]
 
 
+def test_a_template_that_writes_items_of_one_kind_only() -> None:
+    """Then all are put into the text, each in its place; words stay words."""
+    # MEDIA-8 MEDIA-20
+    template = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}{% if p.type == 'image' %}<image>{% else %}{{ p.text }}"
+        "{% endif %}{% endfor %}{% endif %}{% endfor %}"
+    )
+    seeing = scripted(["x"], media=["image", "audio"], chat_template=template)
+    with serve(scripted_config(), plugins_with(scripted=seeing)) as server:
+        sound = {"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}
+        for pictures in range(1, 9):
+            parts = [text("an <image>"), *[image()] * pictures, sound, text("what <image>?")]
+            report = explain(server, "scripted", says(*parts))
+            places = [f"messages[0].content[{at}]" for at in range(1, pictures + 2)]
+            assert [item["param"] for item in report["media"]] == places
+
+
 @pytest.mark.parametrize("word", ["<image>", "<audio>", "<image><image>"])
 def test_words_that_look_like_placeholders_are_text(server: Server, model: str, word: str) -> None:
     # MEDIA-20

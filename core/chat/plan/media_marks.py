@@ -48,23 +48,24 @@ class MediaMarks:
         self._marks = {Mark(f"{word}n{number}e"): item for number, item in enumerate(items)}
         texts = sorted(set(placeholders.values()), key=len, reverse=True)
         self._hidden = {text: f"{word}t{number}e" for number, text in enumerate(texts)}
-        self._parts: dict[int, MediaItem] = {}
+        self._parts: list[tuple[dict[str, Any], MediaItem]] = []
 
     def written(
         self, features: TemplateFeatures, *, by_template: bool
     ) -> dict[str, Written] | None:
-        """How each item is written, by its path; None if the template knows no such parts."""
+        """How each item is written, by its path; None if the template knows no such parts.
+
+        What follows of `hide` and `split` is about items that are written so.
+        """
+        self._parts = []
         if not by_template:
             return {item.param: mark for mark, item in self._marks.items()}
-        parts: dict[str, Written] = {}
-        for item in self.items:
-            kind = item.media.kind
+        for kind in {item.media.kind for item in self.items}:
             placeholder = self._placeholders.get(kind)
             if not placeholder or features.media_text(kind).count(placeholder) != 1:
                 return None
-            part = parts[item.param] = {"type": kind}
-            self._parts[id(part)] = item
-        return parts
+        self._parts = [({"type": item.media.kind}, item) for item in self.items]
+        return {item.param: part for part, item in self._parts}
 
     def hide(self, value: Any) -> Any:
         """The same JSON value, without what looks like a placeholder."""
@@ -75,7 +76,7 @@ class MediaMarks:
                 value = value.replace(text, word) if text in value else value
             return value
         if isinstance(value, Mapping):
-            if id(value) in self._parts:
+            if self._item(value):
                 return value
             return {self.hide(key): self.hide(each) for key, each in value.items()}
         if isinstance(value, list | tuple):
@@ -114,9 +115,8 @@ class MediaMarks:
 
     def missing(self, text: str) -> InvalidRequestError:
         """Why a prompt whose items are words has not each of them once."""
-        times, item = next(
-            (times, item) for mark, item in self._marks.items() if (times := text.count(mark)) != 1
-        )
+        counts = [(text.count(mark), item) for mark, item in self._marks.items()]
+        times, item = max(counts, key=lambda pair: pair[0] != 1)
         how = f"{times} times" if times else "not at all: it takes none in a message of this role"
         return InvalidRequestError(
             f"the chat template writes this {item.media.kind} {how}", param=item.param
@@ -135,5 +135,9 @@ class MediaMarks:
         for message in messages:
             content = message.get("content")
             for part in content if isinstance(content, list) else ():
-                if item := self._parts.get(id(part)):
+                if item := self._item(part):
                     yield item
+
+    def _item(self, part: object) -> MediaItem | None:
+        """The item for which the template has this very part."""
+        return next((item for own, item in self._parts if own is part), None)
