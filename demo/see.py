@@ -1,8 +1,8 @@
 """Teach the demo model to see: `python -m demo.see --text TEXT --tower TOWER --out demo/model`.
 
 The tower of `demo.tower` and the language model learn together to answer questions about pictures.
-So that the language model unlearns nothing, it also reads conversations without pictures, where it
-learns to predict what it predicted before.
+So that the language model unlearns little, it also reads texts without pictures, where it learns to
+predict what it predicted before.
 """
 
 import argparse
@@ -18,17 +18,20 @@ from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoTokenizer, LlamaForCausalLM, LlavaForConditionalGeneration
 
-from demo.batches import IGNORED, Batch, Encoder, batches
+from demo.batches import IGNORED, Encoder
+from demo.memories import Memories, memories
 from demo.patches import PatchHeads
 from demo.prompts import Tokenizer
 from demo.seeing import make_seeing_model, make_tower, save_seeing_model
 from demo.sights import SightBatch, Sights, add_placeholder, sight_batches
-from demo.train import Optimizer, loss_of, predictions
+from demo.train import Optimizer, loss_of
 
 _RATES = {"multi_modal_projector": 1.0, "vision_tower": 0.5, "language_model": 0.3}
 """Learning rates of the parts, as shares of the highest."""
 _PATCHES = 0.3
 """The weight of knowing what lies in each patch, beside that of answers."""
+_MEMORY = 5.0
+"""The weight of reading texts as before, beside that of answers."""
 
 
 def _lessons(encoder: Encoder, args: argparse.Namespace) -> Iterator[list[SightBatch]]:
@@ -55,14 +58,28 @@ def _sight_loss(
     return loss, heads(seen.hidden_states[-1], batch.kinds, batch.colours)[0]
 
 
-def _memory_loss(model: Any, teacher: Any, batch: Batch) -> torch.Tensor:
-    """How far the model's predictions of a text have moved from the teacher's."""
+def _memory_loss(model: Any, teacher: Any, batch: Memories) -> torch.Tensor:
+    """How far the model's predictions have moved from the teacher's, in nats a token.
+
+    Those of answers count three times as much as others, and a little for being right.
+    """
     with torch.no_grad():
-        wanted, _ = predictions(teacher, batch)
-    found, targets = predictions(model, batch)
+        wanted = _logits(teacher, batch).log_softmax(-1)
+    found = _logits(model, batch)
     kept = found[:, : wanted.shape[1]].log_softmax(-1)
-    moved = functional.kl_div(kept, wanted.log_softmax(-1), reduction="batchmean", log_target=True)
-    return 2 * moved + 0.2 * functional.cross_entropy(found, targets)
+    moved = functional.kl_div(kept, wanted, reduction="none", log_target=True).sum(-1)
+    targets = functional.pad(batch.targets[:, 1:], (0, 1), value=IGNORED)[batch.read]
+    answers = targets != IGNORED
+    loss = (moved * torch.where(answers, 1.5, 0.5)).mean()
+    if answers.any():
+        loss = loss + 0.02 * functional.cross_entropy(found[answers], targets[answers])
+    return loss
+
+
+def _logits(model: Any, batch: Memories) -> torch.Tensor:
+    hidden = model.model(input_ids=batch.tokens, use_cache=False).last_hidden_state
+    logits: torch.Tensor = model.lm_head(hidden[batch.read]).float()
+    return logits
 
 
 def _parts(model: LlavaForConditionalGeneration) -> list[tuple[float, list[Any]]]:
@@ -98,15 +115,16 @@ def train(
     parts = [*_parts(model), (1.0, [(f"embed.{n}", p) for n, p in heads.named_parameters()])]
     optimizer = Optimizer(parts, args.rate, args.steps)
     lessons = _lessons(encoder, args)
-    texts = batches(encoder, args.seed + 1, args.text_rows, 1)
+    texts = memories(encoder, teacher, args.seed + 1, args.text_rows, args.parts)
     started, seeing, moved = time.monotonic(), 1.0, 0.1
     for step in range(1, args.steps + 1):
         optimizer.zero()
         seeing += 0.05 * (_learn(model, heads, next(lessons)) - seeing)
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = _memory_loss(model, teacher, next(texts)[0])
-        torch.autograd.backward(loss)
-        moved += 0.05 * (loss.item() - moved)
+        for batch in next(texts):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = _memory_loss(model, teacher, batch)
+            torch.autograd.backward(_MEMORY * loss / args.parts)
+            moved += 0.05 * (loss.item() - moved)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % 25 == 0:
@@ -123,9 +141,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, help="continue from this model that sees")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--rows", type=int, default=32, help="texts about pictures a step")
-    parser.add_argument("--parts", type=int, default=4, help="batches they are sorted into")
-    parser.add_argument("--text-rows", type=int, default=6, help="others a step")
+    parser.add_argument("--rows", type=int, default=12, help="texts about pictures a step")
+    parser.add_argument("--parts", type=int, default=2, help="batches they are sorted into")
+    parser.add_argument("--text-rows", type=int, default=24, help="others a step")
     parser.add_argument("--rate", type=float, default=1e-3, help="highest learning rate")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

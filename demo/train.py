@@ -37,20 +37,15 @@ def make_model(tokenizer: Tokenizer, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def predictions(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits and targets of the tokens to write; the others never meet the vocabulary."""
+def loss_of(model: Any, batch: Batch) -> torch.Tensor:
+    """Summed cross entropy over the tokens to write; the others never meet the vocabulary."""
     made = model.model(input_ids=batch.tokens, use_cache=False, **batch.inputs)
     hidden = made.last_hidden_state
     targets = batch.targets[:, 1:].reshape(-1)
     wanted = targets != IGNORED
     chosen = hidden[:, :-1].reshape(-1, hidden.shape[-1])[wanted]
-    return model.lm_head(chosen).float(), targets[wanted]
-
-
-def loss_of(model: Any, batch: Batch) -> torch.Tensor:
-    """Summed cross entropy over the tokens to write."""
-    logits, targets = predictions(model, batch)
-    return functional.cross_entropy(logits, targets, reduction="sum")
+    logits = model.lm_head(chosen).float()
+    return functional.cross_entropy(logits, targets[wanted], reduction="sum")
 
 
 def backward(model: Any, parts: list[Batch]) -> float:
