@@ -91,7 +91,7 @@ def create_app(
     app.include_router(pooling.second)
     app.include_router(about.public)
     add_page(app)
-    add_plugin_routes(app, plugins.routes)
+    add_plugin_routes(app, plugins.routes, shared.paths)
     add_error_handlers(app)
     guarded = keys or key_store(config)
     app.add_middleware(Guard, server=config.server, keys=guarded, paths=shared.paths)

@@ -110,6 +110,10 @@ async def compute(request: RouteRequest) -> Any:
     return await run[request.path_params["verb"]](request.json_object())
 
 
+async def anything(request: RouteRequest) -> RouteResponse:
+    return RouteResponse(body=request.path_params["path"])
+
+
 def register(routes: RouteRegister) -> None:
     routes("POST", "/compute/{verb}", compute)
     routes("POST", "/leave", leaves_it)
@@ -174,6 +178,25 @@ def test_what_generates_nothing(server: Server, verb: str, route: str, body: Any
     assert {**own.json(), **unsure} == {**usual.json(), **unsure}
     header = "x-unsupported-params"
     assert own.headers.get(header) == usual.headers.get(header)
+
+
+def test_a_path_of_all_paths_says_nothing_of_the_servers_own() -> None:
+    """Neither who may call these, nor that they do not count."""
+    plugins = plugins_with(scripted=scripted(["x"]))
+    for method in ("GET", "POST"):
+        plugins.routes(method, "/{path:path}", anything, access="anyone", counted=False)
+    models = [{"name": "b", "backend": "scripted", "path": "."}]
+    config = Config.model_validate({"models": models, "server": {"auth": "required"}})
+    known = [Key("slow", digest_of(USER), requests_per_minute=1)]
+    with serve(config, plugins, keys=KeyStore(Path("none"), known)) as server:
+        assert server.http.get("/some/page").text == "some/page"
+        for path in ("/v1/models", "/props", "/requests"):
+            assert server.http.get(path).status_code == 401
+        for path in ("/v1/chat/completions", "/embeddings"):
+            assert server.http.post(path, json=CHAT).status_code == 401
+        headers = {"x-api-key": USER}
+        answers = [server.http.post("/v1/completions", json={}, headers=headers) for _ in "12"]
+        assert [answer.status_code for answer in answers] == [400, 429]
 
 
 def test_a_stream_of_parts(server: Server) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from pydantic_core import PydanticSerializationError, to_json
-from starlette.routing import BaseRoute, Match
 
 from core.contract.errors import ServingError, encodable
 from core.contract.routes import Route, RouteRegister, RouteResponse
@@ -16,6 +15,7 @@ from core.server.access.auth import require_admin
 from core.server.api.plugin_request import PluginRequest
 from core.server.http import sse
 from core.server.http.respond import or_client_leaves, prepend
+from core.server.plugin_paths import PluginPaths
 from core.server.services import services
 
 logger = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ _NDJSON = "application/x-ndjson"
 _WITHOUT_BODY = (204, 304)
 
 
-def add_plugin_routes(app: FastAPI, routes: RouteRegister) -> None:
+def add_plugin_routes(app: FastAPI, routes: RouteRegister, paths: PluginPaths) -> None:
     """Add the routes of plugins to an application that has all of its own."""
-    own = list(app.routes)
+    paths.come_behind(list(app.routes))
     for name, route in routes.items():
-        if _shadowed(route, own):
+        if paths.is_own(route.method, route.path):
             logger.warning("the route %s of a plugin is never called: the server has it", name)
             continue
         app.add_api_route(
@@ -41,12 +41,6 @@ def add_plugin_routes(app: FastAPI, routes: RouteRegister) -> None:
             description=route.handler.__doc__ or "",
             openapi_extra=_request_body(route),
         )
-
-
-def _shadowed(route: Route, own: list[BaseRoute]) -> bool:
-    """Whether one of these routes, which come first, answers in its place."""
-    scope = {"type": "http", "method": route.method, "path": route.path, "root_path": ""}
-    return any(other.matches(scope)[0] == Match.FULL for other in own)
 
 
 def _endpoint(route: Route) -> Callable[[Request], Awaitable[Response]]:
