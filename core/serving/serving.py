@@ -122,7 +122,7 @@ class Serving:
         requests = plan.requests(running.shown_id, running.priority(plan.body.priority))
         log_text = self.config.server.log_prompts
         if log_text:
-            for prompt in plan.shown:
+            for prompt in _without_media(plan, plan.shown):
                 logger.info("%s asks: %r", running.shown_id, prompt)
         return Generation(
             self.plugins,
@@ -168,6 +168,7 @@ class Serving:
             return None
         sampling = asdict(plan.params.params)
         sampling["constraint"] = repr(plan.params.params.constraint)
+        prompts = _without_media(plan, plan.shown)
         asked = {
             "time": datetime.now(UTC).isoformat(),
             "enginebay": self.plugins.version,
@@ -175,20 +176,19 @@ class Serving:
             "model": plan.model.name,
             "backend": plan.model.config.backend,
             "path": plan.model.config.path,
-            "body": _body_of(plan),
-            "prompt": plan.shown[0] if len(plan.shown) == 1 else plan.shown,
+            "body": _without_media(plan, plan.body.model_dump(mode="json", exclude_unset=True)),
+            "prompt": prompts[0] if len(prompts) == 1 else prompts,
             "prompt_token_ids": [list(request.prompt_token_ids) for request in requests],
             "sampling": sampling,
         }
         return self.captures.begin(running.shown_id, plan.recipe, asked)
 
 
-def _body_of(plan: RequestPlan[Any]) -> Any:
-    """The body as JSON, without the data of media."""
-    body = plan.body.model_dump(mode="json", exclude_unset=True)
+def _without_media(plan: RequestPlan[Any], value: Any) -> Any:
+    """The same JSON value, without the data of media that the request holds."""
     if isinstance(plan.body, ChatCompletionRequest):
-        return without_media(body, plan.body.messages)
-    return body
+        return without_media(value, plan.body.messages)
+    return value
 
 
 def _captures(config: Config) -> Captures | None:

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from core.contract.errors import UnsupportedModalityError
+from core.testing import ScriptedChat
 from tests.api.test_media import CHAT, NOISE, RED, image, png, says
-from tests.support import Server, plugins_with, scripted, scripted_config, serve
+from tests.support import (
+    Server,
+    engine_backend,
+    plugins_with,
+    scripted,
+    scripted_config,
+    serve,
+)
 
 
 class Origin(BaseHTTPRequestHandler):
@@ -142,9 +150,6 @@ def test_models_without_media_fetch_nothing() -> None:
 @pytest.mark.parametrize("fetch", [True, False])
 def test_models_that_take_messages(origin: str, fetch: bool) -> None:
     """What they fetch themselves is theirs to check; nothing here fetches for them."""
-    from core.testing.scripted_chat import ScriptedChat
-    from tests.support import engine_backend
-
     seen: list[Any] = []
 
     def script(chat: Any, index: int) -> list[str]:
@@ -194,3 +199,32 @@ def test_captures_and_the_log_hold_no_data(
     assert captured.count("sha256:") == 2
     assert data[:100] not in caplog.text
     assert "<image>" in caplog.text
+
+
+def test_captures_and_the_log_hold_no_data_of_models_that_take_messages(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor are options of theirs taken in silence."""
+    # MEDIA-29
+    data = base64.b64encode(NOISE).decode()
+    caplog.set_level("INFO")
+    engine = engine_backend(lambda: ScriptedChat(["red"], media=["image"]))
+    config = scripted_config(server={"capture": str(tmp_path), "log_prompts": True})
+    with serve(config, plugins_with(scripted=engine)) as server:
+        beside = {"role": "user", "content": "see", "images": [data]}
+        body = {
+            "messages": [says(image(f"data:image/png;base64,{data}")), beside],
+            "mm_processor_kwargs": {"max_pixels": 5},
+            "media_io_kwargs": {"image": {"max_pixels": 5}},
+        }
+        answer = server.http.post(CHAT, json=body)
+        assert answer.status_code == 200
+        named = answer.headers["x-unsupported-params"].split(", ")
+        assert named == ["mm_processor_kwargs", "media_io_kwargs"]
+        server.settle()
+    [file] = tmp_path.glob("*.jsonl")
+    captured = file.read_text()
+    assert data[:100] not in captured
+    assert captured.count("sha256:") == 4  # in the body, and in the prompt
+    assert data[:100] not in caplog.text
+    assert "sha256:" in caplog.text

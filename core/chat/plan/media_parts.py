@@ -102,9 +102,11 @@ def without_media(value: Any, messages: Sequence[Message]) -> Any:
 
 def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return texts.get(value, value)
+        # What was sent as base64 alone may have become a data URL since.
+        data = value.partition(",")[2] if value.startswith("data:") else ""
+        return texts.get(value) or texts.get(data, value)
     if isinstance(value, dict):
         return {key: _replaced(each, texts) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_replaced(each, texts) for each in value]
     return value

@@ -35,7 +35,7 @@ _SCHEMA_NAME = "answer"  # for a schema without a name, which OpenAI's API wants
 _OF_PROMPTS = (
     *("documents", "response_prefix", "add_special_tokens", "reasoning_budget_message"),
     *("truncate_prompt_tokens", "return_tokens_as_token_ids", "return_token_ids"),
-    "truncation_length",
+    *("truncation_length", "mm_processor_kwargs", "media_io_kwargs"),
 )
 
 
