@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from core.contract.media import Modality
 from core.testing.media import MEDIA, sample
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
@@ -439,6 +440,13 @@ def test_options(server: Server) -> None:
     assert small["media"][0]["options"] == {"max_pixels": 65_536}
     low = explain(server, "seeing", says(image(large, detail="low")))
     assert low["media"][0]["tokens"] == 8
+    both = explain(
+        server,
+        "seeing",
+        says(image(large, detail="low")),
+        mm_processor_kwargs={"max_pixels": 65_536},
+    )
+    assert both["media"][0]["options"] == {"max_pixels": 65_536}
     for bad in ({"depth": 3}, {"max_pixels": "9"}, {"max_pixels": -1}, {"max_pixels": 10**12}):
         error = refused(server, says(image()), mm_processor_kwargs=bad)
         assert error["param"] == f"mm_processor_kwargs.{next(iter(bad))}"
@@ -453,8 +461,15 @@ def test_options_of_media_that_do_not_exist(server: Server, kind: str) -> None:
     assert error["param"].startswith("media_io_kwargs.")
 
 
-def test_a_detail_that_the_model_cannot_heed() -> None:
-    hearing = scripted(["x"], media=["audio"])
+def test_options_of_other_media(server: Server) -> None:
+    error = refused(server, says(image()), media_io_kwargs={"audio": {"max_pixels": 9}})
+    assert error["param"] == "media_io_kwargs.audio.max_pixels"
+    assert error["message"] == "it is an option of image and video"
+
+
+@pytest.mark.parametrize("kinds", [["audio"], ["audio", "image"]])
+def test_a_detail_that_the_model_cannot_heed(kinds: list[Modality]) -> None:
+    hearing = scripted(["x"], media=kinds)
     with serve(scripted_config(), plugins_with(scripted=hearing)) as server:
         part = {"type": "input_audio", "input_audio": {"data": SOUND, "detail": "low"}}
         answer = server.http.post(CHAT, json={"messages": [says(part)]})

@@ -42,7 +42,7 @@ async def request_media(
     if not parts:
         return RequestMedia()
     media = await loader.load(
-        [_source(part, options[part.kind] | _detail(part, info)) for part in parts]
+        [_source(part, _with_detail(options[part.kind], part, info)) for part in parts]
     )
     items = (MediaItem(each, part.param) for each, part in zip(media, parts, strict=True))
     return RequestMedia(tuple(items), tuple(ignored))
@@ -71,13 +71,25 @@ def _check_modalities(parts: list[MediaPart], info: ModelInfo) -> None:
 
 
 def _ignores_detail(part: MediaPart, info: ModelInfo) -> bool:
-    return part.detail == "low" and "max_pixels" not in info.media_options
+    return part.detail == "low" and not _takes_detail(part, info)
 
 
-def _detail(part: MediaPart, info: ModelInfo) -> dict[str, MediaOption]:
-    if part.detail == "low" and "max_pixels" in info.media_options:
-        return {"max_pixels": _LOW_PIXELS}
-    return {}
+def _takes_detail(part: MediaPart, info: ModelInfo) -> bool:
+    return "max_pixels" in info.media_options and part.kind in _kinds_of("max_pixels")
+
+
+def _with_detail(
+    options: Mapping[str, MediaOption], part: MediaPart, info: ModelInfo
+) -> Mapping[str, MediaOption]:
+    """These options, but with `detail: low` no more pixels than that means."""
+    if part.detail != "low" or not _takes_detail(part, info):
+        return options
+    return {**options, "max_pixels": min(options.get("max_pixels", _LOW_PIXELS), _LOW_PIXELS)}
+
+
+def _kinds_of(option: str) -> tuple[Modality, ...]:
+    """What an option is about."""
+    return ("video",) if option in _OF_VIDEO else ("image", "video")
 
 
 def _options(
@@ -88,8 +100,7 @@ def _options(
     for name, value in (body.mm_processor_kwargs or {}).items():
         param = f"mm_processor_kwargs.{name}"
         _check_option(name, value, info, param)
-        kinds: tuple[Modality, ...] = ("video",) if name in _OF_VIDEO else ("image", "video")
-        for kind in kinds:
+        for kind in _kinds_of(name):
             found[kind][name] = value
     by_kind = {str(kind): options for kind, options in found.items()}
     for key, sent in (body.media_io_kwargs or {}).items():
@@ -100,6 +111,10 @@ def _options(
             )
         for name, value in sent.items():
             _check_option(name, value, info, f"{param}.{name}")
+            if key not in _kinds_of(name):
+                raise InvalidRequestError(
+                    f"it is an option of {' and '.join(_kinds_of(name))}", param=f"{param}.{name}"
+                )
             by_kind[key][name] = value
     return found
 
