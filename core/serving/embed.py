@@ -31,7 +31,7 @@ async def embed(
 ) -> Pooled[EmbeddingList]:
     """An embedding of each input, as `/v1/embeddings` answers."""
     model = await _embedding_model(pooling, body, running)
-    ignored = _ignored(pooling, body, model)
+    ignored = _ignored(pooling, body, model, body.input)
     prompts, vectors = await _embedded(pooling, model, body, "input", body.input, running)
     as_text = body.encoding_format == "base64"
     answer = EmbeddingList(
@@ -50,7 +50,7 @@ async def tei_embed(
 ) -> Pooled[EmbedAnswer]:
     """The same, as TEI's `/embed` answers."""
     model = await _embedding_model(pooling, body, running)
-    ignored = _ignored(pooling, body, model)
+    ignored = _ignored(pooling, body, model, body.inputs)
     _, vectors = await _embedded(pooling, model, body, "inputs", body.inputs, running)
     return Pooled(EmbedAnswer([vector.tolist() for vector in vectors]), ignored)
 
@@ -107,9 +107,11 @@ def _check_size(model: ServedModel, size: int | None) -> None:
     )
 
 
-def _ignored(pooling: Pooling, body: EmbeddingFields, model: ServedModel) -> list[str]:
+def _ignored(
+    pooling: Pooling, body: EmbeddingFields, model: ServedModel, inputs: Inputs
+) -> list[str]:
     ignored = body.unknown
-    if body.input_type is not None and not model.info.prompts:
+    if body.input_type is not None and not (model.info.prompts and _are_texts(inputs)):
         ignored = sorted([*ignored, "input_type"])
     pooling.accept(ignored)
     return ignored
@@ -141,7 +143,7 @@ async def _embedded(
 def _prefix(body: EmbeddingFields, info: ModelInfo, inputs: Inputs) -> str:
     if body.prompt_name is None:
         return prompt_for(info, body.input_type)
-    if not isinstance(inputs, str) and not all(isinstance(text, str) for text in inputs):
+    if not _are_texts(inputs):
         raise InvalidRequestError(
             "a prompt is put in front of text only, not of token ids", param="prompt_name"
         )
@@ -150,3 +152,8 @@ def _prefix(body: EmbeddingFields, info: ModelInfo, inputs: Inputs) -> str:
 
 def _base64(vector: Vector) -> str:
     return b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _are_texts(inputs: Inputs) -> bool:
+    """Whether they are no token ids."""
+    return isinstance(inputs, str) or all(isinstance(text, str) for text in inputs)

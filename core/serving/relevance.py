@@ -73,9 +73,9 @@ async def relevance(
 
 
 def _ignored(body: RelevanceFields, info: ModelInfo) -> list[str]:
-    """What has no effect: a head's raw output is not known of all rerankers."""
+    """What has no effect: not all rerankers have a head whose output is known."""
     ignored = body.unknown
-    if body.raw and info.reranks and len(info.labels) != 1:
+    if body.raw and not (info.reranks and len(info.labels) == 1):
         ignored.append("raw_scores" if body.raw_scores else "use_activation")
     return sorted(ignored)
 

@@ -112,6 +112,12 @@ def test_a_type_of_input_means_nothing_to_models_without_prompts(server: Server)
     assert ask(server, "a", input_type="image").headers["x-unsupported-params"] == "input_type"
 
 
+def test_a_type_of_input_means_nothing_to_token_ids(server: Server) -> None:
+    answer = ask(server, [1, 100], "prompted", input_type="query")
+    assert answer.status_code == 200
+    assert answer.headers["x-unsupported-params"] == "input_type"
+
+
 @pytest.mark.parametrize(
     ("cut", "kept"),
     [

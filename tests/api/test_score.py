@@ -86,6 +86,8 @@ def test_raw_scores_of_a_head_with_one_output(server: Server) -> None:
         ignored = post(server, "/v1/score", model="ranks", **body, **asked)
         assert scores(ignored) == [0, 1, 0.5]
         assert ignored.headers["x-unsupported-params"] == next(iter(asked))
+        cosines = post(server, "/v1/score", model="embeds", **body, **asked)
+        assert cosines.headers["x-unsupported-params"] == next(iter(asked))
 
 
 @pytest.mark.parametrize(

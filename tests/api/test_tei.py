@@ -79,6 +79,11 @@ def test_reranking(server: Server, path: str) -> None:
     assert with_texts == [{**rank, "text": texts[int(rank["index"])]} for rank in ranks]
     raw = post(server, path, **{**body, "model": "raw", "raw_scores": True}).json()
     assert [rank["score"] for rank in raw] == [100, 50, 0]
+    other = post(server, path, **body, return_documents=True)
+    assert other.headers["x-unsupported-params"] == "return_documents"
+    body["documents"] = body.pop("texts")
+    other = post(server, path, **body, return_text=True)
+    assert other.headers["x-unsupported-params"] == "return_text"
 
 
 def test_texts_that_are_cut(server: Server) -> None:

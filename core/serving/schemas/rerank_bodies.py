@@ -59,6 +59,13 @@ class RerankRequest(RelevanceFields):
     return_documents: bool = True
     return_text: bool = False
 
+    @property
+    def unknown(self) -> list[str]:
+        """Names of fields sent that mean nothing, or nothing beside `texts` or `documents`."""
+        other = "return_text" if self.texts is None else "return_documents"
+        sent = other in self.model_fields_set and getattr(self, other)
+        return sorted([*super().unknown, *([other] if sent else ())])
+
     @model_validator(mode="after")
     def _documents_once(self) -> Self:
         if (self.documents is None) == (self.texts is None):
