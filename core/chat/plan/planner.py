@@ -20,6 +20,7 @@ from core.chat.plan.completion_prompts import (
     echo_of,
 )
 from core.chat.plan.content_grammar import content_grammar
+from core.chat.plan.media_parts import media_parts
 from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_chat
 from core.chat.plan.params import PlannedParams, overridden, planned_params, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt, continued
@@ -116,11 +117,11 @@ class Planner:
         ):  # formats are made of them
             planned = replace(planned, params=replace(planned.params, skip_special_tokens=False))
             ignored.append("skip_special_tokens")
-        prompt = await self.prompt(body, model)
-        if prompt.media_params and planned.params.prompt_logprobs is not None:
+        if planned.params.prompt_logprobs is not None and any(media_parts(body.messages)):
             raise InvalidRequestError(
                 "there are no logprobs of a prompt with media", param="prompt_logprobs"
             )
+        prompt = await self.prompt(body, model)
         constraint = ChatConstraint()
         if body.asked_constraint() or body.tools or body.tool_choice:
             constraint = await self._check(chat_constraint, body, model, prompt.text)
