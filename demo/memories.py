@@ -65,8 +65,9 @@ def _texts(encoder: Encoder, made_up: list[list[int]], seed: int) -> Iterator[Ro
         roll = rng.random()
         if roll < 0.3:
             tokens = rng.choice(made_up)
-        elif roll < 0.5:
-            made.completion = _constrained(rng)
+        elif roll < 0.6:
+            thought, end, _ = made.completion.rpartition("</think>\n\n")
+            made.completion = thought + end + _constrained(rng)
             tokens, _ = encoder.encode(made)
         else:
             yield encoder.encode(made)

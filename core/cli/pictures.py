@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 from openai import NotFoundError
 
 from core.contract.errors import InvalidRequestError
-from core.media.kinds import format_of
+from core.media.kinds import HEAD, format_of
 
 if TYPE_CHECKING:
     from openai import OpenAI
-
-_HEAD = 1024  # bytes that tell a format
 
 
 def picture_part(path: Path) -> dict[str, Any]:
@@ -24,7 +22,7 @@ def picture_part(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(HEAD)
             found = format_of(head, "image")
             data = base64.b64encode(head + file.read()).decode()
     except OSError as error:

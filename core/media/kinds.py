@@ -9,7 +9,8 @@ from core.contract.media import Modality
 
 NOUNS: Mapping[Modality, str] = {"image": "picture", "audio": "sound", "video": "video"}
 
-_HEAD = 1024  # bytes; all that is looked at
+HEAD = 1024
+"""Bytes at the beginning of a file; all that is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ _FORMATS = (
 
 def sniff(data: bytes) -> Format | None:
     """The format of a file that begins like this; None if it is unknown."""
-    head = data[:_HEAD]
+    head = data[:HEAD]
     fits = (item for item in _FORMATS if re.match(item.magic, head, re.DOTALL))
     return next(fits, None)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.chat.plan.media_marks import MediaMarks, Piece
+from core.chat.plan.prompt_tokens import begins_with_bos
 from core.chat.plan.reasoning import forced_otherwise, ignored_thinking, template_variables
 from core.chat.plan.request_media import RequestMedia
 from core.chat.plan.template_messages import TemplateMessage, template_messages
@@ -90,7 +91,7 @@ def build_prompt(
         logger.warning("a prompt could not be rendered", exc_info=True)
         raise
     text = rendered.text
-    add_special_tokens, bos = _bos(body, text, model.info.special_tokens.get("bos_token"))
+    add_special_tokens, bos = _bos(body, begins_with_bos(model, text))
     ignored = _ignored(body, features, model.config)
     if ignored:
         logger.warning("ignored by this chat template: %.1000s", ", ".join(ignored))
@@ -210,9 +211,8 @@ def _generation_prompt(body: ChatCompletionRequest) -> bool:
     return False
 
 
-def _bos(body: ChatCompletionRequest, text: str, bos: str | None) -> tuple[bool, str]:
+def _bos(body: ChatCompletionRequest, written: bool) -> tuple[bool, str]:
     """Whether the tokenizer adds its special tokens, and why. Never a second BOS."""
-    written = bool(bos) and text.startswith(bos or "")
     if not body.add_special_tokens:
         if written:
             return False, "the chat template writes it"
