@@ -2,11 +2,16 @@
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMultimodalLM
 from transformers.utils import is_torchvision_available
 
@@ -42,9 +47,24 @@ def answers_as_generate(model: Model) -> None:
         assert [run.token_ids(id, index) for index in range(2)] == [expected] * 2, id
 
 
+class _NothingMade(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten.lift_fresh.default, "a tensor of Python's numbers"
+        return func(*args, **(kwargs or {}))
+
+
+class StrictlyCaptured(Captured):
+    """Refuses passes that make a tensor of Python's numbers, which CUDA does not capture."""
+
+    def __call__(self, forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        with _NothingMade():
+            forward()
+        return super().__call__(forward)
+
+
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> Captured:
-    captured = Captured()
+    captured = StrictlyCaptured()
     monkeypatch.setattr(choose, "find_kernels", lambda device, dtype: [varlen_attn])
     monkeypatch.setattr(choose, "CudaCapture", lambda device: captured)
     monkeypatch.setattr(choose, "paged_runner", partial(paged_runner, page_size=8))

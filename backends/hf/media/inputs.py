@@ -79,9 +79,14 @@ class MediaInputs:
         self.other_id = next(i for i in ids if i not in self._placeholders)
 
     def without_placeholders(self, logits: Tensor) -> Tensor:
-        """The same logits (`[rows, vocabulary]`), in which no placeholder can be sampled."""
-        never = torch.tensor(sorted(self._placeholders), device=logits.device)
-        return logits.index_fill(1, never, -torch.inf)
+        """The same logits (`[rows, vocabulary]`), in which no placeholder can be sampled.
+
+        Works on their device alone: a CUDA graph cannot capture a copy of ids to it.
+        """
+        logits = logits.clone()
+        for row_id in self._placeholders:
+            logits[:, row_id].fill_(-torch.inf)
+        return logits
 
     @property
     def counts_positions(self) -> bool:
