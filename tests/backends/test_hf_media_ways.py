@@ -17,6 +17,7 @@ from transformers.utils import is_torchvision_available
 
 from backends.hf import choose
 from backends.hf.choose_paged import paged_runner
+from backends.hf.media.processor import Processor
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.runner import PackedRunner
@@ -181,3 +182,16 @@ def test_options_change_how_many_tokens_a_picture_has(tmp_path: Path) -> None:
 
     assert tokens() == 96 * 64 // 16**2
     assert tokens(max_pixels=32 * 32) <= 4 < tokens() < tokens(min_pixels=128 * 128)
+
+
+def test_a_kind_that_fails_takes_its_options_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "try_media", lambda *_: {"image": "it is blind"})
+    info = load(make_media_model(tmp_path, "qwen2_5_vl")).info
+    assert not info.modalities
+    assert not info.media_options
+    processor = Processor(None, {"image": "<image>", "video": "<video>"})
+    processor.options = frozenset({"max_pixels", "fps", "num_frames"})
+    processor.forget("video")
+    assert processor.options == {"max_pixels"}

@@ -66,8 +66,9 @@ class Processor:
         return found if found is not None else getattr(self._processor, "audio_processor", None)
 
     def forget(self, kind: Modality) -> None:
-        """Take items of a kind no longer."""
+        """Take items of a kind, and their options, no longer."""
         del self.row_texts[kind]
+        self.options = self.options.difference(_OPTIONS[kind])
 
     def prepare(self, media: Media) -> Prepared:
         """What stands for an item. `InvalidRequestError` if it cannot be read."""
