@@ -20,7 +20,8 @@ _FREE_PADDING = 64
 class PassLimits:
     """What a pass may have: so many texts, and so many tokens unless it is one text only.
 
-    `pads`: texts are padded to the longest; padding counts, and is at most an eighth of a pass.
+    `pads`: texts are padded to the longest; padding counts, and is at most an eighth of a pass, or
+    64 tokens.
     """
 
     max_texts: int
