@@ -345,6 +345,28 @@ def test_what_is_kept_stays_within_its_limit(tmp_path: Path) -> None:
     assert [model_media.encoded(each) for each in seen] == [False, False, False, True]
 
 
+def test_an_item_at_hand_is_not_prepared_again(tmp_path: Path) -> None:
+    """However large its tensors are: the last turn's picture, while others have come since."""
+    model = Model(tmp_path, "qwen2_5_vl")
+    processor = model.engine._media_tokenizer._prepare.__self__
+    made: list[Media] = []
+    call = processor.call
+
+    def noted(media: Media, text: str) -> Any:
+        made.append(media)
+        return call(media, text)
+
+    processor.call = noted
+    pieces = model.pieces("what do you see, ", 1, "? the quick brown")
+    Run(model.engine, model.request(pieces, id="first")).finish()
+    assert made == [model.item(1)]
+    processor._kept.clear()
+    later = [*pieces, " fox ", *model.pieces(2, " the lazy")]
+    run = Run(model.engine, model.request(later, id="later")).finish()
+    assert made == [model.item(1), model.item(2)]
+    assert run.token_ids("later") == model.greedy(later)
+
+
 def test_a_sound_is_never_cut_in_silence(tmp_path: Path) -> None:
     model = Model(tmp_path, "qwen2_audio")
     assert model.request([sound(1, 2.0)]).media
@@ -355,6 +377,6 @@ def test_a_sound_is_never_cut_in_silence(tmp_path: Path) -> None:
 def test_many_threads_tokenize_at_once(llava: Model) -> None:
     prompts = [llava.pieces("see ", seed, f" and {seed}") for seed in range(200, 216)]
     expected = [llava.request(pieces).prompt_token_ids for pieces in prompts]
-    llava.engine._media_tokenizer._prepare.__self__._kept.clear()
+    llava.engine._media_tokenizer._prepare.__self__._outlines.clear()
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda p: llava.request(p).prompt_token_ids, prompts)) == expected

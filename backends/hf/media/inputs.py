@@ -1,7 +1,7 @@
 """What forward passes are given of the media in their chunks: rows, positions, who sees whom."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.hf.media.towers import Rows, Tensors, Towers, joined
+from backends.hf.media.prepared import Prepared, Preparing
+from backends.hf.media.towers import Rows, Towers, joined
 from enginebay import Chunk, GenerationRequest, Media, MediaSpan, Modality, SizedCache
 
 Sees = Literal["past", "item", "item in windows", "prompt"]
@@ -23,23 +24,6 @@ items see all of that prompt.
 _KINDS: Mapping[Modality, int] = {"image": 1, "video": 2, "audio": 3}
 _BATCH = 4096  # rows of one call of a tower, if there are several items
 _PROMPTS_KEPT = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An item as the model's processor prepared it.
-
-    `text` stands for it in a prompt, with `tokens` placeholders among other words.
-    """
-
-    text: str
-    tokens: int
-    tensors: Tensors
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of its tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +42,18 @@ class _Prompt:
 class MediaInputs:
     """The media of chunks, for the runner of one model, on its engine thread.
 
-    `prepare` is what the processor makes of an item, at hand or made again. Encoded rows are kept
-    by `Media.key`, up to `cache_bytes`. `sees` and `batches` are found out when the model is
-    loaded; `batches` are the kinds of which several items may be encoded at once. `token_types` are
-    arguments that transformers' own forward wants: what they are for text, and for placeholders.
+    Encoded rows are kept by `Media.key`, up to `cache_bytes`. `sees` and `batches` are found out
+    when the model is loaded; `batches` are the kinds of which several items may be encoded at once.
+    `token_types` are arguments that transformers' own forward wants: what they are for text, and
+    for placeholders.
     """
 
-    def __init__(
-        self, towers: Towers, prepare: Callable[[Media], Prepared], *, cache_bytes: int
-    ) -> None:
+    def __init__(self, towers: Towers, processor: Preparing, *, cache_bytes: int) -> None:
         self.sees: Sees = "past"
         self.batches: set[Modality] = set()
         self.token_types: dict[str, tuple[int, int]] = {}
         self._towers = towers
-        self._prepare = prepare
+        self._processor = processor
         self._rows: SizedCache[Rows] = SizedCache(cache_bytes)
         self._prompts: OrderedDict[str, _Prompt] = OrderedDict()
         self._placeholders = frozenset(towers.row_ids.values())
@@ -167,7 +149,7 @@ class MediaInputs:
 
     def alone_and_together(self, media: Sequence[Media]) -> tuple[list[Rows], list[Rows]]:
         """The rows of items of one kind and shape, each encoded alone, and all in one batch."""
-        items = [self._prepare(item) for item in media]
+        items = [self._processor.prepare(item) for item in media]
         tensors, tokens = [item.tensors for item in items], items[0].tokens
         kind = media[0].kind
         alone = [self._towers.encode(kind, [item], tokens)[0] for item in tensors]
@@ -215,16 +197,17 @@ class MediaInputs:
             kinds[span.start : span.end] = _KINDS[span.media.kind]
         if self.counts_positions:
             return _Prompt(keys, kinds, None)
-        items = [self._prepare(span.media).tensors for span in request.media if not span.first]
+        items = [span.media for span in request.media if not span.first]
+        grids = [self._processor.outline(item).grids for item in items]
         ids = self.ids(Chunk(0, 0, request.prompt_token_ids, request=request))
-        return _Prompt(keys, kinds, self._towers.rope_positions(ids, kinds, items))
+        return _Prompt(keys, kinds, self._towers.rope_positions(ids, kinds, grids))
 
     def _encode(self, media: Sequence[Media]) -> dict[str, Rows]:
         """The rows of items by key, those at hand and others."""
         wanted = {item.key: item for item in media}
         found = {key: rows for key in wanted if (rows := self._rows.get(key))}
-        missing = [(item, self._prepare(item)) for key, item in wanted.items() if key not in found]
-        for several in self._batched(missing):
+        missing = [item for key, item in wanted.items() if key not in found]
+        for several in self._batched([(item, self._processor.prepare(item)) for item in missing]):
             kind, tokens = several[0][0].kind, several[0][1].tokens
             tensors = [prepared.tensors for _, prepared in several]
             encoded = self._towers.encode(kind, tensors, tokens)
