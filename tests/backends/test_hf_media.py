@@ -6,18 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from PIL import Image
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForMultimodalLM
 from transformers.utils import is_torchvision_available
 
+from backends.checkpoint.media_tokens import MediaTokenizer
+from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.engine import HFEngine
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.runner import PackedRunner
 from core.testing import check_backend
 from enginebay import InvalidRequestError, Media, MediaLimits, PlainText, decode_sound
+from tests.backends import media_models
 from tests.backends.conftest import assert_empty
 from tests.backends.media_models import FAMILIES, make_media_model, picture, sound
 from tests.backends.tiny import Run, load, request
@@ -282,6 +287,22 @@ def test_a_placeholder_in_a_template_s_text_is_text(llava: Model) -> None:
     prompt = llava.engine.tokenize_media(pieces, add_special_tokens=False)
     assert len(prompt.spans) == 1
     assert prompt.token_ids[-1] == 0
+
+
+@pytest.mark.parametrize(
+    "pieces", [[], [""], ["see"], [PlainText("<eos>")], [PlainText("a <bos> b"), "see"]]
+)
+def test_special_tokens_stand_around_any_prompt(pieces: list[str]) -> None:
+    words = media_models.tokenizer()
+    words.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)]
+    )
+    made = MediaTokenizer(Tokenizer(words), Mock(), {"image": "<image>"})
+    bare, around = (
+        made.tokenize(pieces, add_special_tokens=outer).token_ids for outer in (False, True)
+    )
+    assert around == (0, *bare, 1)
+    assert not {0, 1}.intersection(bare)
 
 
 def test_two_items_side_by_side(llava: Model) -> None:
