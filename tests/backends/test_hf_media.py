@@ -145,7 +145,7 @@ def test_what_a_model_takes(model: Model) -> None:
     runner = model.engine._runner
     assert isinstance(runner, NativeRunner if model.family in NATIVE else PackedRunner)
     assert runner.media
-    assert runner.media.sees == SEES.get(model.family, "past")
+    assert runner.media.sees == {kind: SEES.get(model.family, "past") for kind in info.modalities}
 
 
 def test_prompts_are_those_of_transformers(model: Model) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,12 +18,14 @@ from transformers.utils import is_torchvision_available
 
 from backends.hf import choose
 from backends.hf.choose_paged import paged_runner
+from backends.hf.media import probe
+from backends.hf.media.inputs import MediaInputs, Sees
 from backends.hf.media.processor import Processor
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.runner import PackedRunner
-from enginebay import BackendUnavailableError, Media
-from tests.backends.media_models import make_media_model, picture, video
+from enginebay import BackendUnavailableError, Chunk, Media, MediaSpan, RunnerMemory
+from tests.backends.media_models import make_media_model, picture, sound, video
 from tests.backends.paged import Captured, varlen_attn
 from tests.backends.test_hf_lora import merged, save_adapter
 from tests.backends.test_hf_media import Model
@@ -182,6 +185,70 @@ def test_options_change_how_many_tokens_a_picture_has(tmp_path: Path) -> None:
 
     assert tokens() == 96 * 64 // 16**2
     assert tokens(max_pixels=32 * 32) <= 4 < tokens() < tokens(min_pixels=128 * 128)
+
+
+@pytest.mark.parametrize(
+    ("failing", "chosen", "dropped"),
+    [
+        ({"_paged": {}}, "_paged", set()),
+        ({"_paged": {"image"}, "_packed": {"image"}, "_native": {}}, "_native", set()),
+        ({"_packed": {"image"}, "_native": {"audio"}}, "_packed", {"image"}),
+        ({"_paged": {"image", "audio"}, "_native": {"image"}}, "_native", {"image"}),
+        ({"_native": {"image", "audio"}}, None, {"image", "audio"}),
+    ],
+)
+def test_the_runner_that_takes_the_most_kinds_is_chosen(
+    failing: dict[str, set[str]],
+    chosen: str | None,
+    dropped: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for way in ("_paged", "_packed", "_native"):
+        monkeypatch.setattr(choose, way, lambda _, way=way: way if way in failing else None)
+    monkeypatch.setattr(choose, "implementations", lambda _: {})
+    monkeypatch.setattr(
+        choose, "try_media", lambda model, runner, *_: dict.fromkeys(failing[runner], "it is off")
+    )
+    media = Mock(kinds={"image", "audio"})
+    assert choose._with_media(Mock(), media) == chosen
+    assert not dropped or media.drop.call_args[0][0].keys() == dropped
+
+
+@pytest.mark.parametrize(
+    ("found", "failed", "borders"),
+    [
+        ({"audio": "past", "image": "past"}, set(), "cut"),
+        ({"audio": "past", "image": "item"}, set(), "whole"),
+        ({"audio": "past", "image": "item in windows", "video": "past"}, set(), "whole"),
+        ({"audio": "item in windows", "image": "item"}, {"audio"}, "whole"),
+        ({"image": "prompt"}, set(), "prompt"),
+    ],
+)
+def test_kinds_that_attend_otherwise(
+    found: dict[Any, Sees], failed: set[str], borders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = MediaInputs(Mock(row_ids={}), Mock(), cache_bytes=0)
+    model = Mock(dtype=torch.float32)
+    runner = PackedRunner.__new__(PackedRunner)
+    runner.media, runner.memory = inputs, RunnerMemory(slots=1, tokens=64)
+    monkeypatch.setattr(runner, "clear", Mock())
+    monkeypatch.setattr(probe, "_best", lambda model, runner, media, kind, _: (found[kind], 0.0))
+    monkeypatch.setattr(probe, "_batches", lambda *_: False)
+    media = Mock(kinds=found.keys(), inputs=inputs)
+    assert probe.try_media(model, runner, media, {}).keys() == failed
+    assert runner.memory.media_spans == borders
+    assert inputs.sees == {kind: sees for kind, sees in found.items() if kind not in failed}
+
+
+def test_tokens_that_see_ahead_are_those_of_their_kind() -> None:
+    inputs = MediaInputs(Mock(row_ids={}), Mock(), cache_bytes=0)
+    inputs.sees = {"image": "item", "audio": "past"}
+    spans = (MediaSpan(1, 3, picture(1)), MediaSpan(5, 3, sound(1)))
+    item = replace(request([0] * 9), media=spans)
+    assert inputs.reach(Chunk(0, 0, [0] * 7, request=item)) == [0, 3, 3, 3, 4, 5, 6]
+    assert inputs.reach(Chunk(0, 4, [0] * 3, request=item)) == ()
+    with pytest.raises(ValueError, match="different chunks"):
+        inputs.reach(Chunk(0, 2, [0] * 3, request=item))
 
 
 def test_a_kind_that_fails_takes_its_options_with_it(

@@ -43,13 +43,14 @@ class MediaInputs:
     """The media of chunks, for the runner of one model, on its engine thread.
 
     Encoded rows are kept by `Media.key`, up to `cache_bytes`. `sees` and `batches` are found out
-    when the model is loaded; `batches` are the kinds of which several items may be encoded at once.
+    when the model is loaded: what tokens of each kind attend to, and the kinds of which several
+    items may be encoded at once.
     `token_types` are arguments that transformers' own forward wants: what they are for text, and
     for placeholders.
     """
 
     def __init__(self, towers: Towers, processor: Preparing, *, cache_bytes: int) -> None:
-        self.sees: Sees = "past"
+        self.sees: Mapping[Modality, Sees] = {}
         self.batches: set[Modality] = set()
         self.token_types: dict[str, tuple[int, int]] = {}
         self._towers = towers
@@ -101,20 +102,23 @@ class MediaInputs:
 
         A `ValueError` if that would be behind the chunk.
         """
-        if self.sees == "past" or chunk.request is None:
+        if chunk.request is None:
+            return ()
+        length = len(chunk.request.prompt_token_ids)
+        if "prompt" in self.sees.values():
+            spans = [(0, length)] if chunk.start < length else []
+        else:
+            seen = [span for span, _, _ in self._parts(chunk) if self._sees_ahead(span)]
+            spans = [(span.start, span.end) for span in seen]
+        if not spans:
             return ()
         end = chunk.start + len(chunk.token_ids)
         reach = list(range(chunk.start, end))
-        length = len(chunk.request.prompt_token_ids)
-        if self.sees == "prompt":
-            spans = [(0, length)] if chunk.start < length else []
-        else:
-            spans = [(span.start, span.end) for span, _, _ in self._parts(chunk)]
         for first, last in spans:
             if first < chunk.start or last > end:
                 raise ValueError("tokens that see each other are in different chunks")
             reach[first - chunk.start : last - chunk.start] = [last - 1] * (last - first)
-        return reach if spans else ()
+        return reach
 
     def positions(self, chunks: Sequence[Chunk]) -> Tensor:
         """Positions of the chunks' tokens, one after another: `[tokens]`, or `[axes, tokens]`."""
@@ -159,6 +163,9 @@ class MediaInputs:
         """Forget all that is kept."""
         self._rows.clear()
         self._prompts.clear()
+
+    def _sees_ahead(self, span: MediaSpan) -> bool:
+        return self.sees.get(span.media.kind, "past") != "past"
 
     def _parts(self, chunk: Chunk) -> Iterator[tuple[MediaSpan, int, int]]:
         """The spans in a chunk, and from where to where they are in it."""
