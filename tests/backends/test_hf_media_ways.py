@@ -103,6 +103,30 @@ def test_with_transformers_own_cache(family: str, tmp_path: Path) -> None:
     answers_as_generate(model)
 
 
+@pytest.mark.usefixtures("paged")
+@pytest.mark.parametrize(
+    ("family", "options", "runner"),
+    [
+        ("qwen2_5_vl", {}, PagedRunner),
+        ("gemma3", {}, PackedRunner),
+        ("qwen2_5_vl", {"batching": "padded"}, NativeRunner),
+    ],
+)
+def test_after_a_failure_nothing_is_kept_of_items(
+    family: str, options: dict[str, Any], runner: type, tmp_path: Path
+) -> None:
+    model = Model(tmp_path, family, **options)
+    assert isinstance(model.engine._runner, runner)
+    pieces = model.pieces("what do you see, ", 1, "? the quick")
+    for encodings in ([1], [1, 1]):
+        run = Run(model.engine, model.request(pieces)).finish()
+        assert run.token_ids() == model.greedy(pieces)
+        assert model.encodings == encodings
+        assert model.engine._runner.encoded(model.item(1))
+        model.engine._scheduler.start_over([])
+        assert not model.engine._runner.encoded(model.item(1))
+
+
 def test_adapters_apply_beside_items(tmp_path: Path) -> None:
     # MEDIA-9
     model = Model(tmp_path / "model", "llava")

@@ -24,6 +24,10 @@ class MediaRunner(SamplingRunner):
     def encoded(self, media: Media) -> bool:
         return self.media is None or self.media.encoded(media)
 
+    def clear(self) -> None:
+        if self.media:
+            self.media.clear()
+
     def see(self, sees: Mapping[Modality, Sees]) -> None:
         """Let the tokens of each kind attend so, and tell the scheduler what that demands."""
         assert self.media

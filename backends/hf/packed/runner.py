@@ -95,6 +95,7 @@ class PackedRunner(MediaRunner):
             self._key_values.forget(slot, tokens)
 
     def clear(self) -> None:
+        super().clear()
         for slot in range(self.memory.slots):
             self._key_values.forget(slot, 0)
 
