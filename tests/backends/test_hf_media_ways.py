@@ -275,6 +275,19 @@ def test_tokens_that_see_ahead_are_those_of_their_kind() -> None:
         inputs.reach(Chunk(0, 2, [0] * 3, request=item))
 
 
+def test_layouts_of_prompts_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.hf.media.inputs._PROMPT_BYTES", 20_000)
+    towers = Mock(row_ids={"image": 9}, ropes_items=True)
+    towers.rope_positions = lambda ids, kinds, grids: torch.zeros(3, len(ids), dtype=torch.long)
+    inputs = MediaInputs(towers, Mock(), cache_bytes=0)
+    for number in range(8):
+        item = replace(request([0] * 100, id=str(number)), media=(MediaSpan(1, 3, picture(1)),))
+        assert inputs.positions([Chunk(0, 0, [0] * 100, request=item)]).shape == (3, 100)
+    kept = ["0" in inputs._prompts, "2" in inputs._prompts, "7" in inputs._prompts]
+    assert kept == [False, True, True]
+    assert inputs._prompts.nbytes == 6 * (100 + 3 * 100) * 8
+
+
 def test_a_kind_that_fails_takes_its_options_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,5 @@
 """What forward passes are given of the media in their chunks: rows, positions, who sees whom."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,7 +22,7 @@ items see all of that prompt.
 
 _KINDS: Mapping[Modality, int] = {"image": 1, "video": 2, "audio": 3}
 _BATCH = 4096  # rows of one call of a tower, if there are several items
-_PROMPTS_KEPT = 256
+_PROMPT_BYTES = 128 << 20  # of layouts that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,11 @@ class _Prompt:
     keys: tuple[str, ...]
     kinds: Tensor
     positions: Tensor | None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its tensors."""
+        return self.kinds.nbytes + (0 if self.positions is None else self.positions.nbytes)
 
 
 class MediaInputs:
@@ -56,7 +60,7 @@ class MediaInputs:
         self._towers = towers
         self._processor = processor
         self._rows: SizedCache[Rows] = SizedCache(cache_bytes)
-        self._prompts: OrderedDict[str, _Prompt] = OrderedDict()
+        self._prompts: SizedCache[_Prompt] = SizedCache(_PROMPT_BYTES)
         self._placeholders = frozenset(towers.row_ids.values())
         ids = iter(range(len(self._placeholders) + 1))
         self.other_id = next(i for i in ids if i not in self._placeholders)
@@ -192,10 +196,7 @@ class MediaInputs:
         known = self._prompts.get(request.request_id)
         if known is None or known.keys != keys or len(known.kinds) != len(request.prompt_token_ids):
             known = self._laid_out(request, keys)
-            self._prompts[request.request_id] = known
-            if len(self._prompts) > _PROMPTS_KEPT:
-                self._prompts.popitem(last=False)
-        self._prompts.move_to_end(request.request_id)
+            self._prompts.put(request.request_id, known)
         return known
 
     def _laid_out(self, request: GenerationRequest, keys: tuple[str, ...]) -> _Prompt:
