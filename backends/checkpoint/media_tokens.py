@@ -58,19 +58,15 @@ class MediaTokenizer:
 
     def tokenize(self, pieces: Sequence[str | Media], *, add_special_tokens: bool) -> MediaPrompt:
         """As `Engine.tokenize_media`."""
-        runs = list(self._runs(pieces))
-        ids: list[int] = []
+        start, end = self._tokenizer.outer_tokens if add_special_tokens else ([], [])
+        ids = [*start]
         spans: list[MediaSpan] = []
-        ends: list[int] = []
-        for number, run in enumerate(runs):
+        for run in self._runs(pieces):
             encode = self._tokenizer.encode_plain if run.plain else self._tokenizer.encode
             made = encode(run.text, add_special_tokens=False)
-            if not number and add_special_tokens:
-                first, ends = self._around(run.text, made)
-                ids += first
             spans += self._spans(made, len(ids), run.items)
             ids += made
-        return MediaPrompt(tuple(ids + ends), tuple(spans))
+        return MediaPrompt((*ids, *end), tuple(spans))
 
     def _runs(self, pieces: Sequence[str | Media]) -> Iterator[_Run]:
         text, items, number = "", list[tuple[Media, PreparedItem]](), 0
@@ -87,7 +83,7 @@ class MediaTokenizer:
                     yield _Run(text, tuple(items))
                 yield _Run(piece, plain=True)
                 text, items = "", []
-        if text or not pieces:
+        if text:
             yield _Run(text, tuple(items))
 
     def _split(self, pieces: Sequence[str | Media]) -> Iterator[str | Media]:
@@ -120,11 +116,3 @@ class MediaTokenizer:
                     place += 1
                     found += 1
                 yield MediaSpan(offset + start, place - start, media, found - (place - start))
-
-    def _around(self, text: str, ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The special tokens that the tokenizer puts in front of a text and behind it."""
-        both = self._tokenizer.encode(text, add_special_tokens=True)
-        before = next(
-            (i for i in range(len(both) - len(ids) + 1) if both[i : i + len(ids)] == list(ids)), 0
-        )
-        return both[:before], both[before + len(ids) :]

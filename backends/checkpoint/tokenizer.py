@@ -117,6 +117,14 @@ class Tokenizer:
         self._backend.normalizer = normalizers.Sequence([first, then] if then else [first])
 
     @cached_property
+    def outer_tokens(self) -> tuple[list[int], list[int]]:
+        """The special tokens in front of any text and behind it."""
+        bare, whole = (self.encode("a", add_special_tokens=outer) for outer in (False, True))
+        places = range(len(whole) - len(bare) + 1)
+        start = next(at for at in places if whole[at : at + len(bare)] == bare)
+        return whole[:start], whole[start + len(bare) :]
+
+    @cached_property
     def _splitting(self) -> Any:
         """A tokenizer of its own that splits special tokens: the switch is not for one text."""
         if self._backend is None:

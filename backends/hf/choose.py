@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
@@ -51,6 +51,9 @@ class _Case:
         return self.media.inputs if self.media else None
 
 
+_Way = Callable[[_Case], MediaRunner | None]
+
+
 def choose_runner(
     model: PreTrainedModel,
     checkpoint: Checkpoint,
@@ -65,7 +68,7 @@ def choose_runner(
     """The best runner whose logits match the model's: packed, padded rows, or one row.
 
     `token_ids` is ordinary text to try it with; `media` makes items to try. Where only a worse
-    runner takes media, that one is chosen; its `media` is None where none does. A
+    runner takes them all, that one is chosen; its `media` is None where none takes any. A
     `BackendUnavailableError` if no logits match, or if the way set in the options does not work.
     """
     model.train(False)
@@ -78,30 +81,33 @@ def choose_runner(
 
 
 def _with_media(case: _Case, media: MediaModel) -> MediaRunner | None:
-    """The best runner that takes at least one kind of media; it is told which."""
+    """The best runner of those that take the most kinds of media; it is told which."""
     plain = implementations(case.model.config)
     reasons: dict[Modality, str] = {}
-    ways = [_paged, _packed, _native]
+    tried: list[tuple[int, _Way]] = []
+    ways: list[_Way] = [_paged, _packed, _native]
     for way in ways if case.options.batching != "packed" else ways[:2]:
         runner = way(case)
         if runner is None:
             continue
         failed = try_media(case.model, runner, media, plain)
+        if not failed:
+            return runner
+        tried.append((len(failed), way))
         for kind, reason in failed.items():
             reasons.setdefault(kind, reason)
-        if failed.keys() != media.kinds:
-            media.drop(failed, case.checkpoint)
-            return runner
         logger.info(
             "%s: not %s, because %s",
             case.checkpoint.path,
-            "in the way above" if way is not _native else "with media at all",
+            "in the way above" if way is not _native else "with all media",
             "; ".join(f"of {kind} {reason}" for kind, reason in failed.items()),
         )
         del runner
         case.model.set_attn_implementation(plain)
-    media.drop(reasons, case.checkpoint)
-    return None
+    fewest, way = min(tried, key=lambda each: each[0], default=(len(media.kinds), _native))
+    runner = way(case) if fewest < len(media.kinds) else None
+    media.drop(try_media(case.model, runner, media, plain) if runner else reasons, case.checkpoint)
+    return runner
 
 
 def _paged(case: _Case) -> MediaRunner | None:

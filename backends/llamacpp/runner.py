@@ -104,11 +104,12 @@ class LlamaRunner(NumpyRunner):
     def copy(self, source: int, target: int, tokens: int) -> None:
         held = self._positions[source]
         self._positions[target] = held.copy(tokens)
-        if self._unified and self.memory.cuts:
+        part = tokens < self._held[source]
+        if part and self._unified and self.memory.cuts:
             self._context.copy(source, target, held.of(tokens))
         else:
             self._context.copy(source, target)
-            if tokens < self._held[source]:
+            if part:
                 self._remove(target, held.of(tokens))
         self._held[target] = tokens
 

@@ -1,5 +1,6 @@
 """Promise 11: media in prompts."""
 
+import asyncio
 import io
 import math
 import struct
@@ -76,17 +77,28 @@ async def _check_garbage(probe: Probe, kind: Modality) -> None:
 
 
 async def _check_answers(probe: Probe, first: Media, second: Media) -> None:
-    """An item alone, in two choices, again, and beside others: the same answer."""
+    """An item alone, in two choices, again, and beside another: the same answer."""
     pieces: list[str | Media] = ["Look: ", first, " What is it?"]
     request = await _request(probe, pieces)
     [alone] = await probe.run(request)
-    for choice in await probe.run(replace(request, request_id="check-media-n", n=2)):
+    for choice in await probe.run(replace(_named(request, "n"), n=2)):
         expect(choice.said == alone.said, 11, "two choices say other things than one alone")
     other = await _request(probe, ["Look: ", second, " What is it?"])
     [answer] = await probe.run(other)
     start = other.media[0].start
     cached = sum(delta.cached_tokens for delta in answer.deltas)
     expect(cached <= start, 11, f"{cached} tokens are cached of another item's prompt, not {start}")
+    [again] = await probe.run(_named(request, "again"))
+    expect(again.said == alone.said, 11, "a prompt with an item says other things the second time")
+    [one], [two] = await asyncio.gather(
+        probe.run(_named(request, "beside")), probe.run(_named(other, "beside"))
+    )
+    same = (one.said, two.said) == (alone.said, answer.said)
+    expect(same, 11, "prompts with different items say other things together than alone")
+
+
+def _named(request: GenerationRequest, suffix: str) -> GenerationRequest:
+    return replace(request, request_id=f"{request.request_id}-{suffix}")
 
 
 async def _tokenized(probe: Probe, pieces: Sequence[str | Media]) -> MediaPrompt:

@@ -6,18 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from PIL import Image
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForMultimodalLM
 from transformers.utils import is_torchvision_available
 
+from backends.checkpoint.media_tokens import MediaTokenizer
+from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.engine import HFEngine
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.runner import PackedRunner
 from core.testing import check_backend
 from enginebay import InvalidRequestError, Media, MediaLimits, PlainText, decode_sound
+from tests.backends import media_models
 from tests.backends.conftest import assert_empty
 from tests.backends.media_models import FAMILIES, make_media_model, picture, sound
 from tests.backends.tiny import Run, load, request
@@ -140,7 +145,7 @@ def test_what_a_model_takes(model: Model) -> None:
     runner = model.engine._runner
     assert isinstance(runner, NativeRunner if model.family in NATIVE else PackedRunner)
     assert runner.media
-    assert runner.media.sees == SEES.get(model.family, "past")
+    assert runner.media.sees == {kind: SEES.get(model.family, "past") for kind in info.modalities}
 
 
 def test_prompts_are_those_of_transformers(model: Model) -> None:
@@ -284,6 +289,22 @@ def test_a_placeholder_in_a_template_s_text_is_text(llava: Model) -> None:
     assert prompt.token_ids[-1] == 0
 
 
+@pytest.mark.parametrize(
+    "pieces", [[], [""], ["see"], [PlainText("<eos>")], [PlainText("a <bos> b"), "see"]]
+)
+def test_special_tokens_stand_around_any_prompt(pieces: list[str]) -> None:
+    words = media_models.tokenizer()
+    words.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 0), ("<eos>", 1)]
+    )
+    made = MediaTokenizer(Tokenizer(words), Mock(), {"image": "<image>"})
+    bare, around = (
+        made.tokenize(pieces, add_special_tokens=outer).token_ids for outer in (False, True)
+    )
+    assert around == (0, *bare, 1)
+    assert not {0, 1}.intersection(bare)
+
+
 def test_two_items_side_by_side(llava: Model) -> None:
     prompt = llava.engine.tokenize_media([llava.item(1), llava.item(2)], add_special_tokens=False)
     first, second = prompt.spans
@@ -345,6 +366,28 @@ def test_what_is_kept_stays_within_its_limit(tmp_path: Path) -> None:
     assert [model_media.encoded(each) for each in seen] == [False, False, False, True]
 
 
+def test_an_item_at_hand_is_not_prepared_again(tmp_path: Path) -> None:
+    """However large its tensors are: the last turn's picture, while others have come since."""
+    model = Model(tmp_path, "qwen2_5_vl")
+    processor = model.engine._media_tokenizer._prepare.__self__
+    made: list[Media] = []
+    call = processor.call
+
+    def noted(media: Media, text: str) -> Any:
+        made.append(media)
+        return call(media, text)
+
+    processor.call = noted
+    pieces = model.pieces("what do you see, ", 1, "? the quick brown")
+    Run(model.engine, model.request(pieces, id="first")).finish()
+    assert made == [model.item(1)]
+    processor._kept.clear()
+    later = [*pieces, " fox ", *model.pieces(2, " the lazy")]
+    run = Run(model.engine, model.request(later, id="later")).finish()
+    assert made == [model.item(1), model.item(2)]
+    assert run.token_ids("later") == model.greedy(later)
+
+
 def test_a_sound_is_never_cut_in_silence(tmp_path: Path) -> None:
     model = Model(tmp_path, "qwen2_audio")
     assert model.request([sound(1, 2.0)]).media
@@ -355,6 +398,6 @@ def test_a_sound_is_never_cut_in_silence(tmp_path: Path) -> None:
 def test_many_threads_tokenize_at_once(llava: Model) -> None:
     prompts = [llava.pieces("see ", seed, f" and {seed}") for seed in range(200, 216)]
     expected = [llava.request(pieces).prompt_token_ids for pieces in prompts]
-    llava.engine._media_tokenizer._prepare.__self__._kept.clear()
+    llava.engine._media_tokenizer._prepare.__self__._outlines.clear()
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda p: llava.request(p).prompt_token_ids, prompts)) == expected

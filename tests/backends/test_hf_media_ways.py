@@ -2,21 +2,30 @@
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMultimodalLM
 from transformers.utils import is_torchvision_available
 
 from backends.hf import choose
 from backends.hf.choose_paged import paged_runner
+from backends.hf.media import probe
+from backends.hf.media.inputs import MediaInputs, Sees
+from backends.hf.media.processor import Processor
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.runner import PackedRunner
-from enginebay import BackendUnavailableError, Media
-from tests.backends.media_models import make_media_model, picture, video
+from enginebay import BackendUnavailableError, Chunk, Media, MediaSpan, RunnerMemory
+from tests.backends.media_models import make_media_model, picture, sound, video
 from tests.backends.paged import Captured, varlen_attn
 from tests.backends.test_hf_lora import merged, save_adapter
 from tests.backends.test_hf_media import Model
@@ -42,9 +51,24 @@ def answers_as_generate(model: Model) -> None:
         assert [run.token_ids(id, index) for index in range(2)] == [expected] * 2, id
 
 
+class _NothingMade(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func is not torch.ops.aten.lift_fresh.default, "a tensor of Python's numbers"
+        return func(*args, **(kwargs or {}))
+
+
+class StrictlyCaptured(Captured):
+    """Refuses passes that make a tensor of Python's numbers, which CUDA does not capture."""
+
+    def __call__(self, forward: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        with _NothingMade():
+            forward()
+        return super().__call__(forward)
+
+
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> Captured:
-    captured = Captured()
+    captured = StrictlyCaptured()
     monkeypatch.setattr(choose, "find_kernels", lambda device, dtype: [varlen_attn])
     monkeypatch.setattr(choose, "CudaCapture", lambda device: captured)
     monkeypatch.setattr(choose, "paged_runner", partial(paged_runner, page_size=8))
@@ -77,6 +101,30 @@ def test_with_transformers_own_cache(family: str, tmp_path: Path) -> None:
     model = Model(tmp_path, family, batching="padded")
     assert isinstance(model.engine._runner, NativeRunner)
     answers_as_generate(model)
+
+
+@pytest.mark.usefixtures("paged")
+@pytest.mark.parametrize(
+    ("family", "options", "runner"),
+    [
+        ("qwen2_5_vl", {}, PagedRunner),
+        ("gemma3", {}, PackedRunner),
+        ("qwen2_5_vl", {"batching": "padded"}, NativeRunner),
+    ],
+)
+def test_after_a_failure_nothing_is_kept_of_items(
+    family: str, options: dict[str, Any], runner: type, tmp_path: Path
+) -> None:
+    model = Model(tmp_path, family, **options)
+    assert isinstance(model.engine._runner, runner)
+    pieces = model.pieces("what do you see, ", 1, "? the quick")
+    for encodings in ([1], [1, 1]):
+        run = Run(model.engine, model.request(pieces)).finish()
+        assert run.token_ids() == model.greedy(pieces)
+        assert model.encodings == encodings
+        assert model.engine._runner.encoded(model.item(1))
+        model.engine._scheduler.start_over([])
+        assert not model.engine._runner.encoded(model.item(1))
 
 
 def test_adapters_apply_beside_items(tmp_path: Path) -> None:
@@ -161,3 +209,93 @@ def test_options_change_how_many_tokens_a_picture_has(tmp_path: Path) -> None:
 
     assert tokens() == 96 * 64 // 16**2
     assert tokens(max_pixels=32 * 32) <= 4 < tokens() < tokens(min_pixels=128 * 128)
+
+
+@pytest.mark.parametrize(
+    ("failing", "chosen", "dropped"),
+    [
+        ({"_paged": {}}, "_paged", set()),
+        ({"_paged": {"image"}, "_packed": {"image"}, "_native": {}}, "_native", set()),
+        ({"_packed": {"image"}, "_native": {"audio"}}, "_packed", {"image"}),
+        ({"_paged": {"image", "audio"}, "_native": {"image"}}, "_native", {"image"}),
+        ({"_native": {"image", "audio"}}, None, {"image", "audio"}),
+    ],
+)
+def test_the_runner_that_takes_the_most_kinds_is_chosen(
+    failing: dict[str, set[str]],
+    chosen: str | None,
+    dropped: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for way in ("_paged", "_packed", "_native"):
+        monkeypatch.setattr(choose, way, lambda _, way=way: way if way in failing else None)
+    monkeypatch.setattr(choose, "implementations", lambda _: {})
+    monkeypatch.setattr(
+        choose, "try_media", lambda model, runner, *_: dict.fromkeys(failing[runner], "it is off")
+    )
+    media = Mock(kinds={"image", "audio"})
+    assert choose._with_media(Mock(), media) == chosen
+    assert not dropped or media.drop.call_args[0][0].keys() == dropped
+
+
+@pytest.mark.parametrize(
+    ("found", "failed", "borders"),
+    [
+        ({"audio": "past", "image": "past"}, set(), "cut"),
+        ({"audio": "past", "image": "item"}, set(), "whole"),
+        ({"audio": "past", "image": "item in windows", "video": "past"}, set(), "whole"),
+        ({"audio": "item in windows", "image": "item"}, {"audio"}, "whole"),
+        ({"image": "prompt"}, set(), "prompt"),
+    ],
+)
+def test_kinds_that_attend_otherwise(
+    found: dict[Any, Sees], failed: set[str], borders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = MediaInputs(Mock(row_ids={}), Mock(), cache_bytes=0)
+    model = Mock(dtype=torch.float32)
+    runner = PackedRunner.__new__(PackedRunner)
+    runner.media, runner.memory = inputs, RunnerMemory(slots=1, tokens=64)
+    monkeypatch.setattr(runner, "clear", Mock())
+    monkeypatch.setattr(probe, "_best", lambda model, runner, media, kind, _: (found[kind], 0.0))
+    monkeypatch.setattr(probe, "_batches", lambda *_: False)
+    media = Mock(kinds=found.keys(), inputs=inputs)
+    assert probe.try_media(model, runner, media, {}).keys() == failed
+    assert runner.memory.media_spans == borders
+    assert inputs.sees == {kind: sees for kind, sees in found.items() if kind not in failed}
+
+
+def test_tokens_that_see_ahead_are_those_of_their_kind() -> None:
+    inputs = MediaInputs(Mock(row_ids={}), Mock(), cache_bytes=0)
+    inputs.sees = {"image": "item", "audio": "past"}
+    spans = (MediaSpan(1, 3, picture(1)), MediaSpan(5, 3, sound(1)))
+    item = replace(request([0] * 9), media=spans)
+    assert inputs.reach(Chunk(0, 0, [0] * 7, request=item)) == [0, 3, 3, 3, 4, 5, 6]
+    assert inputs.reach(Chunk(0, 4, [0] * 3, request=item)) == ()
+    with pytest.raises(ValueError, match="different chunks"):
+        inputs.reach(Chunk(0, 2, [0] * 3, request=item))
+
+
+def test_layouts_of_prompts_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.hf.media.inputs._PROMPT_BYTES", 20_000)
+    towers = Mock(row_ids={"image": 9}, ropes_items=True)
+    towers.rope_positions = lambda ids, kinds, grids: torch.zeros(3, len(ids), dtype=torch.long)
+    inputs = MediaInputs(towers, Mock(), cache_bytes=0)
+    for number in range(8):
+        item = replace(request([0] * 100, id=str(number)), media=(MediaSpan(1, 3, picture(1)),))
+        assert inputs.positions([Chunk(0, 0, [0] * 100, request=item)]).shape == (3, 100)
+    kept = ["0" in inputs._prompts, "2" in inputs._prompts, "7" in inputs._prompts]
+    assert kept == [False, True, True]
+    assert inputs._prompts.nbytes == 6 * (100 + 3 * 100) * 8
+
+
+def test_a_kind_that_fails_takes_its_options_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "try_media", lambda *_: {"image": "it is blind"})
+    info = load(make_media_model(tmp_path, "qwen2_5_vl")).info
+    assert not info.modalities
+    assert not info.media_options
+    processor = Processor(None, {"image": "<image>", "video": "<video>"})
+    processor.options = frozenset({"max_pixels", "fps", "num_frames"})
+    processor.forget("video")
+    assert processor.options == {"max_pixels"}

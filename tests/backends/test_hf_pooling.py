@@ -134,6 +134,14 @@ def test_an_embedding_does_not_depend_on_what_runs_beside_it(embeds: Path) -> No
     engine.close()
 
 
+def test_a_model_that_says_it_pads_with_no_token(tmp_path: Path) -> None:
+    folder = made.qwen3_last(tmp_path)
+    edit(folder / "config.json", pad_token_id=-1)
+    engine = load(folder)
+    alone_and_together(engine._pooler.run, ANY_IDS)
+    engine.close()
+
+
 def test_classes_do_not_depend_on_what_runs_beside_them(classifies: Path) -> None:
     engine = load(classifies)
     texts = ANY_IDS if "roberta" in classifies.name else ENDS_IN_PADDING

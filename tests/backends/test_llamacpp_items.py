@@ -13,6 +13,7 @@ from backends.llamacpp.placeholders import placeholder
 from backends.llamacpp.runner import LlamaRunner
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import (
+    Chunk,
     InvalidRequestError,
     Media,
     MediaLimits,
@@ -214,6 +215,27 @@ def test_a_span_that_is_none_fails_its_request_alone(engine: LlamaCppEngine) -> 
     ).finish()
     assert "tokenize_media" in run.errors["bad"].message
     assert list(run.errors) == ["bad"]
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_slot_that_ends_within_a_picture_is_copied_whole(folder: Path, unified: bool) -> None:
+    engine = load(folder / "qwen2vl", kv_unified=unified)
+    runner = runner_of(engine)
+    item = asked(engine, ["ab", picture(1), "what is it?"])
+    [span] = item.media
+    begun, length = span.start + 5, len(item.prompt_token_ids)
+
+    def run(slot: int, start: int, end: int) -> np.ndarray:
+        chunk = Chunk(slot, start, item.prompt_token_ids[start:end], int(end == length), None, item)
+        return np.array(runner.run([chunk]))
+
+    run(0, 0, span.start)
+    run(0, span.start, begun)
+    runner.copy(0, 1, begun)
+    for slot in (0, 1):
+        run(slot, begun, span.end)
+    assert np.array_equal(run(0, span.end, length), run(1, span.end, length))
+    engine.close()
 
 
 TEMPLATES = {

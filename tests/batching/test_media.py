@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from core.engine.batching.drafts import PromptLookup
 from core.engine.batching.runner import RunnerMemory
+from core.engine.batching.spans import ends_before
 from enginebay import GenerationRequest, Media, MediaSpan
 from tests.batching.model import CONTEXT, HashEngine, expected, make_engine, picture, request
 from tests.effort import examples
@@ -169,6 +170,48 @@ def test_a_prompt_with_several_items_does_not_wait_for_who_decodes(memory: str) 
     run.steps(12)
     check(run, item)
     assert run.deltas["long", 0][-1].finish_reason is None
+
+
+@pytest.mark.parametrize(
+    ("memory", "start", "end", "most", "really", "taken"),
+    [
+        ("cut", 0, 7, 16, 7, "a"),
+        ("cut", 0, 16, 16, 16, "ab"),
+        ("apart", 0, 16, 16, 5, ""),
+        ("apart", 5, 16, 16, 9, "a"),
+        ("whole", 0, 7, 16, 5, ""),
+        ("whole", 5, 7, 16, 9, "a"),
+        ("whole", 5, 7, 8, 5, ""),
+        ("whole", 0, 16, 16, 16, "ab"),
+    ],
+)
+def test_only_items_that_are_in_a_chunk_are_taken_for_it(
+    memory: str, start: int, end: int, most: int, really: int, taken: str
+) -> None:
+    spans = (MediaSpan(5, 4, picture("a")), MediaSpan(12, 4, picture("b")))
+    asked: list[Media] = []
+
+    def take(media: Media) -> bool:
+        asked.append(media)
+        return True
+
+    assert ends_before(spans, start, end, most, MEMORIES[memory], take) == really
+    assert asked == list(map(picture, taken))
+
+
+def test_an_item_is_encoded_while_another_prompt_comes_to_its_own() -> None:
+    engine = make_engine(MEMORIES["apart"], batch_tokens=64)
+    run = Run(engine, request([5, 6, 7], id="text", max_tokens=20))
+    run.steps(2)
+    later = request(**prompt_of(TEXT, (picture("a"), [4]), [6]), id="later")
+    now = request(**prompt_of((picture("b"), [4]), [6]), id="now")
+    run.add(later)
+    run.add(now)
+    run.steps(1)
+    assert engine._runner.encodings == 1
+    run.finish()
+    check(run, later)
+    check(run, now)
 
 
 def test_several_choices_after_the_batch_was_limited() -> None:

@@ -208,6 +208,48 @@ def test_a_pass_that_raises_is_run_text_by_text() -> None:
     assert computed(made, made.embed([[5]])) == [[5, 1]]
 
 
+def test_a_text_that_fails_alone_is_logged_and_limits_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = engine()
+    call = made.embed([text(1, 5), [3, RAISES], text(2, 5)])
+    with pytest.raises(ServingError, match="text number 2 of 3"):
+        computed(made, call)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "a pass of 3 texts failed, running each alone: out of memory"),
+        ("ERROR", "a text of 2 tokens failed"),
+    ]
+    made._pooler.passes.clear()
+    assert len(computed(made, made.embed([text(index, 16) for index in range(1, 5)]))) == 4
+    assert passes(made) == [[1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("pads", [True, False])
+def test_passes_that_are_too_large_become_smaller(
+    pads: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As if there were memory for 40 tokens."""
+    made = engine(PassLimits(max_texts=4, batch_tokens=64, pads=pads))
+    pooler: Any = made._pooler
+    run = pooler.run
+
+    def small(texts: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        if sum(map(len, texts)) > 40:
+            pooler.passes.append(["failed"])
+            raise RuntimeError("out of memory")
+        return run(texts)
+
+    pooler.run = small
+    texts = [text(index, 16) for index in range(1, 9)]
+    assert computed(made, made.embed(texts)) == [[16 * index, 16] for index in range(1, 9)]
+    assert passes(made).count(["failed"]) == 1
+    assert passes(made)[-2:] == [[5, 6], [7, 8]]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a pass of 4 texts failed, running each alone: out of memory",
+        "limiting passes of several texts to 32 tokens from now on",
+    ]
+
+
 def test_an_engine_that_can_run_nothing_is_dead() -> None:
     made = engine()
     pooler: Any = made._pooler

@@ -8,7 +8,7 @@ import pytest
 from core.testing import ScriptedEngine, check_backend
 from core.testing.media import sample
 from core.testing.probe import BrokenPromiseError
-from enginebay import Delta, InvalidRequestError, Media, MediaPrompt, MediaSpan
+from enginebay import Delta, GenerationRequest, InvalidRequestError, Media, MediaPrompt, MediaSpan
 
 
 class Seeing(ScriptedEngine):
@@ -107,6 +107,46 @@ class Confused(Seeing):
             yield request_id, item
 
 
+class Speaking(Seeing):
+    """Says other words of an item where it is `wrong` about it."""
+
+    def add_request(self, request: GenerationRequest) -> None:
+        wrong = bool(request.media) and self.wrong(request)
+        self._script = lambda prompt, index: ["other words"] if wrong else ["some ", "words"]
+        super().add_request(request)
+
+    def wrong(self, request: GenerationRequest) -> bool:
+        raise NotImplementedError
+
+
+class Overwritten(Speaking):
+    """What it keeps of an item is overwritten by the next one's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[str] = []
+
+    def wrong(self, request: GenerationRequest) -> bool:
+        key = request.media[0].media.key
+        wrong = key in self.known[:-1] and key != self.known[-1]
+        self.known.append(key)
+        return wrong
+
+
+class Mixed(Speaking):
+    """Gives a prompt the item of another that is running, for which it waits a while."""
+
+    held = 0
+
+    def wrong(self, request: GenerationRequest) -> bool:
+        self.held = 100
+        return any(c.request.media not in ((), request.media) for c in self._choices)
+
+    def step(self) -> object:
+        self.held -= 1
+        return () if self.held > 0 else super().step()
+
+
 async def test_a_scripted_engine_keeps_it() -> None:
     await check_backend(Seeing)
 
@@ -123,6 +163,8 @@ async def test_a_scripted_engine_keeps_it() -> None:
         (Unnumbered, "have the param None"),
         (Lenient, "were accepted"),
         (Confused, "are cached of another item's prompt"),
+        (Overwritten, "says other things the second time"),
+        (Mixed, "say other things together than alone"),
     ],
 )
 async def test_breaking_it(create: Callable[[], ScriptedEngine], words: str) -> None:

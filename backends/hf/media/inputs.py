@@ -1,7 +1,6 @@
 """What forward passes are given of the media in their chunks: rows, positions, who sees whom."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
@@ -10,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.hf.media.towers import Rows, Tensors, Towers, joined
+from backends.hf.media.prepared import Prepared, Preparing
+from backends.hf.media.towers import Rows, Towers, joined
 from enginebay import Chunk, GenerationRequest, Media, MediaSpan, Modality, SizedCache
 
 Sees = Literal["past", "item", "item in windows", "prompt"]
@@ -22,24 +22,7 @@ items see all of that prompt.
 
 _KINDS: Mapping[Modality, int] = {"image": 1, "video": 2, "audio": 3}
 _BATCH = 4096  # rows of one call of a tower, if there are several items
-_PROMPTS_KEPT = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An item as the model's processor prepared it.
-
-    `text` stands for it in a prompt, with `tokens` placeholders among other words.
-    """
-
-    text: str
-    tokens: int
-    tensors: Tensors
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of its tensors."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
+_PROMPT_BYTES = 128 << 20  # of layouts that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +37,43 @@ class _Prompt:
     kinds: Tensor
     positions: Tensor | None
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of its tensors."""
+        return self.kinds.nbytes + (0 if self.positions is None else self.positions.nbytes)
+
 
 class MediaInputs:
     """The media of chunks, for the runner of one model, on its engine thread.
 
-    `prepare` is what the processor makes of an item, at hand or made again. Encoded rows are kept
-    by `Media.key`, up to `cache_bytes`. `sees` and `batches` are found out when the model is
-    loaded; `batches` are the kinds of which several items may be encoded at once. `token_types` are
-    arguments that transformers' own forward wants: what they are for text, and for placeholders.
+    Encoded rows are kept by `Media.key`, up to `cache_bytes`. `sees` and `batches` are found out
+    when the model is loaded: what tokens of each kind attend to, and the kinds of which several
+    items may be encoded at once.
+    `token_types` are arguments that transformers' own forward wants: what they are for text, and
+    for placeholders.
     """
 
-    def __init__(
-        self, towers: Towers, prepare: Callable[[Media], Prepared], *, cache_bytes: int
-    ) -> None:
-        self.sees: Sees = "past"
+    def __init__(self, towers: Towers, processor: Preparing, *, cache_bytes: int) -> None:
+        self.sees: Mapping[Modality, Sees] = {}
         self.batches: set[Modality] = set()
         self.token_types: dict[str, tuple[int, int]] = {}
         self._towers = towers
-        self._prepare = prepare
+        self._processor = processor
         self._rows: SizedCache[Rows] = SizedCache(cache_bytes)
-        self._prompts: OrderedDict[str, _Prompt] = OrderedDict()
+        self._prompts: SizedCache[_Prompt] = SizedCache(_PROMPT_BYTES)
         self._placeholders = frozenset(towers.row_ids.values())
         ids = iter(range(len(self._placeholders) + 1))
         self.other_id = next(i for i in ids if i not in self._placeholders)
 
     def without_placeholders(self, logits: Tensor) -> Tensor:
-        """The same logits (`[rows, vocabulary]`), in which no placeholder can be sampled."""
-        never = torch.tensor(sorted(self._placeholders), device=logits.device)
-        return logits.index_fill(1, never, -torch.inf)
+        """The same logits (`[rows, vocabulary]`), in which no placeholder can be sampled.
+
+        Works on their device alone: a CUDA graph cannot capture a copy of ids to it.
+        """
+        logits = logits.clone()
+        for row_id in self._placeholders:
+            logits[:, row_id].fill_(-torch.inf)
+        return logits
 
     @property
     def counts_positions(self) -> bool:
@@ -114,20 +106,23 @@ class MediaInputs:
 
         A `ValueError` if that would be behind the chunk.
         """
-        if self.sees == "past" or chunk.request is None:
+        if chunk.request is None:
+            return ()
+        length = len(chunk.request.prompt_token_ids)
+        if "prompt" in self.sees.values():
+            spans = [(0, length)] if chunk.start < length else []
+        else:
+            seen = [span for span, _, _ in self._parts(chunk) if self._sees_ahead(span)]
+            spans = [(span.start, span.end) for span in seen]
+        if not spans:
             return ()
         end = chunk.start + len(chunk.token_ids)
         reach = list(range(chunk.start, end))
-        length = len(chunk.request.prompt_token_ids)
-        if self.sees == "prompt":
-            spans = [(0, length)] if chunk.start < length else []
-        else:
-            spans = [(span.start, span.end) for span, _, _ in self._parts(chunk)]
         for first, last in spans:
             if first < chunk.start or last > end:
                 raise ValueError("tokens that see each other are in different chunks")
             reach[first - chunk.start : last - chunk.start] = [last - 1] * (last - first)
-        return reach if spans else ()
+        return reach
 
     def positions(self, chunks: Sequence[Chunk]) -> Tensor:
         """Positions of the chunks' tokens, one after another: `[tokens]`, or `[axes, tokens]`."""
@@ -162,7 +157,7 @@ class MediaInputs:
 
     def alone_and_together(self, media: Sequence[Media]) -> tuple[list[Rows], list[Rows]]:
         """The rows of items of one kind and shape, each encoded alone, and all in one batch."""
-        items = [self._prepare(item) for item in media]
+        items = [self._processor.prepare(item) for item in media]
         tensors, tokens = [item.tensors for item in items], items[0].tokens
         kind = media[0].kind
         alone = [self._towers.encode(kind, [item], tokens)[0] for item in tensors]
@@ -172,6 +167,9 @@ class MediaInputs:
         """Forget all that is kept."""
         self._rows.clear()
         self._prompts.clear()
+
+    def _sees_ahead(self, span: MediaSpan) -> bool:
+        return self.sees.get(span.media.kind, "past") != "past"
 
     def _parts(self, chunk: Chunk) -> Iterator[tuple[MediaSpan, int, int]]:
         """The spans in a chunk, and from where to where they are in it."""
@@ -198,10 +196,7 @@ class MediaInputs:
         known = self._prompts.get(request.request_id)
         if known is None or known.keys != keys or len(known.kinds) != len(request.prompt_token_ids):
             known = self._laid_out(request, keys)
-            self._prompts[request.request_id] = known
-            if len(self._prompts) > _PROMPTS_KEPT:
-                self._prompts.popitem(last=False)
-        self._prompts.move_to_end(request.request_id)
+            self._prompts.put(request.request_id, known)
         return known
 
     def _laid_out(self, request: GenerationRequest, keys: tuple[str, ...]) -> _Prompt:
@@ -210,16 +205,17 @@ class MediaInputs:
             kinds[span.start : span.end] = _KINDS[span.media.kind]
         if self.counts_positions:
             return _Prompt(keys, kinds, None)
-        items = [self._prepare(span.media).tensors for span in request.media if not span.first]
+        items = [span.media for span in request.media if not span.first]
+        grids = [self._processor.outline(item).grids for item in items]
         ids = self.ids(Chunk(0, 0, request.prompt_token_ids, request=request))
-        return _Prompt(keys, kinds, self._towers.rope_positions(ids, kinds, items))
+        return _Prompt(keys, kinds, self._towers.rope_positions(ids, kinds, grids))
 
     def _encode(self, media: Sequence[Media]) -> dict[str, Rows]:
         """The rows of items by key, those at hand and others."""
         wanted = {item.key: item for item in media}
         found = {key: rows for key in wanted if (rows := self._rows.get(key))}
-        missing = [(item, self._prepare(item)) for key, item in wanted.items() if key not in found]
-        for several in self._batched(missing):
+        missing = [item for key, item in wanted.items() if key not in found]
+        for several in self._batched([(item, self._processor.prepare(item)) for item in missing]):
             kind, tokens = several[0][0].kind, several[0][1].tokens
             tensors = [prepared.tensors for _, prepared in several]
             encoded = self._towers.encode(kind, tensors, tokens)

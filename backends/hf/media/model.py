@@ -32,11 +32,10 @@ class MediaModel:
     ) -> None:
         self.row_ids = dict(row_ids)
         texts = {kind: tokenizer.token_text(row_id) for kind, row_id in row_ids.items()}
-        self.processor = Processor(processor, texts)
+        towers = Towers(model, row_ids)
+        self.processor = Processor(processor, texts, towers.grid_names)
         self._tokenizer = tokenizer
-        self.inputs = MediaInputs(
-            Towers(model, row_ids), self.processor.prepare, cache_bytes=cache_bytes
-        )
+        self.inputs = MediaInputs(towers, self.processor, cache_bytes=cache_bytes)
 
     @property
     def kinds(self) -> frozenset[Modality]:
@@ -54,7 +53,7 @@ class MediaModel:
         processor = self.processor
         return MediaTokenizer(
             self._tokenizer,
-            processor.prepare,
+            processor.outline,
             processor.row_texts,
             processor.placeholders.values(),
         )

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,8 @@ _CLEARLY = 0.1  # of the tolerance: then no other way is tried
 # Half formats round by less than this as a rule, and a wrong way may be little more off: where
 # there is a choice the nearest is taken, else there must be no doubt.
 _TOLERANCE_OF_ONE_WAY = 0.15
+_ORDER: Sequence[Modality] = ("image", "video", "audio")
+_NEVER_TOGETHER: Set[Sees] = {"item", "item in windows"}  # one pass has either
 _TEXT = "The quick brown fox jumps over the lazy dog. "
 
 
@@ -40,8 +42,8 @@ def try_media(
     `plain` is the attention with which the model runs by itself.
     """
     failed: dict[Modality, str] = {}
-    chosen: Sees | None = None
-    for kind in sorted(media.kinds):
+    chosen: dict[Modality, Sees] = {}
+    for kind in sorted(media.kinds, key=_ORDER.index):
         try:
             sees, distance = _best(model, runner, media, kind, plain)
         except Exception as error:
@@ -55,15 +57,14 @@ def try_media(
             bearable = min(bearable, _TOLERANCE_OF_ONE_WAY)
         if not distance < bearable:
             failed[kind] = f"the logits are {distance:.2g} standard deviations off"
-        elif chosen not in (None, sees):
+        elif {*chosen.values(), sees} >= _NEVER_TOGETHER:
             failed[kind] = "its tokens attend otherwise than those of other kinds"
         else:
-            chosen = sees
+            chosen[kind] = sees
             logger.info("%s: tokens see %s (%.1g standard deviations off)", kind, sees, distance)
             if _batches(media, kind, model.dtype):
                 media.inputs.batches.add(kind)
-    if chosen:
-        runner.see(chosen)
+    runner.see(chosen)
     return failed
 
 
@@ -84,7 +85,7 @@ def _best(
     expected = media.inputs.without_placeholders(_plain(model, made, plain))
     best: tuple[Sees, float] = "past", math.inf
     for sees in runner.ways:
-        runner.see(sees)
+        runner.see({kind: sees})
         distance = _distance(runner, ids, spans, expected)
         runner.clear()
         if distance < best[1]:

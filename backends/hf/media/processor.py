@@ -1,14 +1,14 @@
 """What a model's processor makes of an item: tensors for its towers, and text for the prompt."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from threading import Lock
 from typing import Any
 
 from PIL import Image
 from torch import Tensor
 
-from backends.hf.media.inputs import Prepared
+from backends.hf.media.prepared import Outline, Prepared
 from enginebay import (
     InvalidRequestError,
     Media,
@@ -22,6 +22,7 @@ from enginebay import (
 logger = logging.getLogger(__name__)
 
 _KEPT = 128 << 20  # bytes of tensors
+_OUTLINES = 16 << 20  # bytes of what prompts have of items
 _LONGEST = 200  # times the shorter side, as Qwen's own processor has it
 _FPS, _FRAMES = 2.0, 32  # of a video, if a request says nothing else
 _OPTIONS: Mapping[Modality, Mapping[str, tuple[float, float]]] = {
@@ -38,12 +39,19 @@ class Processor:
     `row_texts` are the tokens, as text, that stand for rows. The processor sees one item at a time,
     decoded, in a text of nothing but its placeholder: so there is nothing for it to fetch, to count
     or to mistake.
+
+    An item's outline is kept apart from its tensors and for longer, so that a picture of an earlier
+    turn is neither decoded nor prepared again. `grids` are names of tensors that belong to it.
     """
 
-    def __init__(self, processor: Any, row_texts: Mapping[Modality, str]) -> None:
+    def __init__(
+        self, processor: Any, row_texts: Mapping[Modality, str], grids: Container[str] = ()
+    ) -> None:
         self._processor = processor
+        self._grids = grids
         self._lock = Lock()
         self._kept: SizedCache[Prepared] = SizedCache(_KEPT)
+        self._outlines: SizedCache[Outline] = SizedCache(_OUTLINES)
         self.row_texts = dict(row_texts)
         self.options: frozenset[str] = frozenset()
         self.longest_sound: float | None = None  # seconds; None: as long as it likes
@@ -66,16 +74,17 @@ class Processor:
         return found if found is not None else getattr(self._processor, "audio_processor", None)
 
     def forget(self, kind: Modality) -> None:
-        """Take items of a kind no longer."""
+        """Take items of a kind, and their options, no longer."""
         del self.row_texts[kind]
+        self.options = self.options.difference(_OPTIONS[kind])
+
+    def outline(self, media: Media) -> Outline:
+        """What stands for an item. `InvalidRequestError` if it cannot be read."""
+        return self._outlines.get(media.key) or self._prepared(media)[0]
 
     def prepare(self, media: Media) -> Prepared:
-        """What stands for an item. `InvalidRequestError` if it cannot be read."""
-        prepared = self._kept.get(media.key)
-        if prepared is None:
-            prepared = self._prepared(media)
-            self._kept.put(media.key, prepared)
-        return prepared
+        """What its tower takes of an item. `InvalidRequestError` if it cannot be read."""
+        return self._kept.get(media.key) or self._prepared(media)[1]
 
     def call(self, media: Media, text: str) -> Any:
         """What the processor returns for a text with one placeholder, which stands for the item.
@@ -87,7 +96,7 @@ class Processor:
         with self._lock:  # its tokenizer changes itself in every call
             return self._processor(text=[text], **item, **arguments)
 
-    def _prepared(self, media: Media) -> Prepared:
+    def _prepared(self, media: Media) -> tuple[Outline, Prepared]:
         if media.kind not in self.row_texts:
             raise InvalidRequestError(f"this model takes no {media.kind}")
         _check_options(media)
@@ -110,7 +119,11 @@ class Processor:
         tokens = text.count(self.row_texts[media.kind])
         if not tokens:
             raise InvalidRequestError("the model's processor makes no tokens of it")
-        return Prepared(text, tokens, tensors)
+        grids = {name: tensor for name, tensor in tensors.items() if name in self._grids}
+        outline, prepared = Outline(text, tokens, grids), Prepared(tokens, tensors)
+        self._outlines.put(media.key, outline)
+        self._kept.put(media.key, prepared)
+        return outline, prepared
 
     def _item(self, media: Media) -> dict[str, Any]:
         match media.kind:

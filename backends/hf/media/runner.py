@@ -1,12 +1,12 @@
 """What runners of models that take media have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 from backends.hf.media.inputs import MediaInputs, Sees
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
-from enginebay import Media
+from enginebay import Media, Modality
 
 
 class MediaRunner(SamplingRunner):
@@ -24,9 +24,17 @@ class MediaRunner(SamplingRunner):
     def encoded(self, media: Media) -> bool:
         return self.media is None or self.media.encoded(media)
 
-    def see(self, sees: Sees) -> None:
-        """Let the tokens of items attend so, and tell the scheduler what that demands."""
+    def clear(self) -> None:
+        if self.media:
+            self.media.clear()
+
+    def see(self, sees: Mapping[Modality, Sees]) -> None:
+        """Let the tokens of each kind attend so, and tell the scheduler what that demands."""
         assert self.media
         self.media.sees = sees
-        borders: dict[Sees, Literal["cut", "prompt"]] = {"past": "cut", "prompt": "prompt"}
-        self.memory = replace(self.memory, media_spans=borders.get(sees, "whole"))
+        borders: Literal["cut", "whole", "prompt"] = "cut"
+        if "prompt" in sees.values():
+            borders = "prompt"
+        elif {*sees.values()} - {"past"}:
+            borders = "whole"
+        self.memory = replace(self.memory, media_spans=borders)

@@ -108,16 +108,14 @@ class Towers:
     def rope_positions(self, ids: Sequence[int], kinds: Tensor, grids: Iterable[Tensors]) -> Tensor:
         """Positions `[axes, tokens]` of a prompt, of a model whose items have several (M-RoPE).
 
-        `kinds`: 0 for text, 1, 2, 3 for a placeholder of a picture, a video, a sound. `grids`: what
-        was prepared of each item, in order.
+        `kinds`: 0 for text, 1, 2, 3 for a placeholder of a picture, a video, a sound. `grids`: the
+        tensors of each item that `grid_names` names, in order.
         """
-        function = self._model.base_model.get_rope_index
-        known = inspect.signature(function).parameters.keys() - {"input_ids", "mm_token_type_ids"}
         parts: dict[str, list[Tensor]] = {}
         for tensors in grids:
-            for name in known & tensors.keys():
-                parts.setdefault(name, []).append(tensors[name])
-        positions: Tensor = function(
+            for name, tensor in tensors.items():
+                parts.setdefault(name, []).append(tensor)
+        positions: Tensor = self._model.base_model.get_rope_index(
             torch.tensor([ids]),
             mm_token_type_ids=kinds[None],
             **{name: torch.cat(several) for name, several in parts.items()},
@@ -128,6 +126,14 @@ class Towers:
     def ropes_items(self) -> bool:
         """Whether a token has several positions, those of an item by its place in it (M-RoPE)."""
         return hasattr(self._model.base_model, "get_rope_index")
+
+    @property
+    def grid_names(self) -> frozenset[str]:
+        """The tensors of an item that its positions depend on."""
+        if not self.ropes_items:
+            return frozenset()
+        names = inspect.signature(self._model.base_model.get_rope_index).parameters
+        return frozenset(names) - {"input_ids", "mm_token_type_ids"}
 
     def _function(self, kind: Modality) -> Any:
         name = f"get_{kind}_features"

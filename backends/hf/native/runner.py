@@ -60,6 +60,7 @@ class NativeRunner(MediaRunner):
         self._keep([other for other in self._order if other != slot])
 
     def clear(self) -> None:
+        super().clear()
         self._batch, self._order, self._apart = Batch(), [], {}
 
     def _prefill(self, chunk: Chunk) -> Tensor:

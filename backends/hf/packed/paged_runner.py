@@ -71,6 +71,7 @@ class PagedRunner(MediaRunner):
         self._pages.cut(slot, tokens)
 
     def clear(self) -> None:
+        super().clear()
         for slot in range(self.memory.slots):
             self.cut(slot, 0)
 

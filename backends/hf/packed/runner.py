@@ -79,7 +79,7 @@ class PackedRunner(MediaRunner):
                 groups += _groups(several, groups[-1].end if groups else 0, self._in_vain)
                 several = []
                 group = _group([chunk], groups[-1].end if groups else 0)
-                windows_only = self.media.sees == "item in windows"
+                windows_only = "item in windows" in self.media.sees.values()
                 groups.append(replace(group, reach=reach, windows_only=windows_only))
             else:
                 several.append(chunk)
@@ -95,6 +95,7 @@ class PackedRunner(MediaRunner):
             self._key_values.forget(slot, tokens)
 
     def clear(self) -> None:
+        super().clear()
         for slot in range(self.memory.slots):
             self._key_values.forget(slot, 0)
 

@@ -55,7 +55,7 @@ def load_pooling_engine(
     pooler = HFPooler(
         built.head,
         model.device,
-        pad=getattr(model.config.get_text_config(), "pad_token_id", None) or 0,
+        pad=max(0, getattr(model.config.get_text_config(), "pad_token_id", None) or 0),
         separator=built.separator,
         adapted=built.adapted,
     )

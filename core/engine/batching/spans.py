@@ -34,23 +34,26 @@ def ends_before(
     spans: Sequence[MediaSpan],
     start: int,
     end: int,
+    most: int,
     memory: RunnerMemory,
-    may_encode: Callable[[Media], bool],
+    take: Callable[[Media], bool],
 ) -> int:
     """Where a chunk from `start` really ends that was to end at `end`.
 
     It stops before an item that may not be encoded now, and at the borders that `memory` demands; a
-    span that must be whole may make it longer.
+    span that must be whole may make it longer, to end at `most`. `take` says of an item whether it
+    may be encoded, and is asked only for those that the chunk will have if so.
     """
     for span in spans:
         if span.end <= start or span.start >= end:
             continue
-        if not may_encode(span.media):
-            return max(start, span.start)
-        if memory.media_apart and span.start > start:
+        whole = memory.media_spans == "whole" and span.end > end
+        if span.start > start and (whole or memory.media_apart):
             return span.start
-        if memory.media_spans == "whole" and span.end > end:
-            return span.start if span.start > start else span.end
+        if (whole and span.end > most) or not take(span.media):
+            return max(start, span.start)
+        if whole:
+            return span.end
         if memory.media_apart:
             return min(end, span.end)
     return end

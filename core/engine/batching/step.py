@@ -95,12 +95,13 @@ class StepDivider(Generic[Sampler]):
             if tokens <= 0:
                 break
             if choice.request.media:
-                memory, end = self._runner.memory, choice.computed + tokens
+                start, memory = choice.computed, self._runner.memory
                 whole = choice.request.request_id if self._is_whole(choice) else None
                 take = partial(encoder.take, whole)
-                end = ends_before(choice.request.media, choice.computed, end, memory, take)
-                tokens = end - choice.computed
-                if not 0 < tokens <= free or (whole and tokens < choice.pending):
+                spans = choice.request.media
+                end = ends_before(spans, start, start + tokens, start + free, memory, take)
+                tokens = end - start
+                if tokens <= 0 or (whole and tokens < choice.pending):
                     continue
             work.append(_prefill(choice, tokens))
             budget -= tokens

@@ -1,5 +1,6 @@
 """The engine of models that generate nothing."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from math import exp
@@ -13,6 +14,8 @@ from core.contract.types import EngineStats, GenerationRequest, ModelInfo
 from core.engine.batching.limits import RequestLimits
 from core.engine.batching.tokenizing import Tokenizer, TokenizingEngine
 from core.engine.pooling.queue import PassLimits, Place, PoolingQueue, Row, Text
+
+logger = logging.getLogger(__name__)
 
 _PROBE = "The quick brown fox jumps over the lazy dog."
 
@@ -51,7 +54,7 @@ class PoolingEngine(TokenizingEngine):
 
     Texts of all calls wait in one queue, and each step runs one pass. What a pass computed for a
     text does not depend on the others, so neither do its failures: when a pass of several raises,
-    each of them is run alone.
+    each of them is run alone. If that works for all of them, passes are smaller from then on.
 
     `pairs` and `relevance` (of a pair's numbers) are for models that rerank.
     """
@@ -75,6 +78,7 @@ class PoolingEngine(TokenizingEngine):
         self._pairs = pairs
         self._relevance = relevance
         self._alone: list[Place] = []
+        self._failed_together: list[int] = []  # lengths, until one of these texts fails alone
         self._running = 0
 
     def problem(self) -> str | None:
@@ -130,6 +134,11 @@ class PoolingEngine(TokenizingEngine):
         for (call, index), row in zip(places, rows, strict=True):
             if not call.future.done():
                 call.put(index, row)
+        if self._failed_together and not self._alone:
+            self._queue.limits = self._queue.limits.halved(self._failed_together)
+            self._failed_together = []
+            tokens = self._queue.limits.batch_tokens
+            logger.warning("limiting passes of several texts to %d tokens from now on", tokens)
         return ()
 
     def stats(self) -> EngineStats:
@@ -169,9 +178,13 @@ class PoolingEngine(TokenizingEngine):
 
         Raises when nothing else can be run either.
         """
+        lengths = [len(call.text(index)) for call, index in places]
         if len(places) > 1:
-            self._alone = places
+            logger.warning("a pass of %d texts failed, running each alone: %s", len(places), error)
+            self._alone, self._failed_together = places, lengths
             return
+        logger.error("a text of %d tokens failed", lengths[0], exc_info=error)
+        self._failed_together = []
         if problem := self.problem():
             raise RuntimeError(problem) from error
         [(call, index)] = places

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ _FREE_PADDING = 64
 class PassLimits:
     """What a pass may have: so many texts, and so many tokens unless it is one text only.
 
-    `pads`: texts are padded to the longest; padding counts, and is at most an eighth of a pass.
+    `pads`: texts are padded to the longest; padding counts, and is at most an eighth of a pass, or
+    64 tokens.
     """
 
     max_texts: int
@@ -31,14 +32,20 @@ class PassLimits:
         """Whether texts of these lengths, longest first, may share a pass."""
         if len(lengths) == 1:
             return True
-        tokens = sum(lengths)
-        computed = len(lengths) * lengths[0] if self.pads else tokens
-        padding = computed - tokens
+        computed = self._computed(lengths)
+        padding = computed - sum(lengths)
         return (
             len(lengths) <= self.max_texts
             and computed <= self.batch_tokens
             and padding <= max(computed // 8, _FREE_PADDING)
         )
+
+    def halved(self, lengths: Sequence[int]) -> "PassLimits":
+        """The same for passes half as large as one of texts of these lengths, longest first."""
+        return replace(self, batch_tokens=self._computed(lengths) // 2)
+
+    def _computed(self, lengths: Sequence[int]) -> int:
+        return len(lengths) * lengths[0] if self.pads else sum(lengths)
 
 
 class PoolingCall:
@@ -81,7 +88,7 @@ class PoolingQueue:
     """
 
     def __init__(self, limits: PassLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._calls: list[PoolingCall] = []
         self._passes = 0
 
@@ -111,7 +118,7 @@ class PoolingQueue:
         lengths: list[int] = []
         for call, index in self._not_longer(longest, lead):
             lengths.append(len(call.text(index)))
-            if not self._limits.allow(lengths):
+            if not self.limits.allow(lengths):
                 break
             places.append((call, index))
         return places
