@@ -1,7 +1,8 @@
-"""Texts that the language model must go on reading as it did before it learned to see.
+"""Texts without pictures, for a language model that learns to see.
 
-Conversations, some with JSON of any kind for an answer, as schemas may ask for it; and what the
-model itself makes up when it is hot and cannot end, which is unlike anything it was taught.
+It must go on reading them as it did before: conversations, and what it makes up itself when it is
+hot and cannot end, which is unlike anything it was taught. And it learns how JSON goes on, behind
+any question: a schema may ask for that.
 """
 
 import json
@@ -13,13 +14,19 @@ import torch
 from transformers import LlamaForCausalLM
 
 from demo import words
-from demo.batches import IGNORED, Encoder
+from demo.batches import IGNORED, Encoder, pad
 from demo.data import dialogues
 from demo.prompts import prompt_tokens
-from demo.turns import Json
+from demo.turns import Dialogue, Json
 
-Row = tuple[list[int], list[int]]
-"""Tokens and targets."""
+
+class Row(NamedTuple):
+    """Tokens and targets; `free`: whether these are to be learned, whatever it wrote before."""
+
+    tokens: list[int]
+    targets: list[int]
+    free: bool = False
+
 
 _KEYS = (
     *("name", "age", "city", "colour", "weight", "fragile", "count", "item", "title", "price"),
@@ -33,11 +40,15 @@ _PROMPT = 300
 
 
 class Memories(NamedTuple):
-    """A batch; `read` is true where a token is no padding. All of the shape rows x length."""
+    """A batch; `read` is true where a token is no padding, `free` in rows that are.
+
+    All of the shape rows x length.
+    """
 
     tokens: torch.Tensor
     targets: torch.Tensor
     read: torch.Tensor
+    free: torch.Tensor
 
 
 def memories(
@@ -46,16 +57,18 @@ def memories(
     """Endlessly, `rows` texts, sorted by length into `parts` batches."""
     texts, size = _texts(encoder, _made_up(teacher, encoder, seed), seed), -(-rows // parts)
     while True:
-        chosen = sorted((next(texts) for _ in range(rows)), key=lambda row: len(row[0]))
+        chosen = sorted((next(texts) for _ in range(rows)), key=lambda row: len(row.tokens))
         yield [_batch(chosen[i : i + size]) for i in range(0, rows, size)]
 
 
 def _batch(rows: list[Row]) -> Memories:
-    longest = max(len(tokens) for tokens, _ in rows)
+    texts = pad([(row.tokens, row.targets) for row in rows])
+    longest = range(texts.tokens.shape[1])
     return Memories(
-        torch.tensor([tokens + [0] * (longest - len(tokens)) for tokens, _ in rows]),
-        torch.tensor([targets + [IGNORED] * (longest - len(targets)) for _, targets in rows]),
-        torch.tensor([[i < len(tokens) for i in range(longest)] for tokens, _ in rows]),
+        texts.tokens,
+        texts.targets,
+        torch.tensor([[at < len(row.tokens) for at in longest] for row in rows]),
+        torch.tensor([[row.free for _ in longest] for row in rows]),
     )
 
 
@@ -65,20 +78,24 @@ def _texts(encoder: Encoder, made_up: list[list[int]], seed: int) -> Iterator[Ro
         roll = rng.random()
         if roll < 0.3:
             tokens = rng.choice(made_up)
+            yield Row(tokens, [IGNORED] * len(tokens))
         elif roll < 0.6:
-            thought, end, _ = made.completion.rpartition("</think>\n\n")
-            made.completion = thought + end + _constrained(rng)
-            tokens, _ = encoder.encode(made)
+            yield _constrained(rng, encoder, made)
         else:
-            yield encoder.encode(made)
-            continue
-        yield tokens, [IGNORED] * len(tokens)
+            yield Row(*encoder.encode(made))
 
 
-def _constrained(rng: random.Random) -> str:
-    """What may come out where a schema or a list of choices says what must."""
-    if rng.random() < 0.2:
-        return rng.choice(words.COLOURS + words.CITIES)
+def _constrained(rng: random.Random, encoder: Encoder, made: Dialogue) -> Row:
+    """An answer that a schema, or a list of choices, has forced; its first token is not learned."""
+    thought, end, _ = made.completion.rpartition("</think>\n\n")
+    answer = _json(rng) if rng.random() < 0.8 else rng.choice(words.COLOURS + words.CITIES)
+    made.completion = thought + end + answer
+    tokens, _ = encoder.encode(made)
+    forced = len(tokens) - len(encoder.tokenizer.encode(answer))
+    return Row(tokens, [IGNORED] * forced + tokens[forced:], free=True)
+
+
+def _json(rng: random.Random) -> str:
     return json.dumps(
         _object(rng, 0),
         separators=rng.choice(_SEPARATORS),
@@ -107,7 +124,7 @@ def _value(rng: random.Random, depth: int) -> Any:
         return [_value(rng, depth + 1) for _ in range(rng.randint(0, 3))]
     if kind < 0.75 and depth < 2:
         return _object(rng, depth + 1)
-    return rng.randint(0, 10 ** rng.randint(1, 5))
+    return rng.randint(0, 10 ** rng.randint(1, 4))
 
 
 def _made_up(

@@ -61,7 +61,8 @@ def _sight_loss(
 def _memory_loss(model: Any, teacher: Any, batch: Memories) -> torch.Tensor:
     """How far the model's predictions have moved from the teacher's, in nats a token.
 
-    Those of answers count three times as much as others, and a little for being right.
+    Those of answers count three times as much as others, and a little for being right. Free targets
+    count for being right alone.
     """
     with torch.no_grad():
         wanted = _logits(teacher, batch).log_softmax(-1)
@@ -69,10 +70,12 @@ def _memory_loss(model: Any, teacher: Any, batch: Memories) -> torch.Tensor:
     kept = found[:, : wanted.shape[1]].log_softmax(-1)
     moved = functional.kl_div(kept, wanted, reduction="none", log_target=True).sum(-1)
     targets = functional.pad(batch.targets[:, 1:], (0, 1), value=IGNORED)[batch.read]
-    answers = targets != IGNORED
-    loss = (moved * torch.where(answers, 1.5, 0.5)).mean()
-    if answers.any():
-        loss = loss + 0.02 * functional.cross_entropy(found[answers], targets[answers])
+    answers, free = targets != IGNORED, batch.free[batch.read]
+    weights = torch.where(answers, torch.where(free, 0.0, 1.5), 0.5)
+    loss = (moved * weights).mean()
+    for chosen, weight in ((answers & ~free, 0.02), (answers & free, 1.0)):
+        if chosen.any():
+            loss = loss + weight * functional.cross_entropy(found[chosen], targets[chosen])
     return loss
 
 

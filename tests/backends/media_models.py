@@ -411,6 +411,7 @@ def make_media_model(folder: Path, family: str) -> Path:
         for name, parameter in model.named_parameters():
             if parameter.ndim == 2 and "embed" not in name:  # so that differences show
                 parameter.mul_(2.5)
+        model.get_output_embeddings().weight[1] = 0  # so that greedy answers do not end at once
     model.save_pretrained(folder)
     for part in processor if isinstance(processor, tuple) else (processor,):
         if isinstance(part, dict):
