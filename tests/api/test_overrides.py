@@ -357,7 +357,7 @@ def test_each_model_has_its_own(folder: Path) -> None:
         ({"preset": "../secret"}, "preset", "there is no preset"),
         ({"preset": "/etc/passwd"}, "preset", "there is no preset"),
         ({"preset": 3}, "preset", "string"),
-        ({"overrides": []}, "overrides", "dictionary"),
+        ({"overrides": []}, "overrides", "an object"),
         ({"overrides": {"top_k": 5}}, "overrides.top_k", "must be a mapping"),
         ({"overrides": {"topk": {"override": 5}}}, "overrides.topk", "did you mean 'top_k'?"),
         ({"overrides": {"top_k": {"override": "x"}}}, "overrides.top_k.override",
