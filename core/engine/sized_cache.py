@@ -46,6 +46,13 @@ class SizedCache(Generic[Value]):
             while self.nbytes > self._limit and len(self._values) > 1:
                 self.nbytes -= self._values.popitem(last=False)[1].nbytes
 
+    def pop(self, key: Hashable) -> Value | None:
+        """The value, which is forgotten; None if it is not there."""
+        with self._lock:
+            value = self._values.pop(key, None)
+            self.nbytes -= value.nbytes if value is not None else 0
+            return value
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

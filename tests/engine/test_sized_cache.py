@@ -30,6 +30,12 @@ def test_what_was_used_last_is_kept(puts: list[tuple[int, int]]) -> None:
     assert [key for key in range(6) if key in cache] == sorted(order)
     assert [cache.get(key) for key in order] == [Weight(size) for size in order.values()]
     assert cache.get(9) is None
+    assert cache.pop(9) is None
+    if order:
+        key, size = order.popitem()
+        assert cache.pop(key) == Weight(size)
+        assert key not in cache
+        assert cache.nbytes == sum(order.values())
     cache.clear()
     assert not cache.nbytes
     assert not any(key in cache for key in range(6))

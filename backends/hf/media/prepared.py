@@ -38,14 +38,14 @@ class Prepared:
 
 
 class Preparing(Protocol):
-    """The model's processor, which takes long unless what it made is at hand."""
+    """The model's processor, which takes long unless what it makes is at hand."""
 
     def outline(self, media: Media) -> Outline:
         """What stands for an item: small, and kept long."""
         ...
 
     def prepare(self, media: Media) -> Prepared:
-        """What is encoded of an item: large, and soon made again."""
+        """What is encoded of an item: large, at hand once behind `outline`, else made again."""
         ...
 
 

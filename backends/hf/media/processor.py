@@ -80,11 +80,17 @@ class Processor:
 
     def outline(self, media: Media) -> Outline:
         """What stands for an item. `InvalidRequestError` if it cannot be read."""
-        return self._outlines.get(media.key) or self._prepared(media)[0]
+        if (outline := self._outlines.get(media.key)) is None:
+            outline, prepared = self._prepared(media)
+            self._kept.put(media.key, prepared)
+        return outline
 
     def prepare(self, media: Media) -> Prepared:
-        """What its tower takes of an item. `InvalidRequestError` if it cannot be read."""
-        return self._kept.get(media.key) or self._prepared(media)[1]
+        """What its tower takes of an item. `InvalidRequestError` if it cannot be read.
+
+        It is not kept any longer: rows that the tower makes of it are.
+        """
+        return self._kept.pop(media.key) or self._prepared(media)[1]
 
     def call(self, media: Media, text: str) -> Any:
         """What the processor returns for a text with one placeholder, which stands for the item.
@@ -122,7 +128,6 @@ class Processor:
         grids = {name: tensor for name, tensor in tensors.items() if name in self._grids}
         outline, prepared = Outline(text, tokens, grids), Prepared(tokens, tensors)
         self._outlines.put(media.key, outline)
-        self._kept.put(media.key, prepared)
         return outline, prepared
 
     def _item(self, media: Media) -> dict[str, Any]:
