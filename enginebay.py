@@ -129,6 +129,8 @@ from core.grammar.constraint import fill_masks as fill_masks
 from core.grammar.subschema import subschema as subschema
 from core.grammar.vocabulary import Vocabulary as Vocabulary
 from core.media.pictures import decode_picture as decode_picture
+from core.media.pictures import picture_within as picture_within
+from core.media.pictures import size_within as size_within
 from core.media.sound import decode_sound as decode_sound
 from core.media.video import Video as Video
 from core.media.video import decode_video as decode_video

@@ -26,6 +26,7 @@ from enginebay import (
     UnsupportedModalityError,
     decode_picture,
     decode_sound,
+    picture_within,
 )
 
 _PREPARED_BYTES = 128 << 20
@@ -181,8 +182,5 @@ def _pixels(media: Media) -> Pixels:
     if most is not None:
         if not isinstance(most, int) or most < 1:
             raise InvalidRequestError("max_pixels must be a whole number above 0")
-        shrink = (most / (picture.width * picture.height)) ** 0.5
-        if shrink < 1:
-            width, height = (max(1, int(side * shrink)) for side in picture.size)
-            picture = picture.resize((width, height))
+        picture = picture_within(picture, most)
     return np.asarray(picture, np.uint8)

@@ -1,6 +1,7 @@
 """Bytes of a picture to pixels, within limits that hold before they are decoded."""
 
 import io
+import math
 import warnings
 
 from PIL import Image, ImageOps
@@ -28,6 +29,21 @@ def decode_picture(media: Media) -> Image.Image:
         raise InvalidRequestError("the picture cannot be decoded: it is damaged or cut") from error
     finally:
         image.close()
+
+
+def size_within(size: tuple[int, int], pixels: int) -> tuple[int, int]:
+    """A width and height of about the same shape, not larger, with at most so many pixels in all.
+
+    Each is at least 1, so a line may have more.
+    """
+    scale = min(1.0, math.sqrt(pixels / (size[0] * size[1])))
+    return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
+
+
+def picture_within(image: Image.Image, pixels: int) -> Image.Image:
+    """The same picture, smaller if it has more pixels than that: see `size_within`."""
+    size = size_within(image.size, pixels)
+    return image if size == image.size else image.resize(size)
 
 
 def check_picture(data: bytes, limits: MediaLimits) -> None:

@@ -9,6 +9,7 @@ from PIL import Image
 from core.contract.errors import InvalidRequestError
 from core.contract.media import Media, MediaLimits
 from core.media.containers import decoder_options, opened
+from core.media.pictures import picture_within, size_within
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -62,7 +63,8 @@ def decode_video(media: Media, *, fps: float, frames: int) -> Video:
                     continue
             if len(made) == expected:  # so too
                 expected = min(most, 2 * expected)
-                made = [(then, _smaller(image, limits.pixels // expected)) for then, image in made]
+                pixels = limits.pixels // expected
+                made = [(then, picture_within(image, pixels)) for then, image in made]
             size = made[0][1].size if made else None
             made.append((time, _picture(frame, limits.pixels // expected, size)))
     if not made:
@@ -92,19 +94,8 @@ def _check_size(width: int, height: int, limits: MediaLimits) -> None:
 
 def _picture(frame: "VideoFrame", pixels: int, size: tuple[int, int] | None) -> Image.Image:
     """The frame upright; of this `size` once turned, or of at most so many `pixels`."""
-    width, height = _within(frame.width, frame.height, pixels)
+    width, height = size_within((frame.width, frame.height), pixels)
     image = Image.fromarray(frame.to_ndarray(format="rgb24", width=width, height=height))
     if frame.rotation:
         image = image.rotate(frame.rotation, expand=True)
     return image if size in (None, image.size) else image.resize(size)
-
-
-def _smaller(image: Image.Image, pixels: int) -> Image.Image:
-    size = _within(*image.size, pixels)
-    return image if size == image.size else image.resize(size)
-
-
-def _within(width: int, height: int, pixels: int) -> tuple[int, int]:
-    """A width and height of this shape with at most so many pixels, and no more than before."""
-    scale = min(1.0, math.sqrt(pixels / (width * height)))
-    return max(1, int(width * scale)), max(1, int(height * scale))

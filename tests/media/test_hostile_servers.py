@@ -32,9 +32,9 @@ async def refusal(answer: Answer, *, seconds: float = 5.0, left: bool = True) ->
     return caught.value.message
 
 
-async def endless(visit: Visit) -> None:
+async def endless(visit: Visit, data: bytes = b"x" * 65536) -> None:
     while not visit.writer.is_closing():
-        visit.writer.write(b"x" * 65536)
+        visit.writer.write(data)
         await visit.writer.drain()
 
 
@@ -45,16 +45,12 @@ async def endless_body(visit: Visit) -> None:
 
 async def endless_chunks(visit: Visit) -> None:
     visit.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while not visit.writer.is_closing():
-        visit.writer.write(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
-        await visit.writer.drain()
+    await endless(visit, b"3e8\r\n" + b"x" * 1000 + b"\r\n")
 
 
 async def endless_small_chunks(visit: Visit) -> None:
     visit.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while not visit.writer.is_closing():
-        visit.writer.write(b"1\r\nx\r\n" * 1000)
-        await visit.writer.drain()
+    await endless(visit, b"1\r\nx\r\n" * 1000)
 
 
 async def endless_header(visit: Visit) -> None:
@@ -64,16 +60,12 @@ async def endless_header(visit: Visit) -> None:
 
 async def endless_headers(visit: Visit) -> None:
     visit.writer.write(b"HTTP/1.1 200 OK\r\n")
-    while not visit.writer.is_closing():
-        visit.writer.write(b"X: y\r\n" * 1000)
-        await visit.writer.drain()
+    await endless(visit, b"X: y\r\n" * 1000)
 
 
 async def endless_trailers(visit: Visit) -> None:
     visit.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
-    while not visit.writer.is_closing():
-        visit.writer.write(b"X: y\r\n" * 1000)
-        await visit.writer.drain()
+    await endless(visit, b"X: y\r\n" * 1000)
 
 
 async def endless_continues(visit: Visit) -> None:

@@ -108,7 +108,7 @@ class Confused(Seeing):
 
 
 class Speaking(Seeing):
-    """Says other words of an item where it is `wrong` about it."""
+    """Says other words of an item where it is `wrong` about it, as each kind of it defines."""
 
     def add_request(self, request: GenerationRequest) -> None:
         wrong = bool(request.media) and self.wrong(request)

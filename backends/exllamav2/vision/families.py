@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.exllamav2.library import vision
-from enginebay import InvalidRequestError
+from enginebay import InvalidRequestError, size_within
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -93,7 +93,7 @@ def _pixtral(config: Any, size: Size, max_pixels: int) -> Size:
     step = tuple(2 * config.vision_patch_size[side] for side in ("width", "height"))
     edge = config.vision_size["longest_edge"]
     within = vision.util.size_to_longest_edge_and_patch_size
-    fitted: Size = within(_shrunk(size, max_pixels), (edge, edge), step)
+    fitted: Size = within(size_within(size, min(max_pixels, _MOST_PIXELS)), (edge, edge), step)
     return fitted
 
 
@@ -120,12 +120,6 @@ def _qwen(config: Any, size: Size, max_pixels: int) -> Size:
 
 def _gemma(config: Any, size: Size, max_pixels: int) -> Size:
     return config.vision_size["width"], config.vision_size["height"]
-
-
-def _shrunk(size: Size, pixels: int) -> Size:
-    """The size in proportion, of at most so many pixels."""
-    scale = min(1.0, math.sqrt(min(pixels, _MOST_PIXELS) / (size[0] * size[1])))
-    return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 
 PIXTRAL = Family(

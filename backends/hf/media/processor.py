@@ -17,6 +17,7 @@ from enginebay import (
     decode_picture,
     decode_sound,
     decode_video,
+    picture_within,
 )
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class Processor:
             size = {"shortest_edge": min(low, high), "longest_edge": high}
             return {"images": [image], "images_kwargs": {"size": size}}
         if "max_pixels" in media.options:
-            image = _smaller(image, int(media.options["max_pixels"]))
+            image = picture_within(image, int(media.options["max_pixels"]))
         return {"images": [_squared_within(image, media.limits.pixels)]}
 
     def _sound(self, media: Media) -> dict[str, Any]:
@@ -206,14 +207,7 @@ def _check_sides(image: Image.Image) -> None:
 
 def _squared_within(image: Image.Image, pixels: int) -> Image.Image:
     """The picture, smaller if a square around it, which some processors make, has more pixels."""
-    return _scaled(image, pixels**0.5 / max(image.size))
-
-
-def _smaller(image: Image.Image, pixels: int) -> Image.Image:
-    return _scaled(image, (pixels / (image.width * image.height)) ** 0.5)
-
-
-def _scaled(image: Image.Image, scale: float) -> Image.Image:
+    scale = pixels**0.5 / max(image.size)
     if scale >= 1:
         return image
     return image.resize((max(1, int(image.width * scale)), max(1, int(image.height * scale))))
