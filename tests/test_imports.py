@@ -214,7 +214,7 @@ def test_web_framework_stays_in_the_server(path: Path) -> None:  # LF-1
 def test_pydantic_stays_in_bodies_and_config(path: Path) -> None:
     relative = path.relative_to(ROOT / "core")
     if "pydantic" in {top(m) for m in imports(path)}:
-        wire = relative.name in ("compose_chat.py", "compose_text.py", "sse.py")
+        wire = relative.name in ("composer.py", "sse.py")
         sdk = relative.as_posix() == "testing/conformance/sdk.py"  # its helpers take models
         options = relative.as_posix() == "models/check_config.py"
         assert (

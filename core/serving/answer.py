@@ -1,52 +1,75 @@
 """One answer of a request that generates text: its plan, its run and its form."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from core.chat.answer.composer import Composer
+from core.chat.answer.compose_openai import Head, OpenAIComposer
+from core.chat.answer.composer import Composer, Frame
 from core.chat.answer.generation import Generation
 from core.chat.plan.request_plan import RequestPlan
+from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.usage_bodies import Usage, WireAnswer
 from core.contract.errors import ServingError
 from core.contract.types import Update
+from core.serving.asked import Asked, Names
 
 logger = logging.getLogger(__name__)
 
-Form = TypeVar("Form")
+Form = TypeVar("Form", bound=Composer)
+Body = TypeVar("Body", bound=GenerationBody)
 
 
-class Answer:
-    """It runs when it is read, which is once: as updates, as chunks, or whole.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(Generic[Body]):
+    """A request that is ready to run: what an `Answer` and its composer are made of."""
 
-    Closing what reads it aborts it. Errors are `ServingError`s, as clients may see them; what goes
-    wrong up to the first token is raised before the first item. `usage_with_finish`: the usage of a
-    stream comes in its last chunk that has a `finish_reason`, not in one of its own.
+    asked: Asked[Body]
+    plan: RequestPlan[Body]
+    generation: Generation
+    head: Head
+
+    @property
+    def names(self) -> Names:
+        """What the client calls the fields of its request."""
+        return self.asked.names
+
+
+class Answer(Generic[Form]):
+    """It runs when it is read, which is once: as updates, as frames of a stream, or whole.
+
+    Closing what reads it aborts it. Errors are `ServingError`s, as clients may see them. What goes
+    wrong up to the first token is raised before the first item; later it is the end of the frames.
     """
 
-    def __init__(
-        self,
-        plan: RequestPlan[Any],
-        generation: Generation,
-        composer: Composer,
-        *,
-        usage_with_finish: bool,
-    ) -> None:
-        self.plan = plan
-        self._generation = generation
+    def __init__(self, planned: Planned[Any], composer: Form) -> None:
+        self.plan: RequestPlan[Any] = planned.plan
+        self._asked = planned.asked
+        self._generation = planned.generation
         self._composer = composer
-        self._usage_with_finish = usage_with_finish
 
     @property
     def id(self) -> str:
         """The `id` of the answer and all its chunks."""
-        return self._composer.head.id
+        return self._composer.id
 
     @property
     def usage(self) -> Usage:
         """The counts so far; complete when it has been read."""
         return self._generation.counter.usage
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The fields of the request that have no effect, as the client calls them."""
+        return self._asked.names.each((*self._asked.ignored, *self.plan.ignored))
+
+    @property
+    def clamped(self) -> Mapping[str, int]:
+        """The fields that were lowered, as the client calls them, and to what."""
+        names = self._asked.names
+        return {names.of(name): value for name, value in self.plan.clamped.items()}
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """What each choice gains, as it arrives."""
@@ -54,71 +77,40 @@ class Answer:
             async with aclosing(self._generation.updates()) as updates:
                 async for update in updates:
                     yield update
-        except ServingError:
+        except ServingError as error:
+            self._asked.names.rename(error)
             raise
         except Exception as error:
             raise self._failed(error) from error
 
-    async def whole(self) -> WireAnswer:
-        """All of it, as one answer of the API."""
-        return await self._whole(_as_it_is)
+    async def frames(self) -> AsyncGenerator[list[Frame], None]:
+        """All of it, as a stream sends it: what each update comes to, then the end."""
+        composer = self._composer
+        opened = False
+        try:
+            async with aclosing(self._generation.updates()) as updates:
+                async for update in updates:
+                    if frames := composer.frames(update):
+                        opened = True
+                        yield frames
+            if frames := composer.ending():
+                yield frames
+        except Exception as error:
+            visible = error if isinstance(error, ServingError) else self._failed(error)
+            self._asked.names.rename(visible)
+            if not opened:
+                raise visible from error
+            yield composer.failed(visible)
 
     async def whole_json(self) -> bytes:
-        """The same as JSON."""
-        return await self._whole(_json)
+        """All of it, as one answer in JSON."""
+        await self._collect()
+        return self._composer.whole_json()
 
-    async def chunks(self) -> AsyncGenerator[WireAnswer, None]:
-        """All of it, as chunks of the API's streams."""
-        async with aclosing(self._stream(_as_it_is)) as stream:
-            async for chunks in stream:
-                for chunk in chunks:
-                    yield chunk
-
-    def json_chunks(self) -> AsyncGenerator[list[bytes], None]:
-        """The chunks of each update as JSON; of most, which are only text, from a template."""
-        return self._stream(_json, ready_made=self._composer.ready_made)
-
-    async def _whole(self, form: Callable[[WireAnswer], Form]) -> Form:
-        try:
-            async with aclosing(self._generation.updates()) as updates:
-                async for update in updates:
-                    self._composer.add(update)
-            return form(self._composer.whole(self.usage))
-        except ServingError:
-            raise
-        except Exception as error:
-            raise self._failed(error) from error
-
-    async def _stream(
-        self,
-        form: Callable[[WireAnswer], Form],
-        *,
-        ready_made: Callable[[Update], Form | None] = lambda _: None,
-    ) -> AsyncGenerator[list[Form], None]:
-        composer, include_usage = self._composer, self.plan.body.include_usage
-        unfinished = self._generation.choices
-        finish: WireAnswer | None = None
-        try:
-            async with aclosing(self._generation.updates()) as updates:
-                async for update in updates:
-                    if ready := ready_made(update):
-                        yield [ready]
-                        continue
-                    chunks = list(composer.chunks(update))
-                    unfinished -= update.finish_reason is not None
-                    if include_usage and self._usage_with_finish and not unfinished:
-                        finish = chunks.pop()
-                    if chunks:
-                        yield list(map(form, chunks))
-            if include_usage:
-                if finish is None:
-                    finish = composer.usage_chunk(self.usage)
-                finish.usage = self.usage
-                yield [form(finish)]
-        except ServingError:
-            raise
-        except Exception as error:
-            raise self._failed(error) from error
+    async def _collect(self) -> None:
+        async with aclosing(self.updates()) as updates:
+            async for update in updates:
+                self._composer.add(update)
 
     def _failed(self, error: Exception) -> ServingError:
         logger.error("request %s failed", self.id, exc_info=error)
@@ -127,9 +119,19 @@ class Answer:
         )
 
 
-def _as_it_is(answer: WireAnswer) -> WireAnswer:
-    return answer
+class OpenAIAnswer(Answer[OpenAIComposer]):
+    """An answer of OpenAI's chat or completion API, also as values."""
 
+    async def whole(self) -> WireAnswer:
+        """All of it, as one answer of the API."""
+        await self._collect()
+        return self._composer.whole()
 
-def _json(answer: WireAnswer) -> bytes:
-    return answer.model_dump_json(exclude_unset=True).encode()
+    async def chunks(self) -> AsyncGenerator[WireAnswer, None]:
+        """All of it, as chunks of the API's streams."""
+        async with aclosing(self.updates()) as updates:
+            async for update in updates:
+                for chunk in self._composer.sent(update):
+                    yield chunk
+        for chunk in self._composer.last():
+            yield chunk

@@ -29,7 +29,7 @@ from core.models.check_config import check_config
 from core.models.entry import ReportModelProgress
 from core.models.model_folder import model_at
 from core.plugins import Plugins
-from core.serving.answer import Answer
+from core.serving.answer import OpenAIAnswer
 from core.serving.classify import classify, score_evaluation
 from core.serving.embed import embed
 from core.serving.pooling import Pooled, Pooling
@@ -215,7 +215,7 @@ def _warn_of(ignored: Sequence[str], *, stacklevel: int) -> None:
     warnings.warn(f"without effect: {', '.join(ignored)}", stacklevel=stacklevel)
 
 
-def _told(answer: Answer) -> Answer:
+def _told(answer: OpenAIAnswer) -> OpenAIAnswer:
     """The answer, after warnings of what was asked for and is not part of it."""
     plan = answer.plan
     if plan.ignored:

@@ -11,8 +11,8 @@ from typing import Any
 
 from core.chat.answer.capture import Capture, Captures
 from core.chat.answer.compose_chat import ChatComposer
+from core.chat.answer.compose_openai import Head, UsageForm
 from core.chat.answer.compose_text import Shown, TextComposer
-from core.chat.answer.composer import Head
 from core.chat.answer.counts import Counts
 from core.chat.answer.generation import Generation
 from core.chat.answer.logprobs import LogprobForm
@@ -21,6 +21,7 @@ from core.chat.plan.media_parts import without_media
 from core.chat.plan.planner import Planner
 from core.chat.plan.reasoning import reasoning_fields
 from core.chat.plan.request_plan import RequestPlan
+from core.chat.plan.strictness import accept_ignored
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.config.schema import Config, resolved_path
@@ -29,7 +30,8 @@ from core.models.entry import ReportModelProgress
 from core.models.registry import Models
 from core.models.served import ServedModel
 from core.plugins import Plugins
-from core.serving.answer import Answer
+from core.serving.answer import Body, OpenAIAnswer, Planned
+from core.serving.asked import Asked
 from core.serving.leases import Leases
 from core.serving.pooling import Pooling
 
@@ -60,56 +62,43 @@ class Serving:
 
     async def chat(
         self, body: ChatCompletionRequest, running: RunningRequest, *, id: str | None = None
-    ) -> Answer:
+    ) -> OpenAIAnswer:
         """The answer to a conversation, with this id; it runs when it is read."""
-        running.expect_answer(id or f"chatcmpl-{running.id}", stream=body.stream)
-        model = await self.leases.generating(running, body.model)
-        plan = await self.planner.chat(body, model, running.most_tokens, running.id)
-        body = plan.body
-        generation = self._run(plan, running)
-        role = _response_role(body, model)
-        counts_tokens = body.continuous_usage and plan.chat is None
-        shows_tokens = body.return_token_ids and plan.chat is None
-        composer = ChatComposer(
-            self._head(plan, running),
-            generation.choices,
-            continuous=generation.counter if counts_tokens else None,
-            include_usage=body.include_usage,
-            prompt_token_ids=plan.prompts if shows_tokens else None,
-            logprobs=body.logprobs,
-            form=self._logprob_form(plan),
-            role=role,
-            echoed=_echoed(body, role),
-            old_names=body.old_names,
-            reasoning_fields=reasoning_fields(body, model.config),
-        )
-        return self._answer(plan, generation, composer)
+        asked = Asked(body=body)
+        planned = await self.plan_chat(asked, running, id or f"chatcmpl-{running.id}")
+        return OpenAIAnswer(planned, self._chat_composer(planned))
 
     async def completion(
         self, body: CompletionRequest, running: RunningRequest, *, id: str | None = None
-    ) -> Answer:
+    ) -> OpenAIAnswer:
         """The continuation of one or more prompts, with this id; it runs when it is read."""
-        running.expect_answer(id or f"cmpl-{running.id}", stream=body.stream)
-        model = await self.leases.prompted(running, body.model)
-        plan = await self.planner.completion(body, model, running.most_tokens, running.id)
-        body = plan.body
-        generation = self._run(plan, running)
-        composer = TextComposer(
-            self._head(plan, running),
-            len(plan.prompts),
-            generation.choices,
-            continuous=generation.counter if body.continuous_usage else None,
-            include_usage=body.include_usage,
-            prompt_token_ids=plan.prompts if body.return_token_ids else None,
-            shown=Shown(
-                logprobs=body.logprobs is not None,
-                prompt_logprobs=body.prompt_logprobs is not None,
-                best=body.n,
-            ),
-            form=self._logprob_form(plan),
-            echoes=plan.echoes,
-        )
-        return self._answer(plan, generation, composer)
+        asked = Asked(body=body)
+        planned = await self.plan_completion(asked, running, id or f"cmpl-{running.id}")
+        return OpenAIAnswer(planned, self._text_composer(planned))
+
+    async def plan_chat(
+        self, asked: Asked[ChatCompletionRequest], running: RunningRequest, id: str
+    ) -> Planned[ChatCompletionRequest]:
+        """A conversation, ready to be answered in any API, by an answer with this id."""
+        body = asked.body
+        running.expect_answer(id, stream=body.stream)
+        with asked.names.in_errors():
+            accept_ignored(asked.ignored, self.config.server)
+            model = await self.leases.generating(running, body.model)
+            plan = await self.planner.chat(body, model, running.most_tokens, running.id)
+            return self._planned(asked, plan, running)
+
+    async def plan_completion(
+        self, asked: Asked[CompletionRequest], running: RunningRequest, id: str
+    ) -> Planned[CompletionRequest]:
+        """One or more prompts, ready to be continued in any API, by an answer with this id."""
+        body = asked.body
+        running.expect_answer(id, stream=body.stream)
+        with asked.names.in_errors():
+            accept_ignored(asked.ignored, self.config.server)
+            model = await self.leases.prompted(running, body.model)
+            plan = await self.planner.completion(body, model, running.most_tokens, running.id)
+            return self._planned(asked, plan, running)
 
     async def close(self) -> None:
         """Unload all models, and wait until captures are written."""
@@ -118,13 +107,15 @@ class Serving:
         if self.captures:
             await asyncio.to_thread(self.captures.close)
 
-    def _run(self, plan: RequestPlan[Any], running: RunningRequest) -> Generation:
+    def _planned(
+        self, asked: Asked[Body], plan: RequestPlan[Body], running: RunningRequest
+    ) -> Planned[Body]:
         requests = plan.requests(running.shown_id, running.priority(plan.body.priority))
         log_text = self.config.server.log_prompts
         if log_text:
             for prompt in _without_media(plan, plan.shown):
                 logger.info("%s asks: %r", running.shown_id, prompt)
-        return Generation(
+        generation = Generation(
             self.plugins,
             plan.model,
             requests,
@@ -136,17 +127,52 @@ class Serving:
             constrained_by=plan.constrained_by,
             capture=self._capture(plan, requests, running),
         )
-
-    def _answer(
-        self, plan: RequestPlan[Any], generation: Generation, composer: ChatComposer | TextComposer
-    ) -> Answer:
-        usage_with_finish = self.config.server.usage_with_finish
-        return Answer(plan, generation, composer, usage_with_finish=usage_with_finish)
-
-    def _head(self, plan: RequestPlan[Any], running: RunningRequest) -> Head:
-        """What all chunks of an answer begin with."""
         fingerprint = _fingerprint(self.plugins.version, plan.model)
-        return Head(running.shown_id, plan.model.name, fingerprint)
+        head = Head(running.shown_id, plan.model.name, fingerprint)
+        return Planned(asked=asked, plan=plan, generation=generation, head=head)
+
+    def _chat_composer(self, planned: Planned[ChatCompletionRequest]) -> ChatComposer:
+        plan, body, generation = planned.plan, planned.plan.body, planned.generation
+        prompts = plan.prompts if plan.chat is None else None
+        role = _response_role(body, plan.model)
+        return ChatComposer(
+            planned.head,
+            generation.choices,
+            generation.counter,
+            usage=self._usage_form(plan),
+            prompt_token_ids=prompts if body.return_token_ids else None,
+            logprobs=body.logprobs,
+            form=self._logprob_form(plan),
+            role=role,
+            echoed=_echoed(body, role),
+            old_names=body.old_names,
+            reasoning_fields=reasoning_fields(body, plan.model.config),
+        )
+
+    def _text_composer(self, planned: Planned[CompletionRequest]) -> TextComposer:
+        plan, body, generation = planned.plan, planned.plan.body, planned.generation
+        return TextComposer(
+            planned.head,
+            len(plan.prompts),
+            generation.choices,
+            generation.counter,
+            usage=self._usage_form(plan),
+            prompt_token_ids=plan.prompts if body.return_token_ids else None,
+            shown=Shown(
+                logprobs=body.logprobs is not None,
+                prompt_logprobs=body.prompt_logprobs is not None,
+                best=body.n,
+            ),
+            form=self._logprob_form(plan),
+            echoes=plan.echoes,
+        )
+
+    def _usage_form(self, plan: RequestPlan[Any]) -> UsageForm:
+        return UsageForm(
+            included=plan.body.include_usage,
+            continuous=plan.body.continuous_usage and plan.chat is None,
+            with_finish=self.config.server.usage_with_finish,
+        )
 
     def _logprob_form(self, plan: RequestPlan[Any]) -> LogprobForm:
         """How tokens in logprobs are written: as the request says, or else the config."""

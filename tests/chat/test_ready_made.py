@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.chat.answer.compose_chat import ChatComposer
+from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.compose_text import TextComposer
-from core.chat.answer.composer import Composer, Head
+from core.chat.answer.composer import Frame, FrameTemplate, dumped
 from core.chat.answer.usage import UsageCounter
 from core.contract.types import (
     ContentDelta,
+    GenerationRequest,
     Part,
     ReasoningDelta,
     TokenLogprob,
@@ -23,61 +25,84 @@ HEAD = Head("chatcmpl-\"1'", "a\\model", "fp")
 TEXT = st.text(min_size=1)
 
 
-def composers() -> list[Composer]:
+def chat(*fields: str, **usage: bool) -> ChatComposer:
+    form = UsageForm(**usage)
+    return ChatComposer(HEAD, 2, UsageCounter(), usage=form, reasoning_fields=fields)
+
+
+def text(**usage: bool) -> TextComposer:
+    return TextComposer(HEAD, 1, 2, UsageCounter(), usage=UsageForm(**usage))
+
+
+def composers() -> list[OpenAIComposer]:
     fields = ("reasoning_content", "reasoning")
-    return [
-        ChatComposer(HEAD, 2, reasoning_fields=fields),
-        ChatComposer(HEAD, 2, reasoning_fields=fields, include_usage=True),
-        TextComposer(HEAD, 1, 2),
-        TextComposer(HEAD, 1, 2, include_usage=True),
-    ]
+    return [chat(*fields), chat(*fields, included=True), text(), text(included=True)]
 
 
-def begun(composer: Composer, index: int, part: Part) -> Composer:
+def begun(composer: OpenAIComposer, index: int, part: Part) -> OpenAIComposer:
     """The composer after a choice's first update, which it makes ready for."""
-    first = Update(index, [part])
-    assert composer.ready_made(first) is None
-    assert list(composer.chunks(first))
+    assert composer.frames(Update(index, [part]))
     return composer
+
+
+def made(composer: OpenAIComposer, update: Update) -> list[Frame]:
+    """What its schema makes of an update."""
+    return [Frame(dumped(chunk)) for chunk in composer.chunks(update)]
 
 
 @given(texts=st.lists(TEXT), index=st.integers(0, 1))
 def test_text_is_what_the_schema_makes_of_it(texts: list[str], index: int) -> None:
     for composer in composers():
         begun(composer, index, ContentDelta("first"))
-        for text in texts:
-            update = Update(index, [ContentDelta(text)])
-            [chunk] = composer.chunks(update)
-            assert composer.ready_made(update) == chunk.model_dump_json(exclude_unset=True).encode()
+        for said in texts:
+            update = Update(index, [ContentDelta(said)])
+            assert composer.frames(update) == made(composer, update)
+
+
+def test_it_is_serialized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for composer in composers():
+        begun(composer, 0, ContentDelta("first"))
+        composer.frames(Update(0, [ContentDelta("second")]))
+        monkeypatch.setattr(composer, "chunks", None)
+        assert composer.frames(Update(0, [ContentDelta("third")]))
+        with pytest.raises(TypeError):
+            composer.frames(Update(1, [ContentDelta("first of another choice")]))
+
+
+@given(st.lists(st.tuples(TEXT, st.integers()), min_size=1))
+def test_several_holes(values: list[tuple[str, int]]) -> None:
+    whole = {"a": "mark 1", "b": ["x", "mark 2"], "c": 3}
+    template = FrameTemplate(Frame(json.dumps(whole).encode(), "name"), ["mark 1", "mark 2"])
+    for said, number in values:
+        frame = template.fill(said, number)
+        assert frame.event == "name"
+        assert json.loads(frame.json) == {"a": said, "b": ["x", number], "c": 3}
 
 
 @pytest.mark.parametrize("include_usage", [True, False])
 def test_a_chunk_without_usage_says_so_where_that_is_asked_for(include_usage: bool) -> None:
-    for composer in (
-        ChatComposer(HEAD, 1, include_usage=include_usage),
-        TextComposer(HEAD, 1, 1, include_usage=include_usage),
-    ):
+    for composer in (chat(included=include_usage), text(included=include_usage)):
         begun(composer, 0, ContentDelta("first"))
-        ready = composer.ready_made(Update(0, [ContentDelta("next")]))
-        assert ready
-        assert json.loads(ready).get("usage", "nothing") == (None if include_usage else "nothing")
+        for _ in range(3):
+            [frame] = composer.frames(Update(0, [ContentDelta("next")]))
+            shown = json.loads(frame.json).get("usage", "nothing")
+            assert shown == (None if include_usage else "nothing")
 
 
-@given(TEXT)
-def test_reasoning_is_ready_made_under_all_its_names(text: str) -> None:
+@given(st.lists(TEXT, min_size=1))
+def test_reasoning_is_ready_made_under_all_its_names(texts: list[str]) -> None:
     composer = begun(composers()[0], 0, ReasoningDelta("first"))
-    ready = composer.ready_made(Update(0, [ReasoningDelta(text)]))
-    assert ready
-    delta = json.loads(ready)["choices"][0]["delta"]
-    assert delta == {"reasoning_content": text, "reasoning": text}
+    for said in texts:
+        [frame] = composer.frames(Update(0, [ReasoningDelta(said)]))
+        delta = json.loads(frame.json)["choices"][0]["delta"]
+        assert delta == {"reasoning_content": said, "reasoning": said}
 
 
 def test_reasoning_that_is_left_out_has_no_chunk() -> None:
-    composer = ChatComposer(HEAD, 1, reasoning_fields=())
+    composer = chat()
+    assert composer.frames(Update(0, [ContentDelta("a")]))
     for _ in range(3):
-        update = Update(0, [ReasoningDelta("a")])
-        assert composer.ready_made(update) is None
-        list(composer.chunks(update))
+        assert composer.frames(Update(0, [ReasoningDelta("a")])) == []
 
 
 @pytest.mark.parametrize(
@@ -92,13 +117,20 @@ def test_reasoning_that_is_left_out_has_no_chunk() -> None:
     ],
     ids=str,
 )
-def test_what_is_more_than_a_text_is_not_ready_made(update: Update) -> None:
-    for composer in composers():
-        begun(composer, 0, ContentDelta("first"))
-        assert composer.ready_made(update) is None
+def test_what_is_more_than_a_text_is_as_the_schema_has_it(update: Update) -> None:
+    for sends, dumps in zip(composers(), composers(), strict=True):
+        for composer in (sends, dumps):
+            begun(composer, 0, ContentDelta("first"))
+            composer.frames(Update(0, [ContentDelta("second")]))
+        assert sends.frames(update) == made(dumps, update)
 
 
-def test_chunks_that_count_tokens_are_not_ready_made() -> None:
-    composer = ChatComposer(HEAD, 1, continuous=UsageCounter())
-    assert composer.ready_made(Update(0, [ContentDelta("a")], tokens=1)) is None
-    assert composer.ready_made(Update(0, [ContentDelta("b")], tokens=2)) is None
+def test_chunks_that_count_tokens_count_each() -> None:
+    counter = UsageCounter()
+    counter.add_prompt(GenerationRequest(request_id="a", prompt_token_ids=(1, 2)))
+    usage = UsageForm(included=True, continuous=True)
+    composer = ChatComposer(HEAD, 1, counter, usage=usage)
+    composer.frames(Update(0, [ContentDelta("a")], tokens=1))
+    for tokens in (2, 3, 4):
+        [frame] = composer.frames(Update(0, [ContentDelta("a")], tokens=tokens))
+        assert json.loads(frame.json)["usage"]["completion_tokens"] == tokens

@@ -7,7 +7,7 @@ non-streaming response; both come from the same parts.
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from core.chat.answer.composer import Composer, Head
+from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.logprobs import LogprobForm
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import (
@@ -20,7 +20,7 @@ from core.chat.schemas.chat_answer import (
     ChatDelta,
     ToolCallOut,
 )
-from core.chat.schemas.usage_bodies import PromptLogprobs, Usage, WireAnswer
+from core.chat.schemas.usage_bodies import PromptLogprobs, WireAnswer
 from core.contract.types import (
     ContentDelta,
     FinishReason,
@@ -35,7 +35,7 @@ from core.contract.types import (
 Reasoned = TypeVar("Reasoned", ChatDelta, AssistantMessage)
 
 
-class ChatComposer(Composer):
+class ChatComposer(OpenAIComposer):
     """`chat.completion` and `chat.completion.chunk` objects.
 
     `echoed`: text that every choice begins with. `old_names`: use `function_call`, one per message,
@@ -47,9 +47,9 @@ class ChatComposer(Composer):
         self,
         head: Head,
         choices: int,
+        counter: UsageCounter,
         *,
-        continuous: UsageCounter | None = None,
-        include_usage: bool = False,
+        usage: UsageForm,
         prompt_token_ids: Sequence[list[int]] | None = None,
         logprobs: bool = False,
         form: LogprobForm | None = None,
@@ -58,13 +58,7 @@ class ChatComposer(Composer):
         old_names: bool = False,
         reasoning_fields: Sequence[str] = ("reasoning_content",),
     ) -> None:
-        super().__init__(
-            head,
-            choices,
-            continuous=continuous,
-            include_usage=include_usage,
-            prompt_token_ids=prompt_token_ids,
-        )
+        super().__init__(head, choices, counter, usage=usage, prompt_token_ids=prompt_token_ids)
         self._logprobs = logprobs
         self._form = form or LogprobForm()
         self._role = role
@@ -98,10 +92,8 @@ class ChatComposer(Composer):
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
 
-    def usage_chunk(self, usage: Usage) -> WireAnswer:
-        chunk = self._chunk([])
-        chunk.usage = usage
-        return chunk
+    def usage_chunk(self) -> WireAnswer:
+        return self._chunk([])
 
     def add(self, update: Update) -> None:
         if update.prompt_logprobs is not None:
@@ -109,7 +101,7 @@ class ChatComposer(Composer):
         self._token_ids[update.index] += update.token_ids
         self._messages[update.index].add(update)
 
-    def whole(self, usage: Usage) -> WireAnswer:
+    def whole(self) -> WireAnswer:
         answer = ChatCompletion(
             id=self.head.id,
             object="chat.completion",
@@ -117,7 +109,7 @@ class ChatComposer(Composer):
             model=self.head.model,
             system_fingerprint=self.head.fingerprint,
             choices=[self._choice(i, message) for i, message in enumerate(self._messages)],
-            usage=usage,
+            usage=self._counter.usage,
         )
         if self._prompt_logprobs is not None:
             answer.prompt_logprobs = self._prompt_logprobs

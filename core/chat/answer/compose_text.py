@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from core.chat.answer.composer import Composer, Head
+from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.logprobs import LogprobForm, TextToken
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.completion_bodies import Completion, CompletionChoice
-from core.chat.schemas.usage_bodies import Usage, WireAnswer
+from core.chat.schemas.usage_bodies import WireAnswer
 from core.contract.types import ContentDelta, FinishReason, TokenLogprob, Update
 
 PromptLogprobs = Sequence[TokenLogprob | None]
@@ -45,7 +45,7 @@ class Shown:
     best: int | None = None
 
 
-class TextComposer(Composer):
+class TextComposer(OpenAIComposer):
     """`text_completion` objects, for a non-streaming response or one event of a stream.
 
     `echoes`: the text each prompt's choices begin with; empty without `echo`. A stream with
@@ -57,21 +57,15 @@ class TextComposer(Composer):
         head: Head,
         prompts: int,
         choices: int,
+        counter: UsageCounter,
         *,
-        continuous: UsageCounter | None = None,
-        include_usage: bool = False,
+        usage: UsageForm,
         prompt_token_ids: Sequence[list[int]] | None = None,
         shown: Shown | None = None,
         form: LogprobForm | None = None,
         echoes: Sequence[Echo] = (),
     ) -> None:
-        super().__init__(
-            head,
-            choices,
-            continuous=continuous,
-            include_usage=include_usage,
-            prompt_token_ids=prompt_token_ids,
-        )
+        super().__init__(head, choices, counter, usage=usage, prompt_token_ids=prompt_token_ids)
         self._shown = shown or Shown()
         self._form = form or LogprobForm()
         self._echoes = echoes
@@ -101,16 +95,18 @@ class TextComposer(Composer):
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
 
-    def usage_chunk(self, usage: Usage) -> WireAnswer:
-        return self._with_all_usage([], usage)
+    def usage_chunk(self) -> WireAnswer:
+        return self._answer([])
 
     def add(self, update: Update) -> None:
         self._note_prompt(update)
         self._token_ids[update.index] += update.token_ids
         self._texts[update.index].add(update)
 
-    def whole(self, usage: Usage) -> WireAnswer:
-        return self._with_all_usage(list(self._whole_choices()), usage)
+    def whole(self) -> WireAnswer:
+        answer = self._answer(list(self._whole_choices()))
+        answer.usage = self._counter.usage
+        return answer
 
     def _whole_choices(self) -> Iterator[CompletionChoice]:
         best = self._shown.best or self._each
@@ -176,11 +172,6 @@ class TextComposer(Composer):
     def _wrap(self, choice: CompletionChoice, tokens: int) -> Completion:
         self._add_token_ids(choice, choice.index)
         return self.with_usage(self._answer([choice]), choice.index, tokens)
-
-    def _with_all_usage(self, choices: list[CompletionChoice], usage: Usage) -> Completion:
-        answer = self._answer(choices)
-        answer.usage = usage
-        return answer
 
     def _answer(self, choices: list[CompletionChoice]) -> Completion:
         return Completion(

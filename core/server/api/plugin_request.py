@@ -13,11 +13,11 @@ from core.chat.schemas.read_body import read_body
 from core.contract.routes import GeneratedAnswer, RouteRequest
 from core.contract.types import TokenCounts, Update
 from core.models.permissions import may_use
-from core.server.http.headers import ignored_header, plan_headers
+from core.server.http.headers import answer_headers, ignored_header
 from core.server.http.request_id import request_id
 from core.server.http.track import running_request
 from core.server.services import services
-from core.serving.answer import Answer
+from core.serving.answer import OpenAIAnswer
 from core.serving.classify import classify
 from core.serving.embed import embed
 from core.serving.pooling import Pooled, Pooling
@@ -97,8 +97,8 @@ class PluginRequest(RouteRequest):
         self._ignored += pooled.ignored
         return pooled.body.model_dump(mode="json", exclude_none=True)
 
-    async def _kept(self, answer: Answer) -> "PluginAnswer":
-        self._headers |= plan_headers(answer.plan)
+    async def _kept(self, answer: OpenAIAnswer) -> "PluginAnswer":
+        self._headers |= answer_headers(answer)
         self._ignored += answer.plan.ignored
         kept = PluginAnswer(answer)
         await self._running.hold(aclosing(kept))
@@ -108,7 +108,7 @@ class PluginRequest(RouteRequest):
 class PluginAnswer(GeneratedAnswer):
     """An answer as plugins read it; what has been read in part is closed with the request."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: OpenAIAnswer) -> None:
         self._answer = answer
         self._read: list[AsyncGenerator[Any, None]] = []
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from fastapi import Request
 
-from core.chat.plan.request_plan import RequestPlan
 from core.chat.plan.strictness import accept_ignored
 from core.server.services import services
+from core.serving.answer import Answer
 
 UNSUPPORTED_HEADER = "X-Unsupported-Params"
 CLAMPED_HEADER = "X-Clamped-Params"
@@ -21,9 +21,13 @@ def unsupported_header(http: Request, names: Sequence[str]) -> dict[str, str]:
     return ignored_header(names)
 
 
-def plan_headers(plan: RequestPlan[Any]) -> dict[str, str]:
-    """All headers that a plan calls for."""
-    return ignored_header(plan.ignored) | clamped_header(plan.clamped) | truncated_header(plan.cut)
+def answer_headers(answer: Answer[Any]) -> dict[str, str]:
+    """All headers that an answer calls for."""
+    return (
+        ignored_header(answer.ignored)
+        | clamped_header(answer.clamped)
+        | truncated_header(answer.plan.cut)
+    )
 
 
 def ignored_header(names: Sequence[str]) -> dict[str, str]:

@@ -1,16 +1,16 @@
 """Responses of all generation routes, streaming or not."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 
-from core.chat.schemas.error_bodies import ErrorBody
-from core.contract.errors import ServingError
+from core.chat.answer.composer import Frame
 from core.server.http import sse
-from core.server.http.headers import plan_headers
+from core.server.http.framing import DATA, Framing
+from core.server.http.headers import answer_headers
 from core.server.http.track import running_request
 from core.server.services import services
 from core.serving.answer import Answer
@@ -22,38 +22,46 @@ class ClientLeft(Exception):
     """The client closed the connection before there was anything to answer."""
 
 
-async def respond(http: Request, planning: Awaitable[Answer]) -> Response:
-    """The HTTP answer of a request that generates text, with the headers its plan calls for.
+async def respond(
+    http: Request,
+    planning: Awaitable[Answer[Any]],
+    framing: Framing = DATA,
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The HTTP answer of a request that generates text, with the headers it calls for.
 
-    A stream's first event is awaited before the status is sent, so that whatever goes wrong up to
+    A stream's first frames are awaited before the status is sent, so that whatever goes wrong up to
     the first token has a status of its own. The generation is aborted when the client leaves.
+    `framing`: how a stream is written; `headers`: more of them.
     """
     answer = await or_client_leaves(http, planning)
-    headers = {"X-Request-Id": running_request(http).id, **plan_headers(answer.plan)}
+    said = {"X-Request-Id": running_request(http).id, **answer_headers(answer), **(headers or {})}
     if not answer.plan.body.stream:
         whole = await or_client_leaves(http, answer.whole_json())
-        return Response(whole, media_type="application/json", headers=headers)
-    chunks = answer.json_chunks()
-    first = await or_client_leaves(http, anext(chunks, []))
+        return Response(whole, media_type="application/json", headers=said)
+    frames = answer.frames()
+    first = await or_client_leaves(http, anext(frames, []))
     return sse.EventStreamResponse(
-        _events(first, chunks),
+        _written(first, frames, framing),
         ping_interval=services(http).config.server.ping_interval,
-        headers=headers,
+        ping=framing.ping,
+        headers=said,
+        media_type=framing.media_type,
     )
 
 
-async def _events(
-    first: list[bytes], rest: AsyncGenerator[list[bytes], None]
+async def _written(
+    first: list[Frame], rest: AsyncGenerator[list[Frame], None], framing: Framing
 ) -> AsyncGenerator[bytes, None]:
-    """The events of a stream's chunks; an error is the last before the end."""
-    try:
-        async with aclosing(rest):
-            yield b"".join(map(sse.data, first))
-            async for chunks in rest:
-                yield b"".join(map(sse.data, chunks))
-    except ServingError as error:
-        yield sse.event(ErrorBody.model_validate(error.body()))
-    yield sse.DONE
+    async with aclosing(rest):
+        for chunk in framing.write(first):
+            yield chunk
+        async for frames in rest:
+            for chunk in framing.write(frames):
+                yield chunk
+    if framing.end:
+        yield framing.end
 
 
 async def prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -32,6 +32,11 @@ def data(json: bytes) -> bytes:
     return b"data: " + json + b"\n\n"
 
 
+def named(event: str, json: bytes) -> bytes:
+    """An event of this name, with JSON without line breaks."""
+    return b"event: " + event.encode() + b"\n" + data(json)
+
+
 async def of_work(
     running: RunningRequest, bodies: AsyncGenerator[BaseModel, None]
 ) -> AsyncGenerator[bytes, None]:
@@ -61,8 +66,7 @@ class EventStreamResponse(StreamingResponse):
 
     Proxies drop idle connections; a comment keeps them, and clients ignore it. The events'
     generator is closed at once when the client leaves, and when it has read nothing for
-    `send_timeout` seconds beyond a ping: it would keep others from their turn. Without a `ping`
-    none is sent, and a client that does not read is not noticed.
+    `send_timeout` seconds beyond a ping: it would keep others from their turn.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class EventStreamResponse(StreamingResponse):
         self._ping_interval = ping_interval
         self._send_timeout = send_timeout
         self._last_sent = 0.0
+        self._sending = False
         self._complete = False
 
     async def stream_response(self, send: Send) -> None:
@@ -99,11 +104,12 @@ class EventStreamResponse(StreamingResponse):
                     "headers": self.raw_headers,
                 }
             )
-            if self._ping is not None:
-                tasks.start_soon(self._keep_alive, send, tasks.cancel_scope)
+            keep_alive = self._keep_alive if self._ping is not None else self._look_after
+            tasks.start_soon(keep_alive, send, tasks.cancel_scope)
             async for chunk in self._events:
-                self._last_sent = monotonic()
+                self._last_sent, self._sending = monotonic(), True
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self._sending = False
             self._complete = True
             tasks.cancel_scope.cancel()
         if self._complete:
@@ -119,9 +125,20 @@ class EventStreamResponse(StreamingResponse):
                 with anyio.move_on_after(self._send_timeout) as sending:
                     await send(ping)
                 if sending.cancelled_caught:
-                    logger.warning(
-                        "a client has not read its stream for %g seconds; closing it",
-                        self._ping_interval + self._send_timeout,
-                    )
-                    stream.cancel()
+                    self._give_up(stream)
                     return
+
+    async def _look_after(self, send: Send, stream: anyio.CancelScope) -> None:
+        """Without pings only a chunk shows that the client does not read."""
+        limit = self._ping_interval + self._send_timeout
+        self._last_sent = monotonic()
+        while True:
+            await anyio.sleep(max(self._ping_interval, self._last_sent + limit - monotonic()))
+            if self._sending and monotonic() - self._last_sent >= limit:
+                self._give_up(stream)
+                return
+
+    def _give_up(self, stream: anyio.CancelScope) -> None:
+        seconds = self._ping_interval + self._send_timeout
+        logger.warning("a client has not read its stream for %g seconds; closing it", seconds)
+        stream.cancel()

@@ -1,0 +1,155 @@
+"""What OpenAI's chat completions and text completions share on the wire."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from time import time
+from typing import TypeVar
+from uuid import uuid4
+
+from core.chat.answer.composer import Composer, Frame, FrameTemplate, dumped
+from core.chat.answer.usage import UsageCounter
+from core.chat.schemas.error_bodies import ErrorBody
+from core.chat.schemas.usage_bodies import WireAnswer
+from core.contract.errors import ServingError
+from core.contract.types import ContentDelta, Part, ToolCallDelta, Update
+
+Wire = TypeVar("Wire", bound=WireAnswer)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Fields that are the same throughout an answer; `created` is in seconds."""
+
+    id: str
+    model: str
+    fingerprint: str
+    created: int = field(default_factory=lambda: int(time()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageForm:
+    """Where a stream shows its usage.
+
+    `included`: at its end, and chunks without usage say so, as OpenAI's do. `continuous`: in every
+    chunk. `with_finish`: at the end it comes in the last chunk that has a `finish_reason`, not in
+    one of its own.
+    """
+
+    included: bool = False
+    continuous: bool = False
+    with_finish: bool = False
+
+
+class OpenAIComposer(Composer):
+    """The chunks of a stream, or one answer, with any number of choices.
+
+    `prompt_token_ids`: the tokens of each prompt, for an answer that shows token ids.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        choices: int,
+        counter: UsageCounter,
+        *,
+        usage: UsageForm,
+        prompt_token_ids: Sequence[list[int]] | None = None,
+    ) -> None:
+        self.head = head
+        self.choices = choices
+        self._counter = counter
+        self._usage = usage
+        self._prompt_token_ids = prompt_token_ids
+        self._token_ids: list[list[int]] = [[] for _ in range(choices)]
+        self._templates: dict[tuple[int, type[Part]], FrameTemplate | None] = {}
+        self._unfinished = choices
+        self._finish: WireAnswer | None = None
+
+    @property
+    def id(self) -> str:
+        return self.head.id
+
+    def frames(self, update: Update) -> list[Frame]:
+        if ready := self._ready_made(update):
+            return [ready]
+        return [Frame(dumped(chunk)) for chunk in self.sent(update)]
+
+    def ending(self) -> list[Frame]:
+        return [Frame(dumped(chunk)) for chunk in self.last()]
+
+    def failed(self, error: ServingError) -> list[Frame]:
+        return [Frame(dumped(ErrorBody.model_validate(error.body())))]
+
+    def whole_json(self) -> bytes:
+        return dumped(self.whole())
+
+    def sent(self, update: Update) -> list[WireAnswer]:
+        """The chunks that a stream sends of an update."""
+        chunks = list(self.chunks(update))
+        self._unfinished -= update.finish_reason is not None
+        if self._usage.included and self._usage.with_finish and not self._unfinished:
+            self._finish = chunks.pop()
+        return chunks
+
+    def last(self) -> list[WireAnswer]:
+        """The chunks that a stream ends with: its usage, for clients that asked for it."""
+        if not self._usage.included:
+            return []
+        chunk = self._finish or self.usage_chunk()
+        chunk.usage = self._counter.usage
+        return [chunk]
+
+    @abstractmethod
+    def chunks(self, update: Update) -> Iterable[WireAnswer]:
+        """The chunks of one update; of a choice's last update the last one has the `finish_reason`
+        and no text.
+        """
+
+    @abstractmethod
+    def usage_chunk(self) -> WireAnswer:
+        """A chunk without choices."""
+
+    @abstractmethod
+    def whole(self) -> WireAnswer:
+        """Everything collected, as one response."""
+
+    def token_ids_since(self, choice: int) -> list[int] | None:
+        """A choice's tokens that have not been sent yet; None if tokens are not returned."""
+        if self._prompt_token_ids is None:
+            return None
+        since, self._token_ids[choice] = self._token_ids[choice], []
+        return since
+
+    def with_usage(self, chunk: Wire, choice: int, tokens: int) -> Wire:
+        """A chunk of a choice that has this many tokens so far, with its usage."""
+        if self._usage.continuous:
+            chunk.usage = self._counter.so_far(choice, tokens)
+        elif self._usage.included:
+            chunk.usage = None  # which is then on the wire, too
+        return chunk
+
+    def _ready_made(self, update: Update) -> Frame | None:
+        """What `chunks` says of an update that is one piece of text and nothing else.
+
+        None for other updates, and for the first ones of a choice: those may open it.
+        """
+        if update.finish_reason or update.prompt_logprobs is not None:
+            return None
+        if self._usage.continuous or self._prompt_token_ids or len(update.parts) != 1:
+            return None
+        part = update.parts[0]
+        if isinstance(part, ToolCallDelta) or (isinstance(part, ContentDelta) and part.logprobs):
+            return None
+        key = update.index, type(part)
+        if key not in self._templates:
+            self._templates[key] = None
+            return None
+        template = self._templates[key]
+        if template is None:
+            mark = uuid4().hex
+            chunks = list(self.chunks(replace(update, parts=[replace(part, text=mark)])))
+            if len(chunks) != 1:
+                return None
+            template = self._templates[key] = FrameTemplate(Frame(dumped(chunks[0])), [mark])
+        return template.fill(part.text)
