@@ -24,6 +24,7 @@ FLOORS = (
     "cli",
     "testing",
     "server",
+    "apis",
     "serving",
     "chat",
     "models",

@@ -12,6 +12,7 @@ from pydantic import (
     model_validator,
 )
 
+from core.config.apis import ApisConfig
 from core.config.loading import LoadingConfig
 from core.config.media import MediaConfig
 from core.config.names import name_problems, without_likes
@@ -140,7 +141,7 @@ class HttpConfig(Section):
     )
 
 
-class ServerConfig(MediaConfig, HttpConfig):
+class ServerConfig(ApisConfig, MediaConfig, HttpConfig):
     """Where the server listens and who may use it."""
 
 

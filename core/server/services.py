@@ -12,7 +12,7 @@ from core.models.registry import Models
 from core.plugins import Plugins
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
-from core.server.plugin_paths import PluginPaths
+from core.server.paths import Paths
 from core.serving.serving import Serving
 
 
@@ -28,7 +28,7 @@ class Services:
     downloads: Downloads
     metrics: Metrics
     watch: Watch
-    paths: PluginPaths
+    paths: Paths
 
 
 def make_services(
@@ -49,7 +49,7 @@ def make_services(
         downloads=Downloads(places(config)),
         metrics=metrics,
         watch=watch,
-        paths=PluginPaths(plugins.routes),
+        paths=Paths(plugins.routes, config.server.apis),
     )
 
 

@@ -15,8 +15,7 @@ from core.server.access.hosts import check_host, check_origin, is_loopback
 from core.server.access.key_limits import KeyUses
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import find_key, sent_keys
-from core.server.http.error_response import error_response
-from core.server.plugin_paths import PluginPaths
+from core.server.paths import Paths
 
 Needed = Literal["required", "admin", "none"]
 
@@ -38,7 +37,11 @@ PUBLIC = frozenset(
 
 PUBLIC_FOLDERS = ("/page/", "/docs/assets/")
 
-UNCOUNTED = ("/token/encode", "/token/decode", "/tokenize", "/detokenize")
+UNCOUNTED = (
+    *("/token/encode", "/token/decode", "/tokenize", "/detokenize", "/apply-template"),
+    *("/count_tokens", "/input_tokens", "/extra/tokencount"),
+    *("/extra/abort", "/extra/generate/check"),
+)
 """Cheap routes that frontends call for every message are not limited."""
 
 
@@ -62,7 +65,7 @@ class Guard:
         app: ASGIApp,
         server: ServerConfig,
         keys: KeyStore,
-        paths: PluginPaths,
+        paths: Paths,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
@@ -83,7 +86,7 @@ class Guard:
             if running.key and self._counts(scope):
                 await running.hold(self._uses.of(running.key).counted(running.key))
         except ServingError as error:
-            answer = error_response(error, self._paths.error_body(scope["path"], error))
+            answer = self._paths.error_response(scope, error)
             await answer(scope, receive, self._with_limits(running.key, send))
             return
         await self._app(scope, receive, self._with_limits(running.key, send))

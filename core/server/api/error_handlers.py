@@ -2,13 +2,11 @@
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from core.chat.schemas.read_body import first_problem
 from core.contract.errors import InvalidRequestError, RequestTooLargeError, ServingError
 from core.server.access.disclosure import visible_error
-from core.server.http.error_response import error_response
 from core.server.http.respond import ClientLeft
 from core.server.services import services
 
@@ -49,8 +47,9 @@ async def _http_error(http: Request, error: Exception) -> Response:
             answer = InvalidRequestError("the body is nested too deeply")
         case 400 if isinstance(error.__cause__, ValueError):
             answer = InvalidRequestError(f"the body cannot be read: {error.__cause__}")
-    body = services(http).paths.error_body(http.scope["path"], answer)
-    return JSONResponse(body, error.status_code, headers=error.headers)
+    return services(http).paths.error_response(
+        http.scope, answer, status=error.status_code, headers=error.headers
+    )
 
 
 async def _client_left(http: Request, error: Exception) -> Response:
@@ -62,4 +61,4 @@ async def _unexpected(http: Request, error: Exception) -> Response:
 
 
 def _response(http: Request, error: ServingError) -> Response:
-    return error_response(error, services(http).paths.error_body(http.scope["path"], error))
+    return services(http).paths.error_response(http.scope, error)

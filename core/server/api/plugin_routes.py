@@ -15,7 +15,7 @@ from core.server.access.auth import require_admin
 from core.server.api.plugin_request import PluginRequest
 from core.server.http import sse
 from core.server.http.respond import or_client_leaves, prepend
-from core.server.plugin_paths import PluginPaths
+from core.server.paths import Paths
 from core.server.services import services
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _NDJSON = "application/x-ndjson"
 _WITHOUT_BODY = (204, 304)
 
 
-def add_plugin_routes(app: FastAPI, routes: RouteRegister, paths: PluginPaths) -> None:
+def add_plugin_routes(app: FastAPI, routes: RouteRegister, paths: Paths) -> None:
     """Add the routes of plugins to an application that has all of its own."""
     paths.come_behind(list(app.routes))
     for name, route in routes.items():

@@ -7,8 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.contract.errors import HeadersTooLargeError, RequestTooLargeError, ServingError
-from core.server.http.error_response import error_response
-from core.server.plugin_paths import PluginPaths
+from core.server.paths import Paths
 
 MAX_HEADERS = 65_536
 """Bytes of all headers together, names and values; OpenAI has the same limit."""
@@ -21,7 +20,7 @@ class RequestLimit:
     beginning on with 400, and headers over `MAX_HEADERS` with 431.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float, paths: PluginPaths) -> None:
+    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float, paths: Paths) -> None:
         self._app = app
         self._paths = paths
         self._max_bytes = max_bytes
@@ -69,7 +68,7 @@ class RequestLimit:
         await self._app(scope, counted, send)
 
     def _refusal(self, scope: Scope, error: ServingError) -> ASGIApp:
-        return error_response(error, self._paths.error_body(scope["path"], error))
+        return self._paths.error_response(scope, error)
 
     def _error(self) -> RequestTooLargeError:
         return RequestTooLargeError(f"the body is larger than {self._max_bytes} bytes")
