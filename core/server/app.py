@@ -20,13 +20,17 @@ from core.server.api import (
     embedding_models,
     explain,
     health,
+    kobold,
     loading,
     loras,
+    messages,
     metrics,
     models,
+    ollama,
     overrides,
     pooling,
     requests,
+    responses,
     stats,
     tei,
     templates,
@@ -88,6 +92,12 @@ def create_app(
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
         if config.server.metrics != "off":
             app.include_router(metrics.router, prefix=prefix, include_in_schema=not prefix)
+        for api, router in (("responses", responses.router), ("messages", messages.router)):
+            if api in config.server.apis:
+                app.include_router(router, prefix=prefix, include_in_schema=prefix == "/v1")
+    for api, router in (("kobold", kobold.router), ("ollama", ollama.router)):
+        if api in config.server.apis:
+            app.include_router(router, prefix="/api")
     app.include_router(pooling.second)
     app.include_router(about.public)
     add_page(app)
