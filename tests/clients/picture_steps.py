@@ -44,8 +44,20 @@ def try_sillytavern(mode: ChatCompletion, report: Report, journal: Journal) -> N
         assert last(journal).media == ("image/png",)
         assert "What's in this image?" in last(journal).prompt
         finding.seen = repr(text)
+    try_inline(mode, report, journal)
+    with report.step("a picture for a model that takes none") as finding:
+        mode.choose("storyteller")
+        tavern.ask("And now?")
+        finding.seen = tavern.error_with(REFUSED)
+        tavern.new_chat()
+
+
+def try_inline(mode: ChatCompletion, report: Report, journal: Journal) -> None:
+    """A picture that is sent as a part of a message."""
+    tavern = mode.tavern
     with report.step("a picture with a message") as finding:
         tavern.new_chat()
+        mode.choose("seer")
         tavern.open_drawer("ai-config-button")
         tavern.tick("openai_media_inlining")
         tavern.close_drawer("ai-config-button")
@@ -58,11 +70,6 @@ def try_sillytavern(mode: ChatCompletion, report: Report, journal: Journal) -> N
         assert "What is it?" in asked.prompt
         expect(tavern.page.locator("#chat .mes img.mes_img").first).to_be_visible()
         finding.seen = f"{asked.media[0]}, then {text!r}"
-    with report.step("a picture for a model that takes none") as finding:
-        mode.choose("storyteller")
-        tavern.ask("And now?")
-        finding.seen = tavern.error_with(REFUSED)
-        tavern.new_chat()
 
 
 def try_open_webui(webui: OpenWebUI, report: Report, journal: Journal) -> None:

@@ -1,7 +1,7 @@
 """What was tried with a client, and what came of it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,9 @@ class Finding:
 
 
 class Report:
-    """The findings of one client. Each step ends with a screenshot of its page in `folder`."""
+    """The findings of one client. Each step ends with a screenshot in `folder`, if it has a page."""
 
-    def __init__(self, client: str, page: Page, folder: Path) -> None:
+    def __init__(self, client: str, page: Page | None, folder: Path) -> None:
         self.findings: list[Finding] = []
         self._client = client
         self._page = page
@@ -32,15 +32,23 @@ class Report:
     def step(self, what: str) -> Iterator[Finding]:
         """Try something: a failure is noted, and what follows is tried all the same."""
         finding = Finding(self._client, what)
-        self.findings.append(finding)
         try:
             yield finding
             finding.works = True
         except (AssertionError, ValueError, OSError, Error) as error:
-            finding.seen = " ".join(str(error).split())[:300] or type(error).__name__
-        name = re.sub(r"\W+", "-", f"{self._client} {len(self.findings):02} {what}").lower()
-        self._page.screenshot(path=self._folder / f"{name}.png")
-        print(f"{'ok  ' if finding.works else 'FAIL'} {self._client}: {what}: {finding.seen}")
+            finding.seen = str(error) or type(error).__name__
+        self.add([finding])
+        if self._page:
+            name = re.sub(r"\W+", "-", f"{self._client} {len(self.findings):02} {what}").lower()
+            self._page.screenshot(path=self._folder / f"{name}.png")
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Take findings, and print them."""
+        for finding in findings:
+            finding.seen = " ".join(finding.seen.split())[:300]
+            self.findings.append(finding)
+            works = "ok  " if finding.works else "FAIL"
+            print(f"{works} {finding.client}: {finding.what}: {finding.seen}", flush=True)
 
 
 def table(findings: list[Finding]) -> str:

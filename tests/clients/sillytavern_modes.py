@@ -1,4 +1,4 @@
-"""The two ways in which SillyTavern talks to this server, as far as they differ."""
+"""The ways in which SillyTavern talks to this server, as far as they differ."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -83,12 +83,44 @@ class ChatCompletion(Mode):
         self.tavern.close_drawer("ai-config-button")
 
 
+class Claude(ChatCompletion):
+    """Chat Completion, source Claude, with a reverse proxy: this server's Messages.
+
+    Its models are a fixed list; ours have aliases that are in it.
+    """
+
+    name = "SillyTavern, Claude"
+    aliases: ClassVar = {
+        "enginebay-demo": "claude-haiku-4-5",
+        "storyteller": "claude-sonnet-4-5",
+        "seer": "claude-opus-4-5",
+    }
+
+    def connect(self, key: str) -> None:
+        tavern, page = self.tavern, self.tavern.page
+        tavern.open_drawer("sys-settings-button")
+        page.locator("#main_api").select_option("openai")
+        page.locator("#chat_completion_source").select_option("claude")
+        tavern.set_hidden("openai_reverse_proxy", f"{self.url}/v1")
+        tavern.set_hidden("openai_proxy_access_key", key)
+        page.locator("#api_button_openai").click()
+
+    def models(self) -> list[str]:
+        return list(self.aliases)
+
+    def choose(self, model: str) -> None:
+        self.tavern.open_drawer("sys-settings-button")
+        self.tavern.page.locator("#model_claude_select").select_option(self.aliases[model])
+        self.tavern.close_drawer("sys-settings-button")
+
+
 class TextCompletion(Mode):
     """Text Completion, API type TabbyAPI, with the instruct template ChatML."""
 
     name = "SillyTavern, TabbyAPI"
     refused = "No connection"
     choices_field = "n_textgenerationwebui"
+    stream_box: ClassVar[str] = "streaming_textgenerationwebui"
 
     def connect(self, key: str) -> None:
         tavern, page = self.tavern, self.tavern.page
@@ -114,7 +146,7 @@ class TextCompletion(Mode):
         tavern.open_drawer("ai-config-button")
         tavern.set_number("amount_gen_counter", self.answer_tokens)
         tavern.set_number("max_context_counter", 4096)
-        tavern.tick("streaming_textgenerationwebui")
+        tavern.tick(self.stream_box)
         tavern.close_drawer("ai-config-button")
         tavern.open_drawer("advanced-formatting-button")
         tavern.tick("instruct_enabled")
@@ -122,3 +154,68 @@ class TextCompletion(Mode):
         page.locator("#instruct_presets").select_option(label="ChatML")
         tavern.tick("reasoning_auto_parse")
         tavern.close_drawer("advanced-formatting-button")
+
+
+class Ollama(TextCompletion):
+    """Text Completion, API type Ollama, which sends no key."""
+
+    name = "SillyTavern, Ollama"
+
+    def connect(self, key: str = "") -> None:
+        page = self.tavern.page
+        self.tavern.open_drawer("sys-settings-button")
+        page.locator("#main_api").select_option("textgenerationwebui")
+        page.locator("#textgen_type").select_option("ollama")
+        page.locator("#ollama_api_url_text").fill(self.url)
+        page.locator("#api_button_textgenerationwebui").click()
+
+    def models(self) -> list[str]:
+        return self._options("ollama_model")
+
+    def choose(self, model: str) -> None:
+        page = self.tavern.page
+        self.tavern.open_drawer("sys-settings-button")
+        page.locator("#ollama_model + .select2").click()
+        page.locator(".select2-results__option", has_text=model).click()
+        self.tavern.close_drawer("sys-settings-button")
+
+
+class KoboldCpp(TextCompletion):
+    """Text Completion, API type KoboldCpp, which names no model: the default one answers."""
+
+    name = "SillyTavern, KoboldCpp"
+
+    def connect(self, key: str = "") -> None:
+        page = self.tavern.page
+        self.tavern.open_drawer("sys-settings-button")
+        page.locator("#main_api").select_option("textgenerationwebui")
+        page.locator("#textgen_type").select_option("koboldcpp")
+        page.locator("#koboldcpp_api_url_text").fill(self.url)
+        page.locator("#api_key_koboldcpp").fill(key)
+        page.locator("#api_button_textgenerationwebui").click()
+
+    def models(self) -> list[str]:
+        expect(self.tavern.status).not_to_contain_text(self.refused)
+        return [self.tavern.status.inner_text()]
+
+    def choose(self, model: str) -> None:
+        """There is no menu of models."""
+
+
+class KoboldAI(KoboldCpp):
+    """KoboldAI Classic, which sends no key either."""
+
+    name = "SillyTavern, KoboldAI"
+    stream_box = "streaming_kobold"
+
+    def connect(self, key: str = "") -> None:
+        page = self.tavern.page
+        self.tavern.open_drawer("sys-settings-button")
+        page.locator("#main_api").select_option("kobold")
+        page.locator("#api_url_text").fill(f"{self.url}/api")
+        page.locator("#api_button").click()
+
+    def prepare(self) -> None:
+        self.tavern.open_drawer("ai-config-button")
+        self.tavern.page.locator("#settings_preset").select_option(index=1)  # 0: no sampling params
+        super().prepare()

@@ -1,4 +1,4 @@
-"""What is tried with SillyTavern, the same in both modes."""
+"""What is tried with SillyTavern, the same in all modes that have it."""
 
 import json
 
@@ -8,9 +8,10 @@ from tests.clients.browser import lengths_while_growing
 from tests.clients.journal import Journal
 from tests.clients.programs import KEY, unload
 from tests.clients.report import Report
+from tests.clients.sillytavern import SillyTavern
 from tests.clients.sillytavern_modes import ChatCompletion, Mode, TextCompletion
 
-MODELS = {"enginebay-demo", "demo-thinking", "storyteller", "seer"}
+MODELS = {"enginebay-demo", "demo-thinking", "storyteller", "seer", "coder"}
 
 
 def try_all(mode: Mode, report: Report, journal: Journal) -> None:
@@ -28,8 +29,18 @@ def try_all(mode: Mode, report: Report, journal: Journal) -> None:
         finding.seen = ", ".join(models)
     with report.step("settings"):
         mode.prepare()
-    with report.step("stream an answer") as finding:
         mode.choose("storyteller")
+    try_stop(tavern, report, journal)
+    try_thought(tavern, report)
+    try_continue(tavern, report, journal)
+    try_answers(mode, report, journal)
+    _try_loading(mode, report)
+    _try_panels(mode, report, journal)
+
+
+def try_stop(tavern: SillyTavern, report: Report, journal: Journal) -> None:
+    """An answer of the storyteller, stopped in its middle."""
+    with report.step("stream an answer") as finding:
         tavern.send("Tell me a story")
         lengths = lengths_while_growing(tavern.answer, 8)
         finding.seen = f"grew to {lengths} characters"
@@ -38,6 +49,10 @@ def try_all(mode: Mode, report: Report, journal: Journal) -> None:
         asked = journal.last()
         assert asked.outcome == "closed", asked.outcome
         finding.seen = f"the engine made {asked.tokens} tokens of {asked.max_tokens}, then aborted"
+
+
+def try_thought(tavern: SillyTavern, report: Report) -> None:
+    """The thought of the storyteller's answer."""
     with report.step("reasoning folded") as finding:
         expect(tavern.thought).to_be_visible()
         assert tavern.thought.get_attribute("open") is None, "open"
@@ -46,6 +61,10 @@ def try_all(mode: Mode, report: Report, journal: Journal) -> None:
         tavern.thought.locator("summary").click()
         expect(tavern.thought.locator(".mes_reasoning")).to_contain_text("I need a hero")
         finding.seen = f'"{title}" over "I need a hero, a road, a river."'
+
+
+def try_continue(tavern: SillyTavern, report: Report, journal: Journal) -> None:
+    """More of the storyteller's answer."""
     with report.step("continue") as finding:
         before = tavern.answer.inner_text()
         tavern.option("continue")
@@ -56,12 +75,10 @@ def try_all(mode: Mode, report: Report, journal: Journal) -> None:
         assert len(after) > len(before), after[:200]
         assert not journal.last().prompt.endswith(("assistant\n", "<think>\n")), "a new turn"
         finding.seen = f"from {len(before)} to {len(after)} characters, in mid-sentence"
-    _try_answers(mode, report, journal)
-    _try_loading(mode, report)
-    _try_panels(mode, report, journal)
 
 
-def _try_answers(mode: Mode, report: Report, journal: Journal) -> None:
+def try_answers(mode: Mode, report: Report, journal: Journal) -> None:
+    """Answers of the demo model, and others in their place."""
     tavern = mode.tavern
     with report.step("switch the model") as finding:
         tavern.new_chat()
@@ -130,6 +147,11 @@ def _try_panels(mode: Mode, report: Report, journal: Journal) -> None:
         counter = page.locator("#chat .mes").last.locator(".swipes-counter")
         expect(counter).to_contain_text("3")
         finding.seen = f"n = 3: swipes {counter.inner_text()}"
+    try_counter(tavern, report)
+
+
+def try_counter(tavern: SillyTavern, report: Report) -> None:
+    """Tokens of a text, and whether anything has gone wrong until now."""
     with report.step("token counter") as finding:
         count, ids = tavern.count_tokens("The quick brown fox.")
         finding.seen = f"{count} tokens: {ids}"
@@ -140,10 +162,25 @@ def _try_panels(mode: Mode, report: Report, journal: Journal) -> None:
 def try_chat_only(mode: ChatCompletion, report: Report, journal: Journal) -> None:
     """What only chat completions have."""
     tavern, page = mode.tavern, mode.tavern.page
+    tavern.open_drawer("ai-config-button")
+    tavern.set_number(mode.choices_field, 1)
+    try_tool(tavern, report, journal)
+    with report.step("an error of the server") as finding:
+        tavern.open_drawer("sys-settings-button")
+        field = page.locator("#custom_model_id")
+        field.fill("nope")
+        field.dispatch_event("input")
+        tavern.close_drawer("sys-settings-button")
+        tavern.ask("Hello?")
+        finding.seen = tavern.error_with("'nope' does not exist")
+
+
+def try_tool(tavern: SillyTavern, report: Report, journal: Journal) -> None:
+    """A tool of an extension, with the demo model."""
+    page = tavern.page
     with report.step("a tool is called") as finding:
         tavern.new_chat()
         tavern.open_drawer("ai-config-button")
-        tavern.set_number(mode.choices_field, 1)
         tavern.tick("openai_function_calling")
         tavern.close_drawer("ai-config-button")
         page.evaluate(
@@ -164,14 +201,6 @@ def try_chat_only(mode: ChatCompletion, report: Report, journal: Journal) -> Non
         text = tavern.finished()
         assert "<tool_response>" in journal.last().prompt
         finding.seen = f"get_weather, then {text!r}"
-    with report.step("an error of the server") as finding:
-        tavern.open_drawer("sys-settings-button")
-        field = page.locator("#custom_model_id")
-        field.fill("nope")
-        field.dispatch_event("input")
-        tavern.close_drawer("sys-settings-button")
-        tavern.ask("Hello?")
-        finding.seen = tavern.error_with("'nope' does not exist")
 
 
 def try_text_only(mode: TextCompletion, report: Report) -> None:
