@@ -20,7 +20,7 @@ class Finding:
 
 
 class Report:
-    """The findings of one client. Each step ends with a screenshot in `folder`, if it has a page."""
+    """The findings of one client. With a page, each step ends with a screenshot in `folder`."""
 
     def __init__(self, client: str, page: Page | None, folder: Path) -> None:
         self.findings: list[Finding] = []

@@ -1,4 +1,4 @@
-"""Run real clients against this server in headless Chromium, and say what works.
+"""Run real clients against this server, web pages in headless Chromium, and say what works.
 
     make test-clients
     python3 start.py run -m tests.clients.run sillytavern-chat open-webui
@@ -14,19 +14,31 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from tests.clients import (
+    ai_sdk_steps,
+    codex_steps,
+    open_webui_apis,
     open_webui_steps,
     picture_steps,
     programs,
+    sillytavern_apis,
     sillytavern_steps,
     trouble_steps,
 )
 from tests.clients.browser import open_page
+from tests.clients.codex_steps import Codex
 from tests.clients.install import SEEN
 from tests.clients.journal import Journal
 from tests.clients.open_webui import OpenWebUI
 from tests.clients.report import Finding, Report, table
 from tests.clients.sillytavern import SillyTavern
-from tests.clients.sillytavern_modes import ChatCompletion, TextCompletion
+from tests.clients.sillytavern_modes import (
+    ChatCompletion,
+    Claude,
+    KoboldAI,
+    KoboldCpp,
+    Ollama,
+    TextCompletion,
+)
 
 Try = Callable[[str, Journal], list[Finding]]
 
@@ -54,6 +66,54 @@ def try_tabby(server: str, journal: Journal) -> list[Finding]:
         return report.findings
 
 
+def try_koboldai(server: str, journal: Journal) -> list[Finding]:
+    """SillyTavern with KoboldAI Classic."""
+    with (
+        programs.enginebay(journal.file, SEEN, config="open") as without_keys,
+        programs.sillytavern(SEEN) as url,
+        open_page(url) as page,
+    ):
+        mode = KoboldAI(SillyTavern(page), server)
+        report = Report(mode.name, page, SEEN)
+        sillytavern_apis.try_koboldai(mode, without_keys, report, journal)
+        return report.findings
+
+
+def try_koboldcpp(server: str, journal: Journal) -> list[Finding]:
+    """SillyTavern with text completions, as if of KoboldCpp."""
+    with (
+        programs.enginebay(journal.file, SEEN, config="open") as without_keys,
+        programs.sillytavern(SEEN) as url,
+        open_page(url) as page,
+    ):
+        mode = KoboldCpp(SillyTavern(page), server)
+        report = Report(mode.name, page, SEEN)
+        sillytavern_apis.try_koboldcpp(mode, without_keys, report, journal)
+        return report.findings
+
+
+def try_ollama(server: str, journal: Journal) -> list[Finding]:
+    """SillyTavern with text completions, as if of Ollama."""
+    with (
+        programs.enginebay(journal.file, SEEN, config="open") as without_keys,
+        programs.sillytavern(SEEN) as url,
+        open_page(url) as page,
+    ):
+        mode = Ollama(SillyTavern(page), server)
+        report = Report(mode.name, page, SEEN)
+        sillytavern_apis.try_ollama(mode, without_keys, report, journal)
+        return report.findings
+
+
+def try_claude(server: str, journal: Journal) -> list[Finding]:
+    """SillyTavern with the source Claude and a reverse proxy."""
+    with programs.sillytavern(SEEN) as url, open_page(url) as page:
+        mode = Claude(SillyTavern(page), server)
+        report = Report(mode.name, page, SEEN)
+        sillytavern_apis.try_claude(mode, report, journal)
+        return report.findings
+
+
 def try_open_webui(server: str, journal: Journal) -> list[Finding]:
     """Open WebUI with one connection: this server."""
     with programs.open_webui(server, SEEN) as url, open_page(url) as page:
@@ -66,10 +126,51 @@ def try_open_webui(server: str, journal: Journal) -> list[Finding]:
         return report.findings
 
 
+def try_open_webui_ollama(server: str, journal: Journal) -> list[Finding]:
+    """Open WebUI with a connection to Ollama."""
+    with programs.open_webui(server, SEEN) as url, open_page(url) as page:
+        report = Report("Open WebUI, Ollama", page, SEEN)
+        open_webui_apis.try_ollama(OpenWebUI(page), server, report, journal)
+        return report.findings
+
+
+def try_open_webui_responses(server: str, journal: Journal) -> list[Finding]:
+    """Open WebUI with a connection of the type Responses."""
+    with programs.open_webui(server, SEEN) as url, open_page(url) as page:
+        report = Report("Open WebUI, Responses", page, SEEN)
+        open_webui_apis.try_responses(OpenWebUI(page), server, report, journal)
+        return report.findings
+
+
+def try_codex(server: str, journal: Journal) -> list[Finding]:
+    """Codex's command line."""
+    report = Report("Codex", None, SEEN)
+    codex = Codex(SEEN)
+    codex_steps.try_provider(codex, server, report, journal)
+    with programs.enginebay(journal.file, SEEN, config="open") as without_keys:
+        codex_steps.try_oss(codex, without_keys, report)
+    return report.findings
+
+
+def try_ai_sdk(server: str, journal: Journal) -> list[Finding]:
+    """The AI SDK on Node.js, with Responses and with Messages."""
+    report = Report("AI SDK", None, SEEN)
+    ai_sdk_steps.try_all(server, report, journal)
+    return report.findings
+
+
 CLIENTS: dict[str, Try] = {
     "sillytavern-chat": try_chat,
     "sillytavern-tabby": try_tabby,
+    "sillytavern-koboldai": try_koboldai,
+    "sillytavern-koboldcpp": try_koboldcpp,
+    "sillytavern-ollama": try_ollama,
+    "sillytavern-claude": try_claude,
     "open-webui": try_open_webui,
+    "open-webui-ollama": try_open_webui_ollama,
+    "open-webui-responses": try_open_webui_responses,
+    "codex": try_codex,
+    "ai-sdk": try_ai_sdk,
 }
 
 
