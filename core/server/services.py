@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 
+from core.apis.response_store.open_store import open_store
+from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads, places
@@ -29,6 +31,7 @@ class Services:
     metrics: Metrics
     watch: Watch
     paths: Paths
+    responses: ResponseStore | None
 
 
 def make_services(
@@ -37,6 +40,7 @@ def make_services(
     """The services of a server; nothing is loaded or started yet."""
     serving = Serving(config, plugins, report_progress)
     models = serving.models
+    apis = config.server.apis
     metrics = Metrics(models, serving.requests, serving.counts)
     watch = Watch(models, serving.counts, config.server.stall_timeout)
     metrics.register(watch)
@@ -49,7 +53,8 @@ def make_services(
         downloads=Downloads(places(config)),
         metrics=metrics,
         watch=watch,
-        paths=Paths(plugins.routes, config.server.apis),
+        paths=Paths(plugins.routes, apis),
+        responses=open_store(config.server, config.base) if "responses" in apis else None,
     )
 
 
