@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,7 @@ class Serving:
             accept_ignored(asked.ignored, self.config.server)
             model = await self.leases.generating(running, body.model)
             plan = await self.planner.chat(body, model, running.most_tokens, running.id)
+            plan = replace(plan, prompt_only=asked.prompt_only)
             return self._planned(asked, plan, running)
 
     async def plan_completion(

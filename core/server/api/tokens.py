@@ -53,7 +53,7 @@ async def encode_tokens(
             prompt = _without_bos(prompt, model)
         if prompt.pieces:
             _report(http, response, [*ignored, *(["encode_special_tokens"] if plain else [])])
-            with_media = await _prompt_tokens(model, prompt, "text")
+            with_media = await tokens_of(model, prompt, "text")
             return TokenEncodeResponse(tokens=with_media, length=len(with_media))
         text, add_bos = prompt.text, prompt.add_special_tokens
     token_ids = None
@@ -94,7 +94,7 @@ async def tokenize(body: TokenizeRequest, http: Request, response: Response) -> 
     model = await tokenized_model(http, body.model)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
-        token_ids = await _prompt_tokens(model, prompt, "messages")
+        token_ids = await tokens_of(model, prompt, "messages")
         ignored = [*body.unknown_fields(), *prompt.ignored]
     else:
         text = body.prompt
@@ -127,6 +127,14 @@ async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]
     return [texts[id] for id in token_ids]
 
 
+async def tokens_of(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
+    """The tokens of a rendered prompt, be they too many for the model; `param` is for errors."""
+    if prompt.pieces:
+        return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
+    add = prompt.add_special_tokens
+    return await _tokens(model, prompt.text, param, add_special_tokens=add)
+
+
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
     return await services(http).serving.planner.prompt(body, model)
 
@@ -140,13 +148,6 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
     if pieces and isinstance(pieces[0], str):
         pieces = (pieces[0].removeprefix(bos), *pieces[1:])
     return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
-
-
-async def _prompt_tokens(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
-    if prompt.pieces:
-        return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
-    add = prompt.add_special_tokens
-    return await _tokens(model, prompt.text, param, add_special_tokens=add)
 
 
 async def _tokens(
