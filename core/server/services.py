@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 
+from core.apis.ollama.ollama_models import ModelCards
 from core.apis.response_store.open_store import open_store
 from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config
@@ -32,6 +33,7 @@ class Services:
     watch: Watch
     paths: Paths
     responses: ResponseStore | None
+    cards: ModelCards
 
 
 def make_services(
@@ -55,6 +57,7 @@ def make_services(
         watch=watch,
         paths=Paths(plugins.routes, apis),
         responses=open_store(config.server, config.base) if "responses" in apis else None,
+        cards=ModelCards(plugins, config.base),
     )
 
 

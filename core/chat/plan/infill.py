@@ -66,6 +66,15 @@ async def infill_prompt(
     return [*start, *parts, *([ids[format.middle]] if format.middle else [])]
 
 
+async def fills_in(model: ServedModel) -> bool:
+    """Whether a model takes a suffix."""
+    try:
+        await _format(model)
+    except UnsupportedParameterError:
+        return False
+    return True
+
+
 async def _format(model: ServedModel) -> tuple[Infill, dict[str, int]]:
     """The first format all of whose tokens the vocabulary has, and does not all call unknown."""
     for format in FORMATS:
