@@ -17,6 +17,7 @@ SCRIPT = Path(__file__).parent / "node" / "ai_sdk.mjs"
 
 def try_all(server: str, report: Report, journal: Journal) -> None:
     """Every step with both of its providers."""
+    before = len(journal.asked())
     env = {
         **os.environ,
         "SERVER": server,
@@ -34,6 +35,7 @@ def try_all(server: str, report: Report, journal: Journal) -> None:
         assert done.returncode == 0, log.read_text(encoding="utf-8")[-300:]
         journal.last()
     with report.step("abort, in the engine") as finding:
-        closed = [asked for asked in journal.asked() if asked.outcome == "closed"]
-        assert len(closed) == 2, [asked.outcome for asked in journal.asked()]
-        finding.seen = f"after {[asked.tokens for asked in closed]} tokens"
+        asked = journal.asked()[before:]
+        closed = [each for each in asked if each.outcome == "closed"]
+        assert len(closed) == 2, [each.outcome for each in asked]
+        finding.seen = f"after {[each.tokens for each in closed]} tokens"

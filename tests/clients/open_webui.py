@@ -48,17 +48,32 @@ class OpenWebUI:
         self.page.locator(f"[role=option][data-value='{model}']").click()
         expect(self.page.locator("#model-selector-model-button")).to_contain_text(model)
 
-    def connect(self, url: str, key: str) -> str:
+    def connect(self, url: str, key: str, *, api_type: str = "Chat Completions") -> str:
         """Enter the address and a key in the settings, verify, save; what it says to them."""
+        self._open_connection()
+        toggle = self.page.locator("#api-type-toggle")
+        if toggle.inner_text() != api_type:
+            toggle.click()
+        expect(toggle).to_have_text(api_type)
+        return self._save_connection(f"{url}/v1", key, "OpenAI API settings updated")
+
+    def connect_ollama(self, url: str, key: str) -> str:
+        """The same for the connection to an Ollama, of which there is one."""
+        self._open_connection()
+        return self._save_connection(url, key, "Ollama API settings updated")
+
+    def _open_connection(self) -> None:
+        self.page.goto(f"{self._url}admin/settings/connections")
+        self.page.get_by_role("button", name="Configure").first.click()
+
+    def _save_connection(self, url: str, key: str, saved: str) -> str:
         page = self.page
-        page.goto(f"{self._url}admin/settings/connections")
-        page.get_by_role("button", name="Configure").first.click()
-        page.get_by_placeholder("API Base URL").last.fill(f"{url}/v1")
+        page.get_by_placeholder("API Base URL").last.fill(url)
         page.get_by_placeholder("API Key").last.fill(key)
         page.get_by_role("button", name="Verify Connection").click()
         said = page.locator("[data-sonner-toast]").first.inner_text()
         page.get_by_role("button", name="Save").last.click()
-        expect(page.get_by_text("OpenAI API settings updated")).to_be_visible()
+        expect(page.get_by_text(saved)).to_be_visible()
         return said
 
     def connect_to(self, url: str, key: str) -> None:

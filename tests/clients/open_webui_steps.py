@@ -38,11 +38,12 @@ def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> 
         finding.seen = webui.error_with("maximum context length")
     with report.step("settings"):
         webui.set_default_metadata(NO_TOOLS)
-    _try_stream(webui, report, journal)
-    _try_answers(webui, server, report, journal)
+    try_stream(webui, report, journal)
+    try_answers(webui, server, report, journal)
 
 
-def _try_stream(webui: OpenWebUI, report: Report, journal: Journal) -> None:
+def try_stream(webui: OpenWebUI, report: Report, journal: Journal) -> None:
+    """An answer of the storyteller, stopped and continued."""
     with report.step("stream an answer") as finding:
         webui.new_chat()
         webui.choose("storyteller")
@@ -74,7 +75,8 @@ def _try_stream(webui: OpenWebUI, report: Report, journal: Journal) -> None:
         finding.seen = f"from {len(before)} to {lengths[-1]} characters, in mid-sentence"
 
 
-def _try_answers(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
+def try_answers(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
+    """Answers of the demo model, and what is asked beside them."""
     page = webui.page
     with report.step("switch to a model that is not loaded") as finding:
         webui.new_chat()

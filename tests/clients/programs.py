@@ -68,8 +68,11 @@ def sillytavern(logs: Path) -> Iterator[str]:
 
 
 @contextmanager
-def open_webui(server: str, logs: Path) -> Iterator[str]:
-    """Open WebUI with an empty data folder, no login and one connection: ours; its URL."""
+def open_webui(server: str, logs: Path, *, ollama: bool = False) -> Iterator[str]:
+    """Open WebUI with an empty data folder, no login and one connection: ours; its URL.
+
+    `ollama`: the connection is to an Ollama, and has no key yet.
+    """
     program = install.open_webui()
     data = install.INSTALLED / "open-webui" / "data"
     shutil.rmtree(data, ignore_errors=True)
@@ -80,9 +83,11 @@ def open_webui(server: str, logs: Path) -> Iterator[str]:
         "WEBUI_AUTH": "false",
         "WEBUI_SECRET_KEY": "only for tests",
         "CORS_ALLOW_ORIGIN": url,
+        "ENABLE_OPENAI_API": str(not ollama),
         "OPENAI_API_BASE_URL": f"{server}/v1",
         "OPENAI_API_KEY": KEY,
-        "ENABLE_OLLAMA_API": "false",
+        "ENABLE_OLLAMA_API": str(ollama),
+        "OLLAMA_BASE_URL": server,
         # Nothing is fetched from a hub: embeddings would come from the server, were any asked for.
         "OFFLINE_MODE": "true",
         "HF_HUB_OFFLINE": "1",

@@ -128,7 +128,7 @@ def try_open_webui(server: str, journal: Journal) -> list[Finding]:
 
 def try_open_webui_ollama(server: str, journal: Journal) -> list[Finding]:
     """Open WebUI with a connection to Ollama."""
-    with programs.open_webui(server, SEEN) as url, open_page(url) as page:
+    with programs.open_webui(server, SEEN, ollama=True) as url, open_page(url) as page:
         report = Report("Open WebUI, Ollama", page, SEEN)
         open_webui_apis.try_ollama(OpenWebUI(page), server, report, journal)
         return report.findings

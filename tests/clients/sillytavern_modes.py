@@ -96,6 +96,12 @@ class Claude(ChatCompletion):
         "seer": "claude-opus-4-5",
     }
 
+    def __init__(self, tavern: SillyTavern, url: str) -> None:
+        super().__init__(tavern, url)
+        asks = tavern.page.locator("dialog[open]", has_text="Connecting To Proxy")
+        yes = asks.locator(".popup-button-ok")
+        tavern.page.add_locator_handler(asks, lambda: yes.click())
+
     def connect(self, key: str) -> None:
         tavern, page = self.tavern, self.tavern.page
         tavern.open_drawer("sys-settings-button")
