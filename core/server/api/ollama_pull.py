@@ -58,27 +58,30 @@ async def _last(statuses: AsyncGenerator[PullStatus, None]) -> PullStatus:
 
 
 async def _statuses(http: Request, name: str) -> AsyncGenerator[PullStatus, None]:
-    hub = next((hub for hub in _HUBS if name.startswith(hub)), None)
-    if hub is None or not is_admin(http):
-        _require(http, name)
+    repository = _to_download(http, name)
+    if repository is None:
         yield PullStatus(status="pulling manifest")
     else:
-        async with aclosing(_downloaded(http, name.removeprefix(hub))) as downloaded:
+        async with aclosing(_downloaded(http, repository)) as downloaded:
             async for status in downloaded:
                 yield status
     yield PullStatus(status="success")
 
 
-def _require(http: Request, name: str) -> None:
-    """Raise unless the model is served."""
+def _to_download(http: Request, name: str) -> str | None:
+    """The repository, maybe with a tag; None for a model that is there."""
     try:
         known_name(http, name)
     except ModelNotFoundError as error:
+        hub = next((hub for hub in _HUBS if name.startswith(hub)), None)
+        if hub and is_admin(http):
+            return name.removeprefix(hub)
         error.message += (
-            "; admins download models with a name such as hf.co/OWNER/REPOSITORY, and models of "
-            "the config are there without being pulled"
+            "; models of the config are there without being pulled, and an admin can download "
+            "others by names such as hf.co/OWNER/REPOSITORY"
         )
         raise
+    return None
 
 
 async def _downloaded(http: Request, name: str) -> AsyncGenerator[PullStatus, None]:
