@@ -1,7 +1,8 @@
 """Fields of other servers that have no effect here, and their values that ask for nothing.
 
-The names are those of OpenAI, vLLM, SGLang, llama.cpp, Ollama, TabbyAPI, text-generation-webui and
-transformers. SillyTavern sends many of them with every request, switched off.
+The names are those of OpenAI, vLLM, SGLang, llama.cpp, KoboldCpp, Ollama, TabbyAPI,
+text-generation-webui and transformers. SillyTavern sends many of them with every request, switched
+off.
 """
 
 from collections.abc import Mapping
@@ -17,19 +18,23 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "disable_any_whitespace": (False,),
     "diversity_penalty": (0,),
     "early_stopping": (False,),
+    "echo": (False,),
     "encoder_no_repeat_ngram_size": (0,),
     "encoder_repetition_penalty": (1,),
     "epsilon_cutoff": (0,),
     "eta_cutoff": (0,),
     "flat_logprobs": (False,),
     "generate_window": (0,),
+    "grammar_retain_state": (False,),
     "guidance_scale": (0, 1),
     "id_slot": (-1,),
     "include_obfuscation": (False,),
     "length_penalty": (0, 1),
+    "logprobs": (False,),
     "loop_detect_window": (0,),
     "max_tokens_second": (0,),
     "min_keep": (0,),
+    "n": (1,),
     "n_discard": (0,),
     "n_indent": (0,),
     "n_keep": (0,),
@@ -51,11 +56,13 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "return_progress": (False,),
     "return_prompt_text": (False,),
     "return_tokens": (False,),
+    "sampler_order": ([6, 0, 1, 3, 4, 2, 5],),
     "service_tier": ("auto", "default"),
     "smoothing_curve": (1,),
     "speculative_ngram": (False,),
     "static_cache": (False,),
     "store": (False,),
+    "stream": (False,),
     "stream_reasoning": (True,),
     "t_max_predict_ms": (0, -1),
     "t_max_prompt_ms": (0, -1),

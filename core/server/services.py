@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 
+from core.apis.kobold.genkeys import RunningTexts
 from core.apis.ollama.ollama_models import ModelCards
 from core.apis.response_store.open_store import open_store
 from core.apis.response_store.store import ResponseStore
@@ -34,6 +35,7 @@ class Services:
     paths: Paths
     responses: ResponseStore | None
     cards: ModelCards
+    kobold: RunningTexts
 
 
 def make_services(
@@ -58,6 +60,7 @@ def make_services(
         paths=Paths(plugins.routes, apis),
         responses=open_store(config.server, config.base) if "responses" in apis else None,
         cards=ModelCards(plugins, config.base),
+        kobold=RunningTexts(),
     )
 
 

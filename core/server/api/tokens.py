@@ -59,11 +59,13 @@ async def encode_tokens(
     token_ids = None
     if plain:
         try:
-            token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos, plain=True)
+            token_ids = await text_tokens(
+                model, text, "text", add_special_tokens=add_bos, plain=True
+            )
         except UnsupportedParameterError:
             ignored.append("encode_special_tokens")
     if token_ids is None:
-        token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos)
+        token_ids = await text_tokens(model, text, "text", add_special_tokens=add_bos)
     _report(http, response, ignored)
     return TokenEncodeResponse(tokens=token_ids, length=len(token_ids))
 
@@ -99,7 +101,7 @@ async def tokenize(body: TokenizeRequest, http: Request, response: Response) -> 
     else:
         text = body.prompt
         add = body.add_special_tokens is not False and not begins_with_bos(model, text)
-        token_ids = await _tokens(model, text, "prompt", add_special_tokens=add)
+        token_ids = await text_tokens(model, text, "prompt", add_special_tokens=add)
         ignored = _fields_of_chats(body)
     _report(http, response, ignored)
     answer = TokenizeResponse(
@@ -132,7 +134,7 @@ async def tokens_of(model: ServedModel, prompt: Prompt, param: str) -> list[int]
     if prompt.pieces:
         return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
     add = prompt.add_special_tokens
-    return await _tokens(model, prompt.text, param, add_special_tokens=add)
+    return await text_tokens(model, prompt.text, param, add_special_tokens=add)
 
 
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
@@ -150,9 +152,10 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
     return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
 
 
-async def _tokens(
+async def text_tokens(
     model: ServedModel, text: str, param: str, *, add_special_tokens: bool, plain: bool = False
 ) -> list[int]:
+    """The tokens of a text, which may be longer than the context."""
     return await tokenize_text(
         model,
         text,
