@@ -33,11 +33,12 @@ def try_koboldai(mode: KoboldAI, without_keys: str, report: Report, journal: Jou
 def try_koboldcpp(mode: KoboldCpp, without_keys: str, report: Report, journal: Journal) -> None:
     """KoboldCpp, with a key and without one. KOB-8."""
     _refused(mode, report)
-    tavern, with_keys = mode.tavern, mode.url
+    tavern = mode.tavern
     with report.step("connect with a key") as finding:
         mode.connect(KEY)
         [finding.seen] = mode.models()
         mode.prepare()
+        tavern.new_chat()
         tavern.send("What is 3 plus 4?")
         text = tavern.finished()
         assert "7" in text, text
@@ -49,7 +50,7 @@ def try_koboldcpp(mode: KoboldCpp, without_keys: str, report: Report, journal: J
         [finding.seen] = mode.models()
         tavern.new_chat()
     _try_kobold(mode, report, journal)
-    mode.url = with_keys
+    mode.prepare()
     trouble_steps.try_all(tavern, mode.connect_to, report, journal)
 
 

@@ -219,6 +219,7 @@ class KoboldAI(KoboldCpp):
         self.tavern.open_drawer("sys-settings-button")
         page.locator("#main_api").select_option("kobold")
         page.locator("#api_url_text").fill(f"{self.url}/api")
+        page.locator("#api_url_text").press("Tab")  # away from the list of earlier addresses
         page.locator("#api_button").click()
 
     def prepare(self) -> None:
