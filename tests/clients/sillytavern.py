@@ -92,8 +92,8 @@ class SillyTavern:
         """
         box, button = self.page.locator("#send_textarea"), self.page.locator("#send_but")
         box.fill(text)
-        for _ in range(20):
-            if button.is_visible():
+        for attempt in range(24):
+            if attempt % 4 == 0 and button.is_visible():
                 button.click()
             self.page.wait_for_timeout(500)
             if not box.input_value():
