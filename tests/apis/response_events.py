@@ -1,15 +1,15 @@
 """A model that says what the last message of the user tells it to, and laws of response streams."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import httpx2
 
 from core.server.access.key_store import KeyStore
 from core.testing import ScriptedEngine
-from enginebay import GenerationRequest
+from enginebay import Delta, GenerationRequest
 from tests.support import InlineBackend, Server, plugins_with, scripted_config, serve
 
 PATH = "/v1/responses"
@@ -22,6 +22,7 @@ TEMPLATE = (
     "{% if tools %}[tools{% for t in tools %} {{ t.function.name }}{% endfor %}]{% endif %}"
     "{% if verbosity %}[{{ verbosity }}]{% endif %}"
     "{% if reasoning_effort %}[effort {{ reasoning_effort }}]{% endif %}"
+    "{% if enable_thinking is defined and not enable_thinking %}[off]{% endif %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 WEATHER = {
@@ -51,7 +52,7 @@ def say(*pieces: str) -> str:
 class SayingEngine(ScriptedEngine):
     """Says the list of pieces that the user has said last; after a result of a tool, "Done."
 
-    `prompts` are those it got. A piece "!" is an error.
+    `prompts` are those it got. A piece "died" is an error.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -67,9 +68,21 @@ class SayingEngine(ScriptedEngine):
         text = behind.partition("\n")[0]
         pieces = json.loads(text) if text.startswith("[") else ["ok"]
         for piece in ["Done."] if "<tool>" in behind else pieces:
-            if piece == "!":
+            if piece == "died":
                 raise RuntimeError("no memory")
             yield piece
+
+
+class StepwiseBackend(InlineBackend):
+    """Forgets what is not read to its end."""
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        try:
+            async with aclosing(super().generate(request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            self._engine.abort_request(request.request_id)
 
 
 class Saying:
@@ -116,7 +129,7 @@ def saying(
 ) -> Iterator[Saying]:
     """Serve such a model, whose deltas are never merged."""
     speaker = SayingEngine(**{"context_length": 4096, **(engine or {})})
-    plugins = plugins_with(scripted=lambda settings: InlineBackend(speaker))
+    plugins = plugins_with(scripted=lambda settings: StepwiseBackend(speaker))
     config = scripted_config(**{"reasoning": "think", "tools": "hermes", **model})
     with serve(config, plugins, keys=keys) as server:
         yield Saying(server, speaker)
