@@ -1,12 +1,13 @@
 """A model that says what the last message of the user tells it to, and laws of response streams."""
 
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any
 
 import httpx2
 
+from core.contract.media import Media, MediaPrompt
 from core.server.access.key_store import KeyStore
 from core.testing import ScriptedEngine
 from enginebay import Delta, GenerationRequest
@@ -83,6 +84,11 @@ class StepwiseBackend(InlineBackend):
                     yield delta
         finally:
             self._engine.abort_request(request.request_id)
+
+    async def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        return self._engine.tokenize_media(pieces, add_special_tokens=add_special_tokens)
 
 
 class Saying:
