@@ -1,6 +1,6 @@
 """Items of an answer, and the events that tell of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core.apis.items import Item
@@ -14,9 +14,9 @@ Event = tuple[str, Fields]
 """The type of an event, and its fields."""
 
 
-def logprobs_of(entries: Iterable[TokenLogprob]) -> list[Fields]:
+def logprobs_of(entries: Iterable[TokenLogprob]) -> Sequence[Any]:
     """Logprobs as texts and their deltas have them."""
-    return list(LogprobForm().chat(entries).content)
+    return LogprobForm().chat(entries).content
 
 
 class ItemForm:

@@ -3,7 +3,6 @@
 Keys that are not known here are kept: items are listed as they were sent.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
@@ -104,19 +103,21 @@ _HOSTED = (
 )
 
 
+def type_of(value: Any) -> Any:
+    """The type that an object says it has, or a model of it."""
+    return value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+
+
 def _kind(value: Any) -> str:
-    if not isinstance(value, dict):
-        return "a message"  # whose error says that it is no object
-    kind = value.get("type")
-    if kind is None:
-        return "a reference" if "id" in value and "role" not in value else "a message"
-    if isinstance(kind, str) and kind in _KINDS:
-        return _KINDS[kind]
-    return "hosted"
+    kind = type_of(value)
+    if kind is None:  # of what is no object, too: the error of a message says so
+        refers = isinstance(value, dict) and "id" in value and "role" not in value
+        return "a reference" if refers else "a message"
+    return _KINDS.get(kind, "hosted") if isinstance(kind, str) else "hosted"
 
 
 def _known(value: Any) -> Any:
-    kind = value.get("type") if isinstance(value, Mapping) else None
+    kind = type_of(value)
     if kind not in _HOSTED:
         listed = ", ".join(_KINDS)
         raise ValueError(f"there is no item of the type {str(kind)[:100]!r}; there are {listed}")

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from core.apis.schemas.responses_items import Name
+from core.apis.schemas.responses_items import Name, type_of
 
 
 class FunctionTool(BaseModel):
@@ -49,7 +49,7 @@ class HostedTool(BaseModel):
 
 
 def _kind(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else None
+    kind = type_of(value)
     return kind if kind in ("function", "custom", "namespace") else "hosted"
 
 
@@ -102,9 +102,9 @@ class AllowedTools(BaseModel):
 
 
 def _kind_of_choice(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a list" if value.get("type") == "allowed_tools" else "a name"
-    return "a mode"
+    if isinstance(value, str):
+        return "a mode"
+    return "a list" if type_of(value) == "allowed_tools" else "a name"
 
 
 ToolChoice = Annotated[
