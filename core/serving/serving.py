@@ -82,8 +82,8 @@ class Serving:
         """A conversation, ready to be answered in any API, by an answer with this id."""
         body = asked.body
         running.expect_answer(id, stream=body.stream)
+        accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
-            accept_ignored(asked.ignored, self.config.server)
             model = await self.leases.generating(running, body.model)
             plan = await self.planner.chat(body, model, running.most_tokens, running.id)
             plan = replace(plan, prompt_only=asked.prompt_only)
@@ -95,8 +95,8 @@ class Serving:
         """One or more prompts, ready to be continued in any API, by an answer with this id."""
         body = asked.body
         running.expect_answer(id, stream=body.stream)
+        accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
-            accept_ignored(asked.ignored, self.config.server)
             model = await self.leases.prompted(running, body.model)
             plan = await self.planner.completion(body, model, running.most_tokens, running.id)
             return self._planned(asked, plan, running)
