@@ -334,6 +334,33 @@ def test_a_failure_in_mid_stream_is_an_event(error: Exception, kind: str) -> Non
     ]
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_failure_before_that_is_a_status(streams: bool) -> None:
+    # MSG-19
+    class DyingAtOnce(Dying):
+        async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+            raise self._error
+            yield Delta()
+
+    body = {"model": "scripted", "max_tokens": 9, "messages": USER, "stream": streams}
+    error = EngineDeadError("the engine died")
+    plugins = plugins_with(scripted=lambda settings: DyingAtOnce(error))
+    with serve(scripted_config(), plugins) as server:
+        response = server.http.post(MESSAGES, json=body)
+    assert (response.status_code, response.json()["error"]["type"]) == (503, "overloaded_error")
+
+
+def test_models_that_take_messages_continue_none() -> None:
+    backend = engine_backend(lambda: ScriptedChat(["Hello"]))
+    messages = [*USER, {"role": "assistant", "content": "Hel"}]
+    body = {"model": "scripted", "max_tokens": 9, "messages": messages}
+    with serve(scripted_config(), plugins_with(scripted=backend)) as server:
+        response = server.http.post(MESSAGES, json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith("messages[1] is not supported")
+        assert ask(server, max_tokens=0)["content"] == []
+
+
 def test_an_aborted_answer_ends_with_what_there_is() -> None:
     held = threading.Event()
 

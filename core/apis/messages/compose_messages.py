@@ -75,7 +75,7 @@ class MessageComposer(ItemComposer):
         if item.kind == "reasoning":
             signed = SignatureDelta(signature=_SIGNATURE)
             yield _frame(BlockDelta(index=item.number, delta=signed))
-        elif item.kind == "call" and not item.text:
+        elif item.kind == "call" and not item.text.strip():
             yield _delta(item, "{}")
         yield _frame(BlockStop(index=item.number))
 

@@ -102,12 +102,13 @@ class Turns:
                     case ToolResultBlock():
                         raise _misplaced(block, where, "assistant")
             parts += _behind(parts, new, place)
-        if not (parts or thoughts or calls):
+        thought = "".join(thoughts)
+        if not (parts or thought or calls):
             return
         fields: dict[str, Any] = {}
         at = f"messages[{len(self.messages)}]"
-        if thoughts:
-            fields["reasoning_content"] = "".join(thoughts)
+        if thought:
+            fields["reasoning_content"] = thought
         if calls:
             fields["tool_calls"] = [_call(block, where) for block, where in calls]
             for number, (_, where) in enumerate(calls):
