@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 from core.apis.extras import passed_on
 from core.apis.messages.offered_tools import OfferedTools
 from core.apis.messages.turns import Turns
 from core.apis.schemas.messages_request import CountTokensRequest, MessagesRequest
+from core.apis.schemas.open_object import OpenObject
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.read_body import read_body
-from core.config.neutral_values import asks_for_nothing
 from core.serving.asked import Asked, Names
 
 _OWN_FORM = (
@@ -127,7 +125,6 @@ def _form(body: CountTokensRequest, places: dict[str, str]) -> dict[str, Any]:
     return {"response_format": {"type": form.type, "json_schema": schema}}
 
 
-def _unknown(place: str, settings: BaseModel | None) -> list[str]:
+def _unknown(place: str, settings: OpenObject | None) -> list[str]:
     """Unknown keys of an object in the request, by their paths."""
-    extra = (settings.model_extra if settings else None) or {}
-    return [f"{place}.{key}" for key, value in extra.items() if not asks_for_nothing(key, value)]
+    return [f"{place}.{key}" for key in settings.unknown_keys] if settings else []

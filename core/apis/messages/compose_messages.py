@@ -6,7 +6,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from core.apis.compose_items import ItemComposer
-from core.apis.errors import anthropic_type
+from core.apis.errors import anthropic_error
 from core.apis.items import Gain, Item
 from core.apis.schemas.messages_answer import (
     BlockDelta,
@@ -75,7 +75,7 @@ class MessageComposer(ItemComposer):
         if item.kind == "reasoning":
             signed = SignatureDelta(signature=_SIGNATURE)
             yield _frame(BlockDelta(index=item.number, delta=signed))
-        elif item.kind == "call" and not item.text:
+        elif item.kind == "call" and not item.text.strip():
             yield _delta(item, "{}")
         yield _frame(BlockStop(index=item.number))
 
@@ -90,8 +90,7 @@ class MessageComposer(ItemComposer):
         yield _frame(MessageStop())
 
     def failed(self, error: ServingError) -> list[Frame]:
-        message = str(error.body()["error"]["message"])
-        detail = ErrorDetail(type=anthropic_type(error.status), message=message)
+        detail = ErrorDetail(**anthropic_error(error, error.status))
         return [_frame(ErrorEvent(error=detail))]
 
     def delta_template(self, item: Item) -> FrameTemplate | None:

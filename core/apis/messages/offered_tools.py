@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.apis.schemas.messages_request import CustomTool, HostedTool, ToolChoiceParam, ToolParam
-from core.config.neutral_values import asks_for_nothing
 from core.contract.errors import InvalidRequestError
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -31,14 +30,14 @@ class OfferedTools:
                 continue
             self.places |= _places(f"tools[{len(offered)}]", place)
             offered.append(_function(tool))
-            self._note_unknown(tool.model_extra, place)
+            self.ignored += [f"{place}.{key}" for key in tool.unknown_keys]
         if offered:
             self.fields["tools"] = offered
         if choice:
             self._choose(choice)
 
     def _choose(self, choice: ToolChoiceParam) -> None:
-        self._note_unknown(choice.model_extra, "tool_choice")
+        self.ignored += [f"tool_choice.{key}" for key in choice.unknown_keys]
         if choice.type == "tool":
             self._refuse_hosted(choice.name)
             function = {"name": choice.name}
@@ -62,13 +61,6 @@ class OfferedTools:
                     "input_schema",
                     param="tool_choice",
                 )
-
-    def _note_unknown(self, unknown: dict[str, Any] | None, place: str) -> None:
-        self.ignored += [
-            f"{place}.{key}"
-            for key, value in (unknown or {}).items()
-            if not asks_for_nothing(key, value) and value is not False
-        ]
 
 
 def _function(tool: CustomTool) -> dict[str, Any]:

@@ -46,9 +46,14 @@ def parts_of(block: ContentBlock, place: str) -> Iterator[Part]:
             yield Part({"type": "image_url", "image_url": {"url": _url(source, place)}}, place)
         case SearchResultBlock():
             texts = (block.title, *(each.text for each in block.content))
-            yield text_part("\n".join(texts), place)
+            yield _lines(texts, place)
         case DocumentBlock():
             yield from _document(block, place)
+
+
+def _lines(texts: Sequence[str], place: str) -> Part:
+    """Texts below each other, and apart from what is behind them."""
+    return text_part("".join(f"{text}\n" for text in texts), place)
 
 
 def _url(source: object, place: str) -> str:
@@ -68,17 +73,18 @@ def _data_url(source: Base64Source) -> str:
 def _document(block: DocumentBlock, place: str) -> Iterator[Part]:
     """A document under its title and what is said about it, text by text."""
     about = [text for text in (block.title, block.context) if text]
+    heading = [_lines(about, place)] if about else []
     match block.source:
         case TextSource(data=data):
-            yield text_part("\n".join((*about, data)), place)
+            yield _lines((*about, data), place)
         case ContentSource(content=str() as text):
-            yield text_part("\n".join((*about, text)), place)
+            yield _lines((*about, text), place)
         case ContentSource(content=list() as blocks):
-            yield from (text_part(f"{text}\n", place) for text in about)
+            yield from heading
             for number, inner in enumerate(blocks):
                 yield from parts_of(inner, f"{place}.source.content[{number}]")
         case Base64Source() as source:
-            yield from (text_part(f"{text}\n", place) for text in about)
+            yield from heading
             file = {"file_data": _data_url(source)}
             yield Part({"type": "file", "file": file}, f"{place}.source")
         case _:

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from pydantic import BaseModel
-
 from core.apis.messages.parts import Part, contents_of, parts_of, text_part
 from core.apis.schemas.messages_blocks import (
     Block,
+    CitedBlock,
     ContentBlock,
     HostedBlock,
     InputMessage,
@@ -22,7 +21,7 @@ from core.apis.schemas.messages_blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from core.config.neutral_values import asks_for_nothing
+from core.apis.schemas.open_object import OpenObject
 from core.contract.errors import InvalidRequestError
 
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*(?:\n|\Z)", re.MULTILINE | re.IGNORECASE)
@@ -47,7 +46,7 @@ class Turns:
         self.messages: list[dict[str, Any]] = []
         self.places: dict[str, str] = {}
         self.continued: str | None = None
-        self._unknown: dict[tuple[type[BaseModel], str], str] = {}
+        self._unknown: dict[tuple[type[OpenObject], str], str] = {}
         self._dropped: list[str] = []
         if text := _system(system):
             self._add("system", "system", [text_part(text, "system")])
@@ -103,12 +102,13 @@ class Turns:
                     case ToolResultBlock():
                         raise _misplaced(block, where, "assistant")
             parts += _behind(parts, new, place)
-        if not (parts or thoughts or calls):
+        thought = "".join(thoughts)
+        if not (parts or thought or calls):
             return
         fields: dict[str, Any] = {}
         at = f"messages[{len(self.messages)}]"
-        if thoughts:
-            fields["reasoning_content"] = "".join(thoughts)
+        if thought:
+            fields["reasoning_content"] = thought
         if calls:
             fields["tool_calls"] = [_call(block, where) for block, where in calls]
             for number, (_, where) in enumerate(calls):
@@ -151,13 +151,12 @@ class Turns:
             self._note_unknown(block, where)
             yield block, where
 
-    def _note_unknown(self, block: BaseModel, place: str) -> None:
-        for key, value in (block.model_extra or {}).items():
-            if not asks_for_nothing(key, value):
-                self._unknown.setdefault((type(block), key), f"{place}.{key}")
-        citations = getattr(block, "citations", None)
-        if getattr(citations, "enabled", False):
-            self._unknown.setdefault((type(block), "citations"), f"{place}.citations")
+    def _note_unknown(self, block: OpenObject, place: str) -> None:
+        keys = block.unknown_keys
+        if isinstance(block, CitedBlock) and block.asks_for_citations:
+            keys.append("citations")
+        for key in keys:
+            self._unknown.setdefault((type(block), key), f"{place}.{key}")
 
     def _note_continued(self, messages: Sequence[InputMessage]) -> None:
         """Whether the last message is the beginning of the answer; an empty one is none."""

@@ -1,11 +1,10 @@
-"""Blocks in the messages of Anthropic's Messages API: https://docs.claude.com/en/api/messages.
-
-Unknown keys are kept, so that they can be named.
-"""
+"""Blocks in the messages of Anthropic's Messages API: https://docs.claude.com/en/api/messages."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
+
+from core.apis.schemas.open_object import OpenObject
 
 _HOSTED = frozenset(
     (
@@ -15,10 +14,8 @@ _HOSTED = frozenset(
 )
 
 
-class Block(BaseModel):
+class Block(OpenObject):
     """What every block may have; `cache_control` has no effect, as prefixes are cached anyway."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: str
     cache_control: Any = None
@@ -85,7 +82,18 @@ class ContentSource(BaseModel):
     content: str | list[Annotated[TextBlock | ImageBlock, Discriminator("type")]]
 
 
-class DocumentBlock(ContentBlock):
+class CitedBlock(ContentBlock):
+    """What an answer may cite."""
+
+    citations: Citations | None = None
+
+    @property
+    def asks_for_citations(self) -> bool:
+        """Whether the answer is to say what it has from here."""
+        return self.citations is not None and self.citations.enabled
+
+
+class DocumentBlock(CitedBlock):
     """A document; `context` is about it and not in it."""
 
     type: Literal["document"] = "document"
@@ -94,17 +102,15 @@ class DocumentBlock(ContentBlock):
     ]
     title: str | None = None
     context: str | None = None
-    citations: Citations | None = None
 
 
-class SearchResultBlock(ContentBlock):
+class SearchResultBlock(CitedBlock):
     """What a search found."""
 
     type: Literal["search_result"] = "search_result"
     source: str
     title: str
     content: list[TextBlock]
-    citations: Citations | None = None
 
 
 class ThinkingBlock(Block):
@@ -188,10 +194,8 @@ MessageBlock = Annotated[
 ]
 
 
-class InputMessage(BaseModel):
+class InputMessage(OpenObject):
     """A message of the conversation so far."""
-
-    model_config = ConfigDict(extra="allow")
 
     role: Literal["user", "assistant", "system"]
     content: str | Annotated[list[MessageBlock], Field(fail_fast=True)]

@@ -8,16 +8,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from core.apis.schemas.messages_blocks import InputMessage, TextBlock
+from core.apis.schemas.open_object import OpenObject
 from core.contract.errors import InvalidRequestError
 
 
-class CustomTool(BaseModel):
+class CustomTool(OpenObject):
     """A function of the client.
 
     `eager_input_streaming` is what happens anyway: arguments are streamed as they are written.
     """
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(min_length=1)]
@@ -28,10 +27,8 @@ class CustomTool(BaseModel):
     eager_input_streaming: Any = None
 
 
-class HostedTool(BaseModel):
+class HostedTool(OpenObject):
     """A tool that Anthropic runs, or knows the arguments of; here it is not offered."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: str
     name: str | None = None
@@ -48,10 +45,8 @@ ToolParam = Annotated[
 ]
 
 
-class ToolChoiceParam(BaseModel):
+class ToolChoiceParam(OpenObject):
     """Which tools the answer may or must call; `name` is that of the type `tool`."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["auto", "any", "tool", "none"]
     name: Annotated[str, Field(min_length=1)] | None = None
@@ -66,38 +61,30 @@ class ToolChoiceParam(BaseModel):
         return self
 
 
-class ThinkingConfig(BaseModel):
+class ThinkingConfig(OpenObject):
     """Whether to think, and whether the thought is told or `omitted`."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["enabled", "adaptive", "between_tools", "disabled"]
     budget_tokens: Annotated[int, Field(ge=0)] | None = None
     display: Literal["summarized", "omitted"] | None = None
 
 
-class JsonFormat(BaseModel):
+class JsonFormat(OpenObject):
     """JSON that is valid against a schema."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["json_schema"]
     schema_: Annotated[dict[str, Any] | bool, Field(alias="schema")]
 
 
-class OutputConfig(BaseModel):
+class OutputConfig(OpenObject):
     """What the answer is to be like."""
-
-    model_config = ConfigDict(extra="allow")
 
     effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     format: JsonFormat | None = None
 
 
-class RequestMetadata(BaseModel):
+class RequestMetadata(OpenObject):
     """Whom a request is for."""
-
-    model_config = ConfigDict(extra="allow")
 
     user_id: str | None = None
 

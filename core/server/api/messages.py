@@ -42,8 +42,8 @@ async def count_message_tokens(
         model = await prompted_model(http, asked.body.model)
         prompt = await services(http).serving.planner.prompt(asked.body, model)
         tokens = await tokens_of(model, prompt, "messages")
-    ignored = (*asked.ignored, *asked.body.unknown_fields(), *prompt.ignored)
-    response.headers.update(unsupported_header(http, asked.names.each(ignored)))
+    of_prompt = asked.names.each((*asked.body.unknown_fields(), *prompt.ignored))
+    response.headers.update(unsupported_header(http, (*asked.ignored, *of_prompt)))
     response.headers.update(_id_header(http))
     return CountedTokens(input_tokens=len(tokens))
 
