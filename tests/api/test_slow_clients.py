@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.server.http.sse import EventStreamResponse
+from core.server.http.sse import PING, EventStreamResponse
 
 Message = MutableMapping[str, Any]
 
@@ -54,9 +54,46 @@ async def test_a_stream_that_nobody_reads_is_closed(caplog: pytest.LogCaptureFix
     assert "not read" in caplog.text
 
 
-async def test_a_slow_client_gets_all() -> None:
+async def test_without_pings_too(caplog: pytest.LogCaptureFixture) -> None:
     events, client = Events(), Client(takes=1)
-    response = EventStreamResponse(events.generate(), ping_interval=0.001, headers={})
+    response = EventStreamResponse(
+        events.generate(), ping_interval=0.001, headers={}, send_timeout=0.001, ping=None
+    )
+    await response.stream_response(client.send)
+    assert client.taken == [b"data: 0\n\n"]
+    assert events.closed
+    assert not client.complete
+    assert "not read" in caplog.text
+
+
+async def test_without_pings_an_engine_may_take_its_time() -> None:
+    """Nothing is sent, so nobody fails to read it."""
+    goes_on = asyncio.Event()
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        yield b"0"
+        await goes_on.wait()
+        yield b"1"
+
+    client = Client(takes=100)
+    response = EventStreamResponse(
+        events(), ping_interval=0.001, headers={}, send_timeout=0.001, ping=None
+    )
+    sending = asyncio.create_task(response.stream_response(client.send))
+    looked = 0
+    while looked < 5:  # each of these is longer than what a client gets to read
+        await asyncio.sleep(0.005)
+        looked += 1
+    goes_on.set()
+    await sending
+    assert client.taken == [b"0", b"1"]
+    assert client.complete
+
+
+@pytest.mark.parametrize("ping", [None, PING])
+async def test_a_slow_client_gets_all(ping: bytes | None) -> None:
+    events, client = Events(), Client(takes=1)
+    response = EventStreamResponse(events.generate(), ping_interval=0.001, headers={}, ping=ping)
     sending = asyncio.create_task(response.stream_response(client.send))
     await client.stops.wait()
     client.reads.set()
