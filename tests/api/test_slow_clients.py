@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, MutableMapping
 from typing import Any
 
+import anyio
 import pytest
 
 from core.server.http.sse import PING, EventStreamResponse
@@ -66,26 +67,24 @@ async def test_without_pings_too(caplog: pytest.LogCaptureFixture) -> None:
     assert "not read" in caplog.text
 
 
-async def test_without_pings_an_engine_may_take_its_time() -> None:
-    """Nothing is sent, so nobody fails to read it."""
-    goes_on = asyncio.Event()
+async def test_without_pings_an_engine_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent, so nobody fails to read it, however often that is looked after."""
+    goes_on, looks, sleep = asyncio.Event(), iter(range(5)), anyio.sleep
+
+    async def look(delay: float) -> None:
+        if next(looks, None) is None:
+            goes_on.set()
+        await sleep(0)
 
     async def events() -> AsyncGenerator[bytes, None]:
         yield b"0"
         await goes_on.wait()
         yield b"1"
 
+    monkeypatch.setattr(anyio, "sleep", look)
     client = Client(takes=100)
-    response = EventStreamResponse(
-        events(), ping_interval=0.001, headers={}, send_timeout=0.001, ping=None
-    )
-    sending = asyncio.create_task(response.stream_response(client.send))
-    looked = 0
-    while looked < 5:  # each of these is longer than what a client gets to read
-        await asyncio.sleep(0.005)
-        looked += 1
-    goes_on.set()
-    await sending
+    response = EventStreamResponse(events(), ping_interval=0, headers={}, send_timeout=0, ping=None)
+    await response.stream_response(client.send)
     assert client.taken == [b"0", b"1"]
     assert client.complete
 

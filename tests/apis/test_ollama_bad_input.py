@@ -167,7 +167,9 @@ def test_unsupported_fields_are_refused_where_the_config_says_so() -> None:
     # OLL-18
     with ollama_server(server={"strict_params": True}) as server:
         for path, body in BODIES.items():
-            field = {"surprise": 1} if path in ("/api/show", "/api/pull") else {"options": {"foo": 1}}
+            field = (
+                {"surprise": 1} if path in ("/api/show", "/api/pull") else {"options": {"foo": 1}}
+            )
             answer = server.http.post(path, json={**body, **field})
             name = "surprise" if "surprise" in field else "options.foo"
             assert refused(answer) == f"unsupported parameters: {name}"
@@ -177,7 +179,15 @@ def test_unsupported_fields_are_refused_where_the_config_says_so() -> None:
 
 @pytest.mark.parametrize("path", BODIES)
 def test_any_name_of_a_model(server: Server, path: str) -> None:
-    for name in (*NAMES, "hf.co/", "hf.co/a", "hf.co/a/b/c:d", "hf.co/../x", "hf.co/a/b:\0", ":latest"):
+    for name in (
+        *NAMES,
+        "hf.co/",
+        "hf.co/a",
+        "hf.co/a/b/c:d",
+        "hf.co/../x",
+        "hf.co/a/b:\0",
+        ":latest",
+    ):
         for stream in (False, True):
             answer = post(server, path, {**BODIES[path], "model": name, "stream": stream})
             assert answer.status_code >= 400 or '"error"' in answer.text
@@ -190,7 +200,13 @@ def test_any_json_is_answered(server: Server, path: str, data: st.DataObject) ->
 
 
 CALLS = st.fixed_dictionaries(
-    {}, optional={"id": JSON, "function": st.fixed_dictionaries({"name": JSON}, optional={"arguments": JSON, "index": JSON})}
+    {},
+    optional={
+        "id": JSON,
+        "function": st.fixed_dictionaries(
+            {"name": JSON}, optional={"arguments": JSON, "index": JSON}
+        ),
+    },
 )
 MESSAGES = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "system", "tool"])},

@@ -87,13 +87,18 @@ def test_tools(server: Server) -> None:
         [call] = answer.message.tool_calls
         assert (call.function.name, call.function.arguments) == ("get_weather", {"city": "Oslo"})
         result = get_weather(**call.function.arguments)
-        messages += [answer.message, {"role": "tool", "tool_name": "get_weather", "content": result}]
+        messages += [
+            answer.message,
+            {"role": "tool", "tool_name": "get_weather", "content": result},
+        ]
         assert sdk.chat("scripted", messages=messages, tools=[get_weather]).message.content == (
             "It is sunny."
         )
         calls = [
             call
-            for part in sdk.chat("scripted", messages=user("call twice"), tools=[WEATHER], stream=True)
+            for part in sdk.chat(
+                "scripted", messages=user("call twice"), tools=[WEATHER], stream=True
+            )
             for call in part.message.tool_calls or ()
         ]
         assert [call.function.name for call in calls] == ["get_weather"] * 2
@@ -188,7 +193,9 @@ def test_embeddings(embedding: Server) -> None:
     with client(embedding) as sdk:
         one = sdk.embed("scripted", "aab")
         many = sdk.embed("scripted", ["aab", "c"])
-        assert many.embeddings[0] == one.embeddings[0] == pytest.approx([0.894, 0.447, 0, 0], abs=1e-3)
+        assert (
+            many.embeddings[0] == one.embeddings[0] == pytest.approx([0.894, 0.447, 0, 0], abs=1e-3)
+        )
         assert many.embeddings[1] == [0, 0, 1, 0]
         assert (one.prompt_eval_count, many.prompt_eval_count) == (5, 8)
         assert one.total_duration
@@ -217,8 +224,6 @@ def test_embeddings(embedding: Server) -> None:
     assert "not finite" in refused.json()["error"]
     refused = embedding.http.post("/api/chat", json={"model": "scripted", "messages": user("hi")})
     assert "does not generate text" in refused.json()["error"]
-
-
 
 
 @pytest.fixture

@@ -128,7 +128,11 @@ def test_a_call_that_is_cut_is_left_out(server: Server, streamed: bool) -> None:
 def test_length_and_stop(server: Server) -> None:
     # OLL-12
     cut = ask(server, "hi", options={"num_predict": 3})
-    assert (cut["done_reason"], cut["message"]["content"], cut["eval_count"]) == ("length", "Hel", 3)
+    assert (cut["done_reason"], cut["message"]["content"], cut["eval_count"]) == (
+        "length",
+        "Hel",
+        3,
+    )
     stopped = ask(server, "hi", options={"stop": [","]})
     assert (stopped["done_reason"], stopped["message"]["content"]) == ("stop", "Hello")
     for none in (-1, -2):
