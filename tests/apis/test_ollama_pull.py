@@ -13,7 +13,7 @@ from tests.downloads.hub import REPO
 from tests.downloads.test_download import content
 from tests.support import Server
 
-NAME = f"hf.co/{REPO}"
+NAME, LONG_NAME = f"hf.co/{REPO}", f"huggingface.co/{REPO}"
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_others_are_not_found(server: Server, stream: bool) -> None:
     answer = server.http.post("/api/pull", json={"model": "llama3.2", "stream": stream})
     error = refused(answer, 404)
     assert "model 'llama3.2' not found; available: scripted" in error
-    assert "hf.co/OWNER/REPOSITORY" in error
+    assert "huggingface.co/OWNER/REPOSITORY" in error
 
 
 def test_a_download(start_hub: StartHub, server: Server, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_download(start_hub: StartHub, server: Server, tmp_path: Path) -> None
         assert line["completed"] <= line["total"] == total
     assert more[-1]["completed"] == total
     assert content(tmp_path / "models" / "tiny") == FILES
-    whole = server.http.post("/api/pull", json={"model": NAME, "stream": False})
+    whole = server.http.post("/api/pull", json={"model": LONG_NAME, "stream": False})
     assert whole.json() == {"status": "success"}
 
 
@@ -103,8 +103,8 @@ def test_only_admins_download(start_hub: StartHub, tmp_path: Path) -> None:
 )
 def test_what_there_is_not(server: Server, method: str, path: str, advice: str) -> None:
     # OLL-6
-    for content in (b"", b"{}", b'{"model": "scripted"}'):
-        assert advice in refused(server.http.request(method, path, content=content), 404)
+    for sent in (b"", b"{}", b'{"model": "scripted"}'):
+        assert advice in refused(server.http.request(method, path, content=sent), 404)
     assert server.http.head("/api/blobs/sha256:00").status_code == 404
 
 
