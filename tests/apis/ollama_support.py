@@ -3,11 +3,15 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
+from core.config.keys import Key
 from core.contract.errors import ServingError
+from core.server.access.key_store import KeyStore
+from core.server.access.keys import digest_of
 from core.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
@@ -17,8 +21,8 @@ TEMPLATE = (
     "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ m.content or '' }}"
     "{% for c in m.tool_calls or [] %}[{{ c.id }}={{ c.function.name }}"
     "{{ c.function.arguments | tojson }}]{% endfor %}"
-    "{% if m.tool_call_id %}[for {{ m.tool_call_id }}]{% endif %}\n{% endfor %}"
-    "{% if tools %}<tools>{{ tools | tojson }}\n{% endif %}"
+    "{% if m.tool_call_id %}[for {{ m.tool_call_id }}]{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if tools %}<tools>{{ tools | tojson }}{{ '\\n' }}{% endif %}"
     "{% if add_generation_prompt %}<assistant>"
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     "{% endif %}"
@@ -54,9 +58,23 @@ def says(prompt: str, index: int) -> Iterator[str]:
         yield from ("Hello", ", ", "world")
 
 
+def key_store() -> KeyStore:
+    """A user's key, one for a model that there is not, and an admin's."""
+    keys = (
+        Key("user", digest_of("user")),
+        Key("other", digest_of("other"), models=("nobody",)),
+        Key("admin", digest_of("admin"), "admin"),
+    )
+    return KeyStore(Path("no such file"), keys)
+
+
 @contextmanager
 def ollama_server(
-    *, engine: dict[str, Any] | None = None, server: dict[str, Any] | None = None, **model: Any
+    *,
+    engine: dict[str, Any] | None = None,
+    server: dict[str, Any] | None = None,
+    keys: KeyStore | None = None,
+    **model: Any,
 ) -> Iterator[Server]:
     """A server whose model is `scripted`; it thinks and calls."""
 
@@ -66,7 +84,7 @@ def ollama_server(
     config = scripted_config(
         server=server or {}, **{"reasoning": "think", "tools": "hermes", **model}
     )
-    with serve(config, plugins_with(scripted=engine_backend(create))) as running:
+    with serve(config, plugins_with(scripted=engine_backend(create)), keys=keys) as running:
         yield running
 
 

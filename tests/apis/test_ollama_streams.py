@@ -3,6 +3,7 @@
 import http.client
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_streamed_and_whole_answers_say_the_same(server: Server, asked: str) -> 
     tools = {"tools": [WEATHER]}
     streamed, whole = stream(server, asked, **tools), ask(server, asked, **tools)
     assert [line["done"] for line in streamed] == [False] * (len(streamed) - 1) + [True]
-    assert all(ENDS <= line.keys() if line["done"] else not ENDS & line.keys() for line in streamed)
+    assert all(line.keys() >= ENDS if line["done"] else not ENDS & line.keys() for line in streamed)
     assert streamed[-1]["message"] == {"role": "assistant", "content": ""}
     message = {"thinking": "", "tool_calls": [], **whole["message"]}
     said = joined(streamed)
@@ -128,7 +129,11 @@ def test_a_call_that_is_cut_is_left_out(server: Server, streamed: bool) -> None:
 def test_length_and_stop(server: Server) -> None:
     # OLL-12
     cut = ask(server, "hi", options={"num_predict": 3})
-    assert (cut["done_reason"], cut["message"]["content"], cut["eval_count"]) == ("length", "Hel", 3)
+    assert (cut["done_reason"], cut["message"]["content"], cut["eval_count"]) == (
+        "length",
+        "Hel",
+        3,
+    )
     stopped = ask(server, "hi", options={"stop": [","]})
     assert (stopped["done_reason"], stopped["message"]["content"]) == ("stop", "Hello")
     for none in (-1, -2):
@@ -195,7 +200,7 @@ def test_any_cut_of_the_text_gives_the_same_lines(cuts: list[int]) -> None:
         trim=True,
         new_call_id=iter(["call_a", "call_b"]).__next__,
     )
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         reason = "stop" if end == len(TEXT) else None
         delta = Delta(text=TEXT[start:end], token_ids=(1,), finish_reason=reason)  # type: ignore[arg-type]
         updates.append(Update(0, collector.feed(delta), collector.end if reason else None))

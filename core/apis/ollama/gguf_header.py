@@ -14,6 +14,7 @@ _MAGIC = b"GGUF"
 _NUMBERS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 """How `struct` calls the types of numbers, by their ids."""
 _STRING, _ARRAY = 8, 9
+_DIMENSIONS = 8  # ggml has 4
 _KEPT = 64  # items of an array; longer ones are vocabularies
 
 
@@ -30,7 +31,7 @@ def gguf_header(path: Path) -> GgufHeader:
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         try:
             return _Reader(content).header()
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+        except (struct.error, IndexError, OverflowError, RecursionError) as error:
             raise ValueError(f"{path} is not a whole GGUF file") from error
 
 
@@ -54,7 +55,10 @@ class _Reader:
 
     def _weights(self) -> int:
         self._text()  # its name
-        shape = self._numbers(f"{self._number('I')}Q")
+        dimensions = self._number("I")
+        if dimensions > _DIMENSIONS:
+            raise ValueError(f"a tensor with {dimensions} dimensions")
+        shape = self._numbers(f"{dimensions}Q")
         self._numbers("IQ")  # its type and place
         return prod(shape)
 
@@ -68,17 +72,17 @@ class _Reader:
             return [self._value(kind) for _ in range(length)]
         if kind == _STRING:
             for _ in range(length):
-                self._at += self._number("Q")
+                self._skip(self._number("Q"))
         elif kind == _ARRAY:
             for _ in range(length):
                 self._value(kind)
         else:
-            self._at += length * struct.calcsize(f"<{_NUMBERS[kind]}")
+            self._skip(length * struct.calcsize(f"<{_NUMBERS[kind]}"))
         return None
 
     def _text(self) -> str:
         length = self._number("Q")
-        self._at += length
+        self._skip(length)
         return self._content[self._at - length : self._at].decode(errors="replace")
 
     def _number(self, kind: str) -> Any:
@@ -86,5 +90,8 @@ class _Reader:
 
     def _numbers(self, kinds: str) -> tuple[Any, ...]:
         numbers = struct.unpack_from(f"<{kinds}", self._content, self._at)
-        self._at += struct.calcsize(f"<{kinds}")
+        self._skip(struct.calcsize(f"<{kinds}"))
         return numbers
+
+    def _skip(self, length: int) -> None:
+        self._at += length

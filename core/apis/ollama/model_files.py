@@ -98,6 +98,7 @@ def _of_gguf(files: Sequence[Path]) -> FileFacts:
     values = headers[0].values
     family = _text(values.get("general.architecture"))
     pooling = values.get(f"{family}.pooling_type")
+    generates = not pooling and values.get(f"{family}.attention.causal") is not False
     templates = {"default": _text(values.get("tokenizer.chat_template"))}
     for name in values.get("tokenizer.chat_templates") or ():
         templates[str(name)] = _text(values.get(f"tokenizer.chat_template.{name}"))
@@ -108,8 +109,8 @@ def _of_gguf(files: Sequence[Path]) -> FileFacts:
         parameters=sum(header.parameters for header in headers),
         context_length=_number(values.get(f"{family}.context_length")),
         embedding_length=_number(values.get(f"{family}.embedding_length")),
-        generates=pooling is None,
-        embeds=pooling not in (None, _RERANKS),
+        generates=generates,
+        embeds=not generates and pooling != _RERANKS,
         license=_text(values.get("general.license")),
         templates={name: text for name, text in templates.items() if text},
         values={

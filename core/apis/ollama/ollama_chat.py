@@ -47,6 +47,7 @@ def chat_messages(messages: Sequence[OllamaMessage]) -> list[dict[str, Any]]:
     yet, else of the first one that has none.
     """
     known = {call.id for message in messages for call in message.tool_calls or ()}
+    # Nine digits, since the templates of Mistral's models take no other ids.
     new_ids = (f"{number:09d}" for number in count() if f"{number:09d}" not in known)
     made: list[dict[str, Any]] = []
     waiting: dict[str, str] = {}  # names of the functions, by the ids of calls without result
@@ -64,8 +65,7 @@ def _chat_message(
     if message.tool_calls:
         sent["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
         for call in sent["tool_calls"]:
-            # Nine digits, since the templates of Mistral's models take no other ids.
-            call.setdefault("id", next(new_ids))
+            call["id"] = call.get("id") or next(new_ids)
             waiting[call["id"]] = call["function"]["name"]
     if message.tool_name:
         sent["name"] = message.tool_name

@@ -17,7 +17,7 @@ def known_name(http: Request, name: str) -> str:
 
     `ModelNotFoundError`, in Ollama's words, if the request's key may use no such model.
     """
-    for each in (name, name.removesuffix(_ANY_TAG)):
+    for each in filter(None, (name, name.removesuffix(_ANY_TAG))):
         try:
             named_model(http, each)
         except ModelNotFoundError:

@@ -1,6 +1,7 @@
 """`POST /api/pull`, and routes of Ollama's that change models, of which this server has none."""
 
 import hashlib
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -22,7 +23,8 @@ from core.server.services import services
 
 router = APIRouter(tags=["ollama"])
 
-_HUBS = ("hf.co/", "huggingface.co/")
+_HUB = re.compile(r"h(?:ugging)?f(?:ace)?\.co/")
+"""What names on the hub begin with: its short name, or its long one."""
 
 
 @router.post("/pull", response_model=PullStatus)
@@ -73,12 +75,12 @@ def _to_download(http: Request, name: str) -> str | None:
     try:
         known_name(http, name)
     except ModelNotFoundError as error:
-        hub = next((hub for hub in _HUBS if name.startswith(hub)), None)
+        hub = _HUB.match(name)
         if hub and is_admin(http):
-            return name.removeprefix(hub)
+            return name[hub.end() :]
         error.message += (
             "; models of the config are there without being pulled, and an admin can download "
-            "others by names such as hf.co/OWNER/REPOSITORY"
+            "others by names such as huggingface.co/OWNER/REPOSITORY"
         )
         raise
     return None
@@ -131,7 +133,7 @@ async def push() -> None:
 @router.post("/blobs/{digest}", include_in_schema=False)
 async def blobs(digest: str) -> None:
     """Files are not taken."""
-    raise _refusal("this server takes no files: put them into its `model_dir`, or pull hf.co/…")
+    raise _refusal("this server takes no files: put them into its `model_dir`, or pull from a hub")
 
 
 def _refusal(message: str) -> ModelNotFoundError:
