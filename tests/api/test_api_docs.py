@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices, BaseModel
 
+from core.apis.schemas.kobold_bodies import GenerateRequest
 from core.apis.schemas.messages_request import MessagesRequest
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
@@ -45,6 +46,7 @@ def documented(heading: str) -> list[str]:
         ("Classification", ClassifyRequest),
         ("Reward models", ScoreEvaluationRequest),
         ("Messages", MessagesRequest),
+        ("Clients of KoboldCpp", GenerateRequest),
     ],
 )
 def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:

@@ -136,6 +136,26 @@ async def test_a_parent_that_is_gone(
     await store.close()
 
 
+async def test_what_is_asked_for_comes_before_what_is_done_later(
+    make: Callable[..., ResponseStore],
+) -> None:
+    store = make()
+    store.put(answer(1, items=("item",)))
+    store.put(answer(2, parent=1))
+    got, chain, item, *deleted = await asyncio.gather(
+        store.get("resp_1", None),
+        store.chain("resp_2", None),
+        store.item("item", None),
+        store.delete("resp_2", None),
+        store.delete("resp_1", None),
+    )
+    assert got == answer(1, items=("item",))
+    assert chain == [answer(1, items=("item",)), answer(2, parent=1)]
+    assert item == {"id": "item", "of": 1}
+    assert deleted == [True, True]
+    await store.close()
+
+
 async def test_larger_than_all(
     make: Callable[..., ResponseStore], caplog: pytest.LogCaptureFixture
 ) -> None:

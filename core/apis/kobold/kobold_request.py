@@ -25,6 +25,9 @@ _NOTES = frozenset(
 )
 """What clients say of themselves, and of what KoboldAI's own page does."""
 
+_NEUTRAL = {"n": 1, "logprobs": False}
+"""What some clients say of fields that have no place in these answers: one text, nothing more."""
+
 _NAMES = {
     "max_tokens": "max_length",
     "truncation_length": "max_context_length",
@@ -37,7 +40,12 @@ _NAMES = {
 
 def completion_of(body: GenerateRequest, *, stream: bool) -> Asked[CompletionRequest]:
     """What a body asks for; `InvalidRequestError` if a field has a value that it cannot have."""
-    sent = {name: value for name, value in (body.model_extra or {}).items() if name not in _NOTES}
+    extra = body.model_extra or {}
+    sent = {
+        name: value
+        for name, value in extra.items()
+        if name not in _NOTES and (name not in _NEUTRAL or value != _NEUTRAL[name])
+    }
     passed, ignored = passed_on(sent, without=_TRANSLATED)
     names = Names(
         {**_NAMES, **dict(_sent_names({**passed, **body.model_dump(exclude_unset=True)}))}

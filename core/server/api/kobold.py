@@ -24,7 +24,7 @@ from core.apis.schemas.kobold_bodies import (
 from core.chat.plan.prompt_tokens import begins_with_bos
 from core.models.permissions import may_use
 from core.server.access.guard import needed
-from core.server.api.served import known_model, served_model, tokenized_model
+from core.server.api.served import known_model, prompted_model, tokenized_model
 from core.server.api.tokens import text_tokens
 from core.server.http.framing import NAMED
 from core.server.http.request_id import tracked
@@ -154,7 +154,7 @@ async def _answer(body: GenerateRequest, http: Request, *, stream: bool) -> Answ
 
 async def _context_length(http: Request) -> int:
     known = known_model(http, None).context_length
-    return known or (await served_model(http, None)).info.context_length
+    return known or (await prompted_model(http, None)).info.context_length
 
 
 def _owner(http: Request) -> Owner:
