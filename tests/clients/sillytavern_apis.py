@@ -45,6 +45,7 @@ def try_koboldcpp(mode: KoboldCpp, without_keys: str, report: Report, journal: J
     mode.url = without_keys
     with report.step("connect without a key") as finding:
         mode.connect()
+        expect(tavern.status).to_contain_text("storyteller")
         [finding.seen] = mode.models()
         tavern.new_chat()
     _try_kobold(mode, report, journal)
