@@ -9,7 +9,7 @@ serve:
 test:
 	$(PYTHON) start.py test
 
-# SillyTavern and Open WebUI in headless Chromium against this server; installs them first.
+# SillyTavern and Open WebUI in headless Chromium, Codex and the AI SDK; installs them first.
 test-clients:
 	$(PYTHON) start.py install test
 	$(PYTHON) start.py run -m tests.clients.run

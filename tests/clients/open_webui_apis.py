@@ -1,6 +1,8 @@
 """What is tried with Open WebUI's connections to Ollama's API and to Responses."""
 
-from tests.clients import open_webui_steps, picture_steps
+from collections.abc import Callable
+
+from tests.clients import open_webui_steps, picture_steps, trouble_steps
 from tests.clients.journal import Journal
 from tests.clients.open_webui import OpenWebUI
 from tests.clients.open_webui_steps import NO_TOOLS
@@ -20,21 +22,36 @@ def try_ollama(webui: OpenWebUI, server: str, report: Report, journal: Journal) 
         models = {name.removesuffix(":latest") for name in webui.models()}
         assert models == MODELS, models
         finding.seen = ", ".join(sorted(models))
-    _try_chats(webui, server, report, journal)
+    _try_chats(webui, server, webui.connect_ollama, report, journal)
 
 
 def try_responses(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
     """A connection of the type Responses."""
+
+    def connect(url: str, key: str) -> str:
+        return webui.connect(url, key, api_type="Responses")
+
     with report.step("connect, list the models") as finding:
-        assert "connection verified" in webui.connect(server, KEY, api_type="Responses")
+        assert "connection verified" in connect(server, KEY)
         webui.new_chat()
         models = webui.models()
         assert set(models) == MODELS, models
         finding.seen = ", ".join(models)
-    _try_chats(webui, server, report, journal)
+    _try_chats(webui, server, connect, report, journal)
 
 
-def _try_chats(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
+def _try_chats(
+    webui: OpenWebUI,
+    server: str,
+    connect: Callable[[str, str], str],
+    report: Report,
+    journal: Journal,
+) -> None:
+    def connect_to(url: str, key: str) -> None:
+        connect(url, key)
+        webui.new_chat()
+        webui.choose("storyteller")
+
     with report.step("a prompt that is too long") as finding:
         webui.choose("enginebay-demo")
         webui.send("Hello!")
@@ -44,3 +61,5 @@ def _try_chats(webui: OpenWebUI, server: str, report: Report, journal: Journal) 
     open_webui_steps.try_stream(webui, report, journal)
     open_webui_steps.try_answers(webui, server, report, journal)
     picture_steps.try_open_webui(webui, report, journal)
+    webui.ask_for_chats_only()
+    trouble_steps.try_all(webui, connect_to, report, journal)
