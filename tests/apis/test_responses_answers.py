@@ -262,7 +262,10 @@ def test_what_goes_wrong_first_has_a_status(at: Saying) -> None:
 
 def test_an_engine_that_dies_in_mid_stream(at: Saying) -> None:
     # RESP-35
-    for said, item in ((("Hel", "lo", "died"), "message"), (("<think>", "Hm", "died"), "reasoning")):
+    for said, item in (
+        (("Hel", "lo", "died"), "message"),
+        (("<think>", "Hm", "died"), "reasoning"),
+    ):
         events = at.events(say(*said))
         assert events[-1]["type"] == "response.failed"
         failed = events[-1]["response"]
@@ -277,9 +280,11 @@ def test_an_engine_that_dies_in_mid_stream(at: Saying) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_cancelled(stream: bool) -> None:
     with holding() as at:
-        with at.server.http.stream(
-            "POST", PATH, json={"input": "hi", "stream": True}
-        ) if stream else _asking(at.server) as response:
+        with (
+            at.server.http.stream("POST", PATH, json={"input": "hi", "stream": True})
+            if stream
+            else _asking(at.server) as response
+        ):
             at.begun("hi")
             [running] = at.requests
             at.until(lambda: running.counter and running.counter.usage.completion_tokens)
@@ -326,7 +331,7 @@ def test_a_client_that_leaves() -> None:
         error_of(at.server.http.get(f"{PATH}/{id}"), 404)
 
 
-PIECES = [*THOUGHT, "\n\n", *"Hello ", *call(city="Oslo"), "\n", *call(city="Ro\"me"), *" bye"]
+PIECES = [*THOUGHT, "\n\n", *"Hello ", *call(city="Oslo"), "\n", *call(city='Ro"me'), *" bye"]
 
 
 @given(st.sets(st.integers(1, len("".join(PIECES)) - 1), max_size=12), st.booleans())
@@ -334,7 +339,10 @@ def test_any_cut_gives_the_same_items(at: Saying, cuts: set[int], summary: bool)
     text = "".join(PIECES)
     edges = [0, *sorted(cuts), len(text)]
     pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-    fields: dict[str, Any] = {"tools": [WEATHER], "reasoning": {"summary": "auto"} if summary else {}}
+    fields: dict[str, Any] = {
+        "tools": [WEATHER],
+        "reasoning": {"summary": "auto"} if summary else {},
+    }
     cut = at.events(say(*pieces), **fields)[-1]["response"]["output"]
     whole = at.whole(say(text), **fields)["output"]
     nothing: dict[str, Any] = {}

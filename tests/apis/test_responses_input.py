@@ -21,7 +21,12 @@ from tests.apis.response_events import (
 from tests.media.samples import PNG
 from tests.support import engine_backend, plugins_with, scripted_config, serve
 
-CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Oslo"}'}
+CALL = {
+    "type": "function_call",
+    "call_id": "c1",
+    "name": "weather",
+    "arguments": '{"city": "Oslo"}',
+}
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "4 degrees"}
 WRITTEN = '[call c1 weather {"city": "Oslo"}]'
 
@@ -37,7 +42,11 @@ def user(text: str) -> dict[str, Any]:
 
 
 def assistant(text: str) -> dict[str, Any]:
-    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": text}],
+    }
 
 
 def thought(text: str) -> dict[str, Any]:
@@ -144,7 +153,11 @@ CUSTOM = {"type": "custom", "name": "patch", "description": "Takes a patch."}
         ({"type": "function", "name": "time"}, ["time"]),
         ({"type": "custom", "name": "patch"}, ["patch"]),
         (
-            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "patch"}]},
+            {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "custom", "name": "patch"}],
+            },
             ["patch"],
         ),
     ],
@@ -255,7 +268,11 @@ def test_what_cannot_be_enforced_is_named_where_it_is_sent(at: Saying) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_how_many_tokens_the_input_has(at: Saying, stream: bool) -> None:
     # RESP-37
-    for fields in ({}, {"tools": [WEATHER]}, {"instructions": "Be kind.", "reasoning": {"effort": "low"}}):
+    for fields in (
+        {},
+        {"tools": [WEATHER]},
+        {"instructions": "Be kind.", "reasoning": {"effort": "low"}},
+    ):
         items = [user("a"), CALL, OUTPUT]
         counted = at.server.http.post(
             f"{PATH}/input_tokens", json={"input": items, "stream": stream, **fields}
@@ -282,10 +299,15 @@ def test_truncation() -> None:
         )
         gone = int(response.headers["x-truncated-prompt-tokens"])
         assert gone == 2 * len(f"<user>{'a' * 50}\n<assistant>{'b' * 50}\n")
-        counted = {"input": items, "instructions": "Be.", "truncation": "auto", "max_output_tokens": 20}
-        assert at.server.http.post(f"{PATH}/input_tokens", json=counted).json()["input_tokens"] == len(
-            at.prompt
-        )
+        counted = {
+            "input": items,
+            "instructions": "Be.",
+            "truncation": "auto",
+            "max_output_tokens": 20,
+        }
+        assert at.server.http.post(f"{PATH}/input_tokens", json=counted).json()[
+            "input_tokens"
+        ] == len(at.prompt)
         fits = at.post("hi", truncation="auto")
         assert "x-truncated-prompt-tokens" not in fits.headers
         error = error_of(at.post([*old, user("x" * 300)], truncation="auto"))
@@ -319,8 +341,18 @@ def test_what_codex_sends(at: Saying) -> None:
         "model": "scripted",
         "instructions": "You are a coding agent. " * 400,
         "input": [
-            {"type": "message", "role": "developer", "id": "msg_1", "content": [text("rules " * 200)]},
-            {"type": "message", "role": "user", "id": "msg_2", "content": [text(say(call("spawn")))]},
+            {
+                "type": "message",
+                "role": "developer",
+                "id": "msg_1",
+                "content": [text("rules " * 200)],
+            },
+            {
+                "type": "message",
+                "role": "user",
+                "id": "msg_2",
+                "content": [text(say(call("spawn")))],
+            },
         ],
         "tools": [
             *[{**spawn, "name": f"tool_{n}", "description": "d" * 2000} for n in range(8)],

@@ -114,7 +114,9 @@ class ResponsesRequest(BaseModel):
     @classmethod
     def _null_means_unset(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
+            return {
+                name: value for name, value in data.items() if value is not None or name == "input"
+            }
         return data
 
     @model_validator(mode="after")
