@@ -350,6 +350,19 @@ def test_a_failure_before_that_is_a_status(streams: bool) -> None:
     assert (response.status_code, response.json()["error"]["type"]) == (503, "overloaded_error")
 
 
+def test_models_that_take_messages_and_cannot_be_told_not_to_think() -> None:
+    # MSG-11
+    said = [ReasoningDelta("Hm."), ContentDelta("Yes.")]
+    backend = engine_backend(lambda: ScriptedChat(said, lacks=["enable_thinking"]))
+    body = {"model": "scripted", "max_tokens": 9, "messages": USER}
+    with serve(scripted_config(), plugins_with(scripted=backend)) as server:
+        response = server.http.post(MESSAGES, json=body)
+        assert response.json()["content"] == [{"type": "text", "text": "Yes."}]
+        assert "x-unsupported-params" not in response.headers
+        response = server.http.post(MESSAGES, json={**body, "thinking": ON})
+        assert response.headers["x-unsupported-params"] == "thinking"
+
+
 def test_models_that_take_messages_continue_none() -> None:
     backend = engine_backend(lambda: ScriptedChat(["Hello"]))
     messages = [*USER, {"role": "assistant", "content": "Hel"}]

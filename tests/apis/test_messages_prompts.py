@@ -3,9 +3,12 @@
 import base64
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.testing import ScriptedEngine
 from core.testing.media import MEDIA
@@ -117,6 +120,7 @@ def test_neighbours_of_a_role_are_one_turn(server: Server) -> None:
     ]
 
 
+RESULT = {"type": "tool_result", "tool_use_id": "t1"}
 CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}, "caller": {"type": "x"}}
 
 
@@ -146,6 +150,54 @@ def test_results_of_tools(server: Server, result: dict[str, Any], text: str) -> 
     assert sent[2] == {"role": "tool", "tool_call_id": "t1", "name": "f", "content": text}
     assert sent[3:] == [{"role": "user", "content": "and"}]
     assert chat(server, ("user", "go"), ("assistant", [CALL]), ("user", [block]))[2:] == [sent[2]]
+
+
+TEXTS = st.text("abc\n", min_size=1, max_size=3)
+BLOCKS = {
+    "user": st.one_of(
+        st.builds(lambda text: {"type": "text", "text": text}, TEXTS),
+        st.builds(lambda text: {**RESULT, "content": text}, TEXTS),
+    ),
+    "assistant": st.one_of(
+        st.builds(lambda text: {"type": "text", "text": text}, TEXTS),
+        st.builds(lambda text: {"type": "thinking", "thinking": text}, TEXTS),
+        st.just(CALL),
+    ),
+    "system": st.builds(lambda text: {"type": "text", "text": text}, TEXTS),
+}
+CONVERSATIONS = st.lists(
+    st.sampled_from(list(BLOCKS)).flatmap(
+        lambda role: st.tuples(
+            st.just(role), TEXTS | st.lists(BLOCKS[role], min_size=1, max_size=3)
+        )
+    ),
+    max_size=5,
+)
+
+
+def texts(content: Any) -> str:
+    """All texts of a content, without white space."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return "".join("".join(b["text"] for b in blocks if b["type"] == "text").split())
+
+
+@given(sent=CONVERSATIONS)
+def test_all_that_is_said_reaches_the_template_in_its_order(
+    server: Server, sent: list[tuple[str, Any]]
+) -> None:
+    got = chat(server, *sent, ("user", "end"), max_tokens=4000)
+    for role in ("user", "assistant", "system"):
+        said = "".join(texts(content) for who, content in sent if who == role)
+        said += "end" if role == "user" else ""
+        assert "".join(texts(m.get("content", "")) for m in got if m["role"] == role) == said
+    blocks = [b for _, content in sent if isinstance(content, list) for b in content]
+    assert sum(len(m.get("tool_calls", ())) for m in got) == blocks.count(CALL)
+    results = [b["content"] for b in blocks if b["type"] == "tool_result"]
+    assert [m["content"] for m in got if m["role"] == "tool"] == results
+    thought = "".join(b["thinking"] for b in blocks if b["type"] == "thinking")
+    assert "".join(m.get("reasoning_content", "") for m in got) == thought
+    roles = [m["role"] for m in got if m["role"] != "tool"]
+    assert all(a != b for a, b in pairwise(roles)) or results
 
 
 def test_thinking_is_taken_back(server: Server) -> None:

@@ -1,6 +1,7 @@
 """What a request to the Messages API asks for, as a chat."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from core.apis.extras import passed_on
@@ -42,7 +43,7 @@ _NAMES = {
 
 def asked_message(body: MessagesRequest) -> Asked[ChatCompletionRequest]:
     """The chat that answers a request. `InvalidRequestError`s speak of the client's fields."""
-    limits = {
+    fields = {
         "max_tokens": max(1, body.max_tokens),
         "stop": body.stop_sequences or None,
         "stream": body.stream,
@@ -51,51 +52,45 @@ def asked_message(body: MessagesRequest) -> Asked[ChatCompletionRequest]:
         "top_k": body.top_k,
         "user": body.metadata.user_id if body.metadata else None,
     }
-    return _asked(
-        body,
-        limits,
-        _unknown("metadata", body.metadata),
-        prompt_only=body.max_tokens == 0,
-    )
+    unread = _unknown("metadata", body.metadata)
+    return _asked(body, fields, unread, prompt_only=body.max_tokens == 0)
 
 
 def asked_prompt(body: CountTokensRequest) -> Asked[ChatCompletionRequest]:
     """The chat whose prompt is that of a request. Fields about its answer may be in it, too."""
-    return _asked(body, {}, [])
+    return _asked(body)
 
 
 def _asked(
     body: CountTokensRequest,
-    more: Mapping[str, Any],
-    ignored: list[str],
+    more: Mapping[str, Any] = MappingProxyType({}),
+    unread: Sequence[str] = (),
     *,
     prompt_only: bool = False,
 ) -> Asked[ChatCompletionRequest]:
     turns = Turns(body.system, body.messages)
     tools = OfferedTools(body.tools, body.tool_choice)
     extra = {k: v for k, v in (body.model_extra or {}).items() if k not in _NOT_ASKED}
-    kept, unread = passed_on(extra, without=_OWN_FORM)
+    kept, said_otherwise = passed_on(extra, without=_OWN_FORM)
     places = {**_NAMES, **turns.places, **tools.places}
     fields: dict[str, Any] = {"model": body.model, "messages": turns.messages, **tools.fields}
     if turns.continued:
         fields["continue_final_message"] = True
         places["continue_final_message"] = turns.continued
     fields |= {**_thinking(body), **_form(body, places), **more}
-    ignored += [
+    ignored = (
+        *turns.ignored,
+        *tools.ignored,
+        *unread,
         *_unknown("thinking", body.thinking),
         *_unknown("output_config", body.output_config),
-        *unread,
-    ]
+        *said_otherwise,
+    )
     names = Names(places)
     with names.in_errors():
         sent = {name: value for name, value in fields.items() if value is not None}
         chat = read_body(ChatCompletionRequest, {**kept, **sent})
-    return Asked(
-        body=chat,
-        names=names,
-        ignored=(*turns.ignored, *tools.ignored, *ignored),
-        prompt_only=prompt_only,
-    )
+    return Asked(body=chat, names=names, ignored=ignored, prompt_only=prompt_only)
 
 
 def _thinking(body: CountTokensRequest) -> dict[str, Any]:
