@@ -73,7 +73,7 @@ def _listen(config: Config) -> list[socket.socket]:
 
     server, where = config.server, config.origins.where
     listening = [listen(server.host, server.port, where(("server", "port")))]
-    if server.ollama_port is not None and "ollama" in server.apis:
+    if server.ollama_port is not None:
         source = where(("server", "ollama_port"))
         other = "as server.ollama_port, or leave that out"
         try:

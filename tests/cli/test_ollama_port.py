@@ -44,12 +44,12 @@ def test_both_ports_are_the_same_server(start_serving: StartServing) -> None:
     assert "Traceback" not in serving.log
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process")
-def test_without_the_api_there_is_no_second_port(start_serving: StartServing) -> None:
-    write_config(1, apis="messages")
-    serving = start_serving()
-    assert "Ollama" not in "".join(serving.lines_until("Model +good"))
-    assert serving.interrupt() == 0
+def test_a_port_for_an_api_that_there_is_not(run: Run) -> None:
+    write_config(0, apis="messages")
+    result = run("serve")
+    assert result.exit_code != 0
+    text = " ".join(result.output.split())
+    assert text == "config.yml:3: server.ollama_port: needs `ollama` among `server.apis`"
 
 
 def test_a_port_that_is_taken(run: Run) -> None:

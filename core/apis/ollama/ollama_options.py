@@ -20,6 +20,13 @@ _NOTES = frozenset(
 
 _LIMIT = "num_predict"
 
+_SAMPLING = {
+    alias: name
+    for name, each in SamplingFields.model_fields.items()
+    for alias in field_names(name, each)
+}
+"""Sampling fields by all of their names."""
+
 
 @dataclass(slots=True)
 class Fields:
@@ -33,17 +40,12 @@ class Fields:
 def read_options(options: Mapping[str, Any] | None) -> Fields:
     """The sampling fields of `options`, under whichever of their names; a limit of none is none."""
     read = Fields()
-    names = {
-        alias: name
-        for name, each in SamplingFields.model_fields.items()
-        for alias in field_names(name, each)
-    }
     for option, value in (options or {}).items():
         if option == _LIMIT and isinstance(value, int) and value <= 0:
             continue
-        if option in names:
+        if option in _SAMPLING:
             read.fields[option] = value
-            read.places |= dict.fromkeys((option, names[option]), f"options.{option}")
+            read.places |= dict.fromkeys((option, _SAMPLING[option]), f"options.{option}")
         elif option not in _NOTES and not asks_for_nothing(option, value):
             read.ignored.append(f"options.{option}")
     return read
@@ -52,7 +54,7 @@ def read_options(options: Mapping[str, Any] | None) -> Fields:
 def generation_fields(body: OllamaGeneration) -> Fields:
     """What chats and completions have in common, of the fields and the options of a request."""
     asked = read_options(body.options)
-    kept, ignored = passed_on(body.model_extra, without=("max_tokens", "response_format"))
+    kept, ignored = passed_on(body.model_extra, without=("response_format",))
     asked.fields = {**kept, **asked.fields, "stream": body.stream}
     asked.ignored += [*ignored, *body.ignored()]
     asked.places |= {"truncate_prompt_tokens": "truncate", "response_format": "format"}

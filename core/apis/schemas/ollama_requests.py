@@ -4,7 +4,6 @@ null counts as unset, as in Go. Fields that are not known here are kept aside, t
 named.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -14,7 +13,7 @@ from core.config.field_types import aliased
 from core.config.neutral_values import asks_for_nothing
 from core.contract.errors import InvalidRequestError
 
-_NO_TIME = re.compile(r"[-+]?0*\.?0*(?:0[a-zµ]*)*")
+_MORE = frozenset("123456789")
 
 
 def _format(value: Any) -> Any:
@@ -76,7 +75,7 @@ class OllamaOptions(OllamaBody):
     def unloads(self) -> bool:
         """Whether the model need not stay."""
         if isinstance(self.keep_alive, str):
-            return bool(self.keep_alive) and _NO_TIME.fullmatch(self.keep_alive) is not None
+            return "0" in self.keep_alive and _MORE.isdisjoint(self.keep_alive)
         return self.keep_alive == 0
 
 

@@ -105,19 +105,23 @@ async def _downloaded(http: Request, name: str) -> AsyncGenerator[PullStatus, No
 @router.delete("/delete", include_in_schema=False)
 async def delete() -> None:
     """There is nothing to delete from."""
-    raise _refusal("models are not deleted here: take it out of the config, or delete its files")
+    raise ModelNotFoundError(
+        "models are not deleted here: take it out of the config, or delete its files"
+    )
 
 
 @router.post("/copy", include_in_schema=False)
 async def copy() -> None:
     """Names are the config's."""
-    raise _refusal("models are not copied here: give it another name as one of its `aliases`")
+    raise ModelNotFoundError(
+        "models are not copied here: give it another name as one of its `aliases`"
+    )
 
 
 @router.post("/create", include_in_schema=False)
 async def create() -> None:
     """Models are the config's."""
-    raise _refusal(
+    raise ModelNotFoundError(
         "models are not created here: add an entry under `models` in the config, with `like` for "
         "one that differs only in its settings"
     )
@@ -126,15 +130,13 @@ async def create() -> None:
 @router.post("/push", include_in_schema=False)
 async def push() -> None:
     """Nothing leaves this server."""
-    raise _refusal("models are not pushed from here: use the tools of the hub")
+    raise ModelNotFoundError("models are not pushed from here: use the tools of the hub")
 
 
 @router.head("/blobs/{digest}", include_in_schema=False)
 @router.post("/blobs/{digest}", include_in_schema=False)
 async def blobs(digest: str) -> None:
     """Files are not taken."""
-    raise _refusal("this server takes no files: put them into its `model_dir`, or pull from a hub")
-
-
-def _refusal(message: str) -> ModelNotFoundError:
-    return ModelNotFoundError(message)
+    raise ModelNotFoundError(
+        "this server takes no files: put them into its `model_dir`, or pull from a hub"
+    )
