@@ -53,6 +53,7 @@ def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingErr
 
 
 def _joined(deltas: list[Delta]) -> Delta:
+    deltas = [delta for delta in deltas if not delta.prefill] or deltas[-1:]
     if len(deltas) == 1:
         return deltas[0]
     return replace(
