@@ -1,6 +1,8 @@
-"""Text to tokens and back: `/v1/token/*` of TabbyAPI, `/tokenize` and `/detokenize` of vLLM."""
+"""Text to tokens and back: `/v1/token/*` of TabbyAPI, `/tokenize` and `/detokenize` of vLLM and
+llama-server.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
@@ -14,6 +16,7 @@ from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
 from core.server.http.headers import unsupported_header
 from core.server.schemas.token_bodies import (
+    ContentTokens,
     DetokenizeRequest,
     DetokenizeResponse,
     TokenDecodeRequest,
@@ -22,10 +25,15 @@ from core.server.schemas.token_bodies import (
     TokenEncodeResponse,
     TokenizeRequest,
     TokenizeResponse,
+    TokenPiece,
 )
 from core.server.services import services
 
 router = APIRouter(tags=["tokens"])
+
+_OF_PROMPTS = {"model", "prompt", "add_special_tokens", "return_token_strs"}
+_OF_CONTENT = {"model", "content", "add_special", "parse_special", "with_pieces"}
+_OF_MESSAGES = TokenizeRequest.model_fields.keys() - (_OF_CONTENT | {"prompt"}) | {"model"}
 
 _CONTEXTS = 8
 """Longest text to tokenize, as a multiple of the context length."""
@@ -56,13 +64,9 @@ async def encode_tokens(
             with_media = await _prompt_tokens(model, prompt, "text")
             return TokenEncodeResponse(tokens=with_media, length=len(with_media))
         text, add_bos = prompt.text, prompt.add_special_tokens
-    token_ids = None
-    if plain:
-        try:
-            token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos, plain=True)
-        except UnsupportedParameterError:
-            ignored.append("encode_special_tokens")
+    token_ids = await _plain_tokens(model, text, "text", add_bos) if plain else None
     if token_ids is None:
+        ignored += ["encode_special_tokens"] * plain
         token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos)
     _report(http, response, ignored)
     return TokenEncodeResponse(tokens=token_ids, length=len(token_ids))
@@ -89,18 +93,22 @@ async def decode_tokens(
 
 
 @router.post("/tokenize", response_model_exclude_unset=True)
-async def tokenize(body: TokenizeRequest, http: Request, response: Response) -> TokenizeResponse:
-    """The tokens of a prompt, or of the prompt that messages come to."""
+async def tokenize(
+    body: TokenizeRequest, http: Request, response: Response
+) -> TokenizeResponse | ContentTokens:
+    """The tokens of a prompt, or of the prompt that messages come to, or of a content."""
     model = await tokenized_model(http, body.model)
+    if body.content is not None:
+        return await _tokenize_content(body.content, body, model, http, response)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
         token_ids = await _prompt_tokens(model, prompt, "messages")
-        ignored = [*body.unknown_fields(), *prompt.ignored]
+        ignored = [*_fields_beside(body, _OF_MESSAGES), *prompt.ignored]
     else:
         text = body.prompt
         add = body.add_special_tokens is not False and not begins_with_bos(model, text)
         token_ids = await _tokens(model, text, "prompt", add_special_tokens=add)
-        ignored = _fields_of_chats(body)
+        ignored = _fields_beside(body, _OF_PROMPTS)
     _report(http, response, ignored)
     answer = TokenizeResponse(
         count=len(token_ids), max_model_len=model.info.context_length, tokens=token_ids
@@ -118,7 +126,25 @@ async def detokenize(
     model = await tokenized_model(http, body.model)
     _check_tokens(model, body.tokens)
     _report(http, response, body.unknown_fields())
-    return DetokenizeResponse(prompt=await model.backend.detokenize(body.tokens))
+    text = await model.backend.detokenize(body.tokens)
+    return DetokenizeResponse(prompt=text, content=text)
+
+
+async def _tokenize_content(
+    text: str, body: TokenizeRequest, model: ServedModel, http: Request, response: Response
+) -> ContentTokens:
+    ignored = _fields_beside(body, _OF_CONTENT)
+    add = body.add_special and not (body.parse_special and begins_with_bos(model, text))
+    token_ids = None if body.parse_special else await _plain_tokens(model, text, "content", add)
+    if token_ids is None:
+        ignored += ["parse_special"] * (not body.parse_special)
+        token_ids = await _tokens(model, text, "content", add_special_tokens=add)
+    _report(http, response, ignored)
+    if not body.with_pieces:
+        return ContentTokens(tokens=token_ids)
+    texts = await token_texts(model, token_ids)
+    pieces = [TokenPiece(id=id, piece=text) for id, text in zip(token_ids, texts, strict=True)]
+    return ContentTokens(tokens=pieces)
 
 
 async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]:
@@ -162,6 +188,18 @@ async def _tokens(
     )
 
 
+async def _plain_tokens(
+    model: ServedModel, text: str, param: str, add_special_tokens: bool
+) -> list[int] | None:
+    """The tokens of a text in which nothing is special; None if the engine sees to that nowhere."""
+    try:
+        return await _tokens(
+            model, text, param, add_special_tokens=add_special_tokens, plain=True
+        )
+    except UnsupportedParameterError:
+        return None
+
+
 def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     """Raise unless the model has these tokens, and they are no more than a text may have."""
     if len(token_ids) > _CONTEXTS * model.info.context_length:
@@ -169,10 +207,9 @@ def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     check_vocabulary(model, token_ids, "tokens")
 
 
-def _fields_of_chats(body: TokenizeRequest) -> list[str]:
-    """Fields sent with a prompt that apply to messages only."""
-    of_prompts = {"model", "prompt", "add_special_tokens", "return_token_strs"}
-    return sorted(body.model_fields_set - of_prompts)
+def _fields_beside(body: TokenizeRequest, form: Set[str]) -> list[str]:
+    """Fields sent that are not of this form of the request."""
+    return sorted(body.model_fields_set - form)
 
 
 def _report(http: Request, response: Response, ignored: Sequence[str]) -> None:
