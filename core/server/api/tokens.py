@@ -9,7 +9,13 @@ from fastapi import APIRouter, Request, Response
 
 from core.chat.plan.media_tokens import tokenize_media
 from core.chat.plan.prompt import Prompt
-from core.chat.plan.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text, too_long
+from core.chat.plan.prompt_tokens import (
+    begins_with_bos,
+    check_vocabulary,
+    plain_tokens,
+    tokenize_text,
+    too_long,
+)
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.models.served import ServedModel
@@ -61,10 +67,12 @@ async def encode_tokens(
             prompt = _without_bos(prompt, model)
         if prompt.pieces:
             _report(http, response, [*ignored, *(["encode_special_tokens"] if plain else [])])
-            with_media = await _prompt_tokens(model, prompt, "text")
+            with_media = await prompt_token_ids(model, prompt, "text")
             return TokenEncodeResponse(tokens=with_media, length=len(with_media))
         text, add_bos = prompt.text, prompt.add_special_tokens
-    token_ids = await _plain_tokens(model, text, "text", add_bos) if plain else None
+    token_ids = None
+    if plain:
+        token_ids = await _plain_tokens(model, text, "text", add_special_tokens=add_bos)
     if token_ids is None:
         ignored += ["encode_special_tokens"] * plain
         token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos)
@@ -102,7 +110,7 @@ async def tokenize(
         return await _tokenize_content(body.content, body, model, http, response)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
-        token_ids = await _prompt_tokens(model, prompt, "messages")
+        token_ids = await prompt_token_ids(model, prompt, "messages")
         ignored = [*_fields_beside(body, _OF_MESSAGES), *prompt.ignored]
     else:
         text = body.prompt
@@ -135,7 +143,9 @@ async def _tokenize_content(
 ) -> ContentTokens:
     ignored = _fields_beside(body, _OF_CONTENT)
     add = body.add_special and not (body.parse_special and begins_with_bos(model, text))
-    token_ids = None if body.parse_special else await _plain_tokens(model, text, "content", add)
+    token_ids = None
+    if not body.parse_special:
+        token_ids = await _plain_tokens(model, text, "content", add_special_tokens=add)
     if token_ids is None:
         ignored += ["parse_special"] * (not body.parse_special)
         token_ids = await _tokens(model, text, "content", add_special_tokens=add)
@@ -168,7 +178,8 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
     return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
 
 
-async def _prompt_tokens(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
+async def prompt_token_ids(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
+    """The tokens of a chat's prompt, be they more than the context has."""
     if prompt.pieces:
         return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
     add = prompt.add_special_tokens
@@ -176,28 +187,19 @@ async def _prompt_tokens(model: ServedModel, prompt: Prompt, param: str) -> list
 
 
 async def _tokens(
-    model: ServedModel, text: str, param: str, *, add_special_tokens: bool, plain: bool = False
+    model: ServedModel, text: str, param: str, *, add_special_tokens: bool
 ) -> list[int]:
     return await tokenize_text(
-        model,
-        text,
-        add_special_tokens=add_special_tokens,
-        param=param,
-        contexts=_CONTEXTS,
-        plain=plain,
+        model, text, add_special_tokens=add_special_tokens, param=param, contexts=_CONTEXTS
     )
 
 
 async def _plain_tokens(
-    model: ServedModel, text: str, param: str, add_special_tokens: bool
+    model: ServedModel, text: str, param: str, *, add_special_tokens: bool
 ) -> list[int] | None:
-    """The tokens of a text in which nothing is special; None if the engine sees to that nowhere."""
-    try:
-        return await _tokens(
-            model, text, param, add_special_tokens=add_special_tokens, plain=True
-        )
-    except UnsupportedParameterError:
-        return None
+    return await plain_tokens(
+        model, text, param=param, contexts=_CONTEXTS, add_special_tokens=add_special_tokens
+    )
 
 
 def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
