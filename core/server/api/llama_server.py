@@ -4,10 +4,11 @@ from fastapi import APIRouter, Request, Response
 
 from core.apis.llama_server.infill import asked_infill, infilled
 from core.apis.schemas.infill_bodies import InfillAnswer, InfillRequest
+from core.chat.plan.prompt_tokens import check_text
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.server.api.served import prompted_model
-from core.server.api.tokens import prompt_token_ids
+from core.server.api.tokens import CONTEXTS, prompt_token_ids
 from core.server.http.framing import EVENTS
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import request_id, tracked
@@ -33,6 +34,7 @@ async def apply_template(
 ) -> AppliedTemplate:
     """The prompt of a chat, as text."""
     chat = await _rendered(body, http, response)
+    check_text(chat.model, chat.prompt.text, "messages", contexts=CONTEXTS)
     return AppliedTemplate(prompt=chat.prompt.text)
 
 

@@ -41,7 +41,7 @@ _OF_PROMPTS = {"model", "prompt", "add_special_tokens", "return_token_strs"}
 _OF_CONTENT = {"model", "content", "add_special", "parse_special", "with_pieces"}
 _OF_MESSAGES = TokenizeRequest.model_fields.keys() - (_OF_CONTENT | {"prompt"}) | {"model"}
 
-_CONTEXTS = 8
+CONTEXTS = 8
 """Longest text to tokenize, as a multiple of the context length."""
 
 
@@ -181,7 +181,7 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
 async def prompt_token_ids(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
     """The tokens of a chat's prompt, be they more than the context has."""
     if prompt.pieces:
-        return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
+        return list((await tokenize_media(model, prompt, contexts=CONTEXTS)).token_ids)
     add = prompt.add_special_tokens
     return await _tokens(model, prompt.text, param, add_special_tokens=add)
 
@@ -190,7 +190,7 @@ async def _tokens(
     model: ServedModel, text: str, param: str, *, add_special_tokens: bool
 ) -> list[int]:
     return await tokenize_text(
-        model, text, add_special_tokens=add_special_tokens, param=param, contexts=_CONTEXTS
+        model, text, add_special_tokens=add_special_tokens, param=param, contexts=CONTEXTS
     )
 
 
@@ -198,13 +198,13 @@ async def _plain_tokens(
     model: ServedModel, text: str, param: str, *, add_special_tokens: bool
 ) -> list[int] | None:
     return await plain_tokens(
-        model, text, param=param, contexts=_CONTEXTS, add_special_tokens=add_special_tokens
+        model, text, param=param, contexts=CONTEXTS, add_special_tokens=add_special_tokens
     )
 
 
 def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     """Raise unless the model has these tokens, and they are no more than a text may have."""
-    if len(token_ids) > _CONTEXTS * model.info.context_length:
+    if len(token_ids) > CONTEXTS * model.info.context_length:
         raise too_long(model.info.context_length, str(len(token_ids)), "tokens")
     check_vocabulary(model, token_ids, "tokens")
 
