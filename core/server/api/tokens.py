@@ -75,7 +75,7 @@ async def encode_tokens(
         token_ids = await _plain_tokens(model, text, "text", add_special_tokens=add_bos)
     if token_ids is None:
         ignored += ["encode_special_tokens"] * plain
-        token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos)
+        token_ids = await text_tokens(model, text, "text", add_special_tokens=add_bos)
     _report(http, response, ignored)
     return TokenEncodeResponse(tokens=token_ids, length=len(token_ids))
 
@@ -115,7 +115,7 @@ async def tokenize(
     else:
         text = body.prompt
         add = body.add_special_tokens is not False and not begins_with_bos(model, text)
-        token_ids = await _tokens(model, text, "prompt", add_special_tokens=add)
+        token_ids = await text_tokens(model, text, "prompt", add_special_tokens=add)
         ignored = _fields_beside(body, _OF_PROMPTS)
     _report(http, response, ignored)
     answer = TokenizeResponse(
@@ -148,7 +148,7 @@ async def _tokenize_content(
         token_ids = await _plain_tokens(model, text, "content", add_special_tokens=add)
     if token_ids is None:
         ignored += ["parse_special"] * (not body.parse_special)
-        token_ids = await _tokens(model, text, "content", add_special_tokens=add)
+        token_ids = await text_tokens(model, text, "content", add_special_tokens=add)
     _report(http, response, ignored)
     if not body.with_pieces:
         return ContentTokens(tokens=token_ids)
@@ -183,12 +183,13 @@ async def prompt_token_ids(model: ServedModel, prompt: Prompt, param: str) -> li
     if prompt.pieces:
         return list((await tokenize_media(model, prompt, contexts=CONTEXTS)).token_ids)
     add = prompt.add_special_tokens
-    return await _tokens(model, prompt.text, param, add_special_tokens=add)
+    return await text_tokens(model, prompt.text, param, add_special_tokens=add)
 
 
-async def _tokens(
+async def text_tokens(
     model: ServedModel, text: str, param: str, *, add_special_tokens: bool
 ) -> list[int]:
+    """The tokens of a text, which may be longer than the context."""
     return await tokenize_text(
         model, text, add_special_tokens=add_special_tokens, param=param, contexts=CONTEXTS
     )
