@@ -8,7 +8,7 @@ from core.chat.plan.prompt_tokens import check_text
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.server.api.served import prompted_model
-from core.server.api.tokens import CONTEXTS, prompt_token_ids
+from core.server.api.tokens import CONTEXTS, tokens_of
 from core.server.http.framing import EVENTS
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import request_id, tracked
@@ -44,7 +44,7 @@ async def count_input_tokens(
 ) -> InputTokens:
     """How many tokens the prompt of a chat has, be they more than fit."""
     chat = await _rendered(body, http, response)
-    token_ids = await prompt_token_ids(chat.model, chat.prompt, "messages")
+    token_ids = await tokens_of(chat.model, chat.prompt, "messages")
     return InputTokens(object="response.input_tokens", input_tokens=len(token_ids))
 
 

@@ -67,7 +67,7 @@ async def encode_tokens(
             prompt = _without_bos(prompt, model)
         if prompt.pieces:
             _report(http, response, [*ignored, *(["encode_special_tokens"] if plain else [])])
-            with_media = await prompt_token_ids(model, prompt, "text")
+            with_media = await tokens_of(model, prompt, "text")
             return TokenEncodeResponse(tokens=with_media, length=len(with_media))
         text, add_bos = prompt.text, prompt.add_special_tokens
     token_ids = None
@@ -110,7 +110,7 @@ async def tokenize(
         return await _tokenize_content(body.content, body, model, http, response)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
-        token_ids = await prompt_token_ids(model, prompt, "messages")
+        token_ids = await tokens_of(model, prompt, "messages")
         ignored = [*_fields_beside(body, _OF_MESSAGES), *prompt.ignored]
     else:
         text = body.prompt
@@ -163,6 +163,14 @@ async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]
     return [texts[id] for id in token_ids]
 
 
+async def tokens_of(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
+    """The tokens of a rendered prompt, be they too many for the model; `param` is for errors."""
+    if prompt.pieces:
+        return list((await tokenize_media(model, prompt, contexts=CONTEXTS)).token_ids)
+    add = prompt.add_special_tokens
+    return await text_tokens(model, prompt.text, param, add_special_tokens=add)
+
+
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
     return await services(http).serving.planner.prompt(body, model)
 
@@ -176,14 +184,6 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
     if pieces and isinstance(pieces[0], str):
         pieces = (pieces[0].removeprefix(bos), *pieces[1:])
     return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
-
-
-async def prompt_token_ids(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
-    """The tokens of a chat's prompt, be they more than the context has."""
-    if prompt.pieces:
-        return list((await tokenize_media(model, prompt, contexts=CONTEXTS)).token_ids)
-    add = prompt.add_special_tokens
-    return await text_tokens(model, prompt.text, param, add_special_tokens=add)
 
 
 async def text_tokens(
