@@ -328,7 +328,7 @@ def main() -> None:
         servers = dict(zip(names, (bare, in_step, free), strict=True))
         modes = options.modes.split(";")
         for mode in modes:
-            list(compare(servers, 8, mode, 500))  # to warm up
+            list(compare(servers, 8, mode, 4000))  # to warm up
         for number in range(options.rounds):
             order = names[number % 3 :] + names[: number % 3]
             taken = {name: servers[name] for name in order}
