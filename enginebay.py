@@ -76,6 +76,7 @@ from core.contract.types import GenerationRequest as GenerationRequest
 from core.contract.types import Lora as Lora
 from core.contract.types import ModelInfo as ModelInfo
 from core.contract.types import Part as Part
+from core.contract.types import Prefill as Prefill
 from core.contract.types import ReasoningDelta as ReasoningDelta
 from core.contract.types import RefusalDelta as RefusalDelta
 from core.contract.types import ReportProgress as ReportProgress

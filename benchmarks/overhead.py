@@ -32,14 +32,66 @@ from benchmarks import report, talkers
 
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 STREAMS = (1, 16, 64)
-MODES: Mapping[str, tuple[str, report.Json]] = {
-    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
-    "chat, logprobs": (
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A streaming route and what it is asked; `limits` says so many tokens, on so many streams.
+
+    Events end with `separator`; those that bring tokens have `mark` in them, and no others do that
+    have the text of tokens.
+    """
+
+    path: str
+    body: report.Json
+    mark: bytes
+    separator: bytes = b"\n\n"
+    limits: Callable[[int, int], report.Json] = lambda tokens, streams: {
+        "max_tokens": tokens,
+        "seed": streams,
+    }
+
+    def asks(self, tokens: int, streams: int) -> report.Json:
+        """The body for one of so many streamed answers of so many tokens."""
+        return {**self.body, **self.limits(tokens, streams), "stream": True}
+
+    def events(self, body: bytes) -> list[bytes]:
+        """Those that bring tokens."""
+        return [event for event in body.split(self.separator) if self.mark in event]
+
+
+MODES: Mapping[str, Mode] = {
+    "chat": Mode("/v1/chat/completions", {"messages": HELLO}, b'"delta":'),
+    "chat, logprobs": Mode(
         "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "Hello"}], "logprobs": True, "top_logprobs": 5},
+        {"messages": HELLO, "logprobs": True, "top_logprobs": 5},
+        b'"delta":',
     ),
-    "completions": ("/v1/completions", {"prompt": "Hello"}),
-    "completions, logprobs": ("/v1/completions", {"prompt": "Hello", "logprobs": 5}),
+    "completions": Mode("/v1/completions", {"prompt": "Hello"}, b'"text":'),
+    "completions, logprobs": Mode(
+        "/v1/completions", {"prompt": "Hello", "logprobs": 5}, b'"text":'
+    ),
+    "responses": Mode(
+        "/v1/responses",
+        {"input": "Hello", "store": False},
+        b'"response.output_text.delta"',
+        limits=lambda tokens, streams: {"max_output_tokens": tokens, "seed": streams},
+    ),
+    "messages": Mode("/v1/messages", {"model": "talker", "messages": HELLO}, b'"text_delta"'),
+    "ollama": Mode(
+        "/api/chat",
+        {"model": "talker", "messages": HELLO},
+        b'"message":',
+        b"\n",
+        lambda tokens, streams: {"options": {"num_predict": tokens, "seed": streams}},
+    ),
+    "kobold": Mode(
+        "/api/extra/generate/stream",
+        {"prompt": "Hello"},
+        b'"token":',
+        limits=lambda tokens, streams: {"max_length": tokens, "sampler_seed": streams},
+    ),
 }
 SERVERS: Mapping[str, Callable[[Connection], None]] = {
     "bare": talkers.serve_bare,
@@ -100,8 +152,11 @@ class Window:
     client_seconds: float
 
 
-def watch(server: Talker, request: bytes, streams: int) -> Window:
-    """Send the request on so many connections at once and read all answers to their end."""
+def watch(server: Talker, request: bytes, streams: int, mark: bytes) -> Window:
+    """Send the request on so many connections at once and read all answers to their end.
+
+    An answer has begun with `mark`.
+    """
     unfinished = streams
     before = after = (0.0, 0.0, 0.0)
     bodies: list[bytes] = []
@@ -126,7 +181,7 @@ def watch(server: Talker, request: bytes, streams: int) -> Window:
                 if not data:
                     raise RuntimeError("the server closed the connection")
                 received[connection].append(data)
-                if connection in silent and b"data: " in data:
+                if connection in silent and mark in data:
                     silent.remove(connection)
                     if not silent:
                         before = _clocks(server)
@@ -145,12 +200,13 @@ def _clocks(server: Talker) -> tuple[float, float, float]:
     return time.perf_counter(), server.cpu_seconds(), time.process_time()
 
 
-def measure(server: Talker, request: bytes, streams: int, event: bytes) -> report.Json:
+def measure(server: Talker, request: bytes, streams: int, mode: Mode, event: bytes) -> report.Json:
     """The speed of one burst; `event` is what a single token looks like."""
-    window = watch(server, request, streams)
+    window = watch(server, request, streams, mode.mark)
     piece = talkers.PIECE.encode()
-    tokens = sum(body.count(piece) for body in window.bodies) / event.count(piece)
-    events = sum(piece in sent for body in window.bodies for sent in body.split(b"\n\n"))
+    counts = [sent.count(piece) for body in window.bodies for sent in mode.events(body)]
+    tokens = sum(counts) / event.count(piece)
+    events = sum(count > 0 for count in counts)
     return {
         "streams": streams,
         "tokens_per_second": round(tokens / window.seconds, 1),
@@ -172,21 +228,21 @@ def post(path: str, body: report.Json) -> bytes:
 
 def single_event(server: Talker, mode: str) -> bytes:
     """The event that brings one token, as Enginebay sends it."""
-    path, body = MODES[mode]
+    asked = MODES[mode]
     request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}{path}",
-        json.dumps({**body, "max_tokens": 4, "stream": True}).encode(),
+        f"http://127.0.0.1:{server.port}{asked.path}",
+        json.dumps(asked.asks(4, 1)).encode(),
         {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
-        events: list[bytes] = answer.read().split(b"\n\n")
-    return events[2] + b"\n\n"
+        events = asked.events(answer.read())
+    return events[2] + asked.separator
 
 
 def question(mode: str, tokens: int, streams: int) -> bytes:
     """Asks Enginebay for one of so many streamed answers of so many tokens."""
-    path, body = MODES[mode]
-    return post(path, {**body, "max_tokens": tokens, "seed": streams, "stream": True})
+    asked = MODES[mode]
+    return post(asked.path, asked.asks(tokens, streams))
 
 
 def ready_made(event: bytes, tokens: int, streams: int) -> bytes:
@@ -202,13 +258,14 @@ def compare(
     for name, server in servers.items():
         bare = name == "bare"
         request = ready_made(event, tokens, streams) if bare else question(mode, tokens, streams)
-        yield {"server": name, "mode": mode, **measure(server, request, streams, event)}
+        measured = measure(server, request, streams, MODES[mode], event)
+        yield {"server": name, "mode": mode, **measured}
 
 
 def table(results: report.Json) -> str:
     """Medians of the rounds as a Markdown table; ratios are computed within each round."""
     head = ["", "streams", "bare tokens/s", "Enginebay", "ratio", "bare CPU ms", "Enginebay"]
-    head += ["ratio", "free tokens/s", "ratio", "tokens an event"]
+    head += ["ratio", "chat = 1", "free tokens/s", "ratio", "tokens an event"]
     rows = []
     for mode in MODES:
         for streams in sorted({entry["streams"] for entry in results["measured"]}):
@@ -222,6 +279,7 @@ def table(results: report.Json) -> str:
 
             speed = {name: values(name, "tokens_per_second") for name in SERVERS}
             cpu = {name: values(name, "cpu_ms_per_1000_tokens") for name in SERVERS}
+            of_chat = values("in step", "cpu_ms_per_1000_tokens", ("chat", streams))
             if speed["bare"]:
                 rows.append(
                     [
@@ -229,6 +287,7 @@ def table(results: report.Json) -> str:
                         str(streams),
                         *_compared(speed["bare"], speed["in step"]),
                         *_compared(cpu["bare"], cpu["in step"]),
+                        _compared(of_chat, cpu["in step"])[2] if of_chat else "",
                         *_compared(speed["bare"], speed["free"])[1:],
                         report.number(statistics.median(values("free", "tokens_per_event"))),
                     ]
@@ -269,7 +328,7 @@ def main() -> None:
         servers = dict(zip(names, (bare, in_step, free), strict=True))
         modes = options.modes.split(";")
         for mode in modes:
-            list(compare(servers, 8, mode, 500))  # to warm up
+            list(compare(servers, 8, mode, 4000))  # to warm up
         for number in range(options.rounds):
             order = names[number % 3 :] + names[: number % 3]
             taken = {name: servers[name] for name in order}

@@ -159,5 +159,5 @@ def test_an_overhead_is_how_many_times_as_many_tokens_the_bare_app_sends() -> No
         *entries("in step", 50_000, 5_000, 60_000),
         *entries("free", 80_000, 9_000, 80_000),
     ]
-    row = "| chat | 16 | 100,000 | 50,000 | 0.50 | 10 | 20 | 2.00 | 80,000 | 0.80 | 1 |"
+    row = "| chat | 16 | 100,000 | 50,000 | 0.50 | 10 | 20 | 2.00 | 1.00 | 80,000 | 0.80 | 1 |"
     assert row in overhead.table({"measured": measured})

@@ -12,7 +12,7 @@ _OWN_FORM = (
     *("modalities", "web_search_options", "logprobs", "top_logprobs", "prompt_logprobs", "n"),
     *("model", "stream", "stream_options", "echo", "add_generation_prompt", "response_prefix"),
     *("continue_final_message", "return_token_ids", "return_tokens_as_token_ids", "reasoning"),
-    *("include_reasoning", "separate_reasoning"),
+    *("include_reasoning", "separate_reasoning", "timings_per_token", "return_progress"),
 )
 """Fields of chats that each of these APIs says in its own way, or has no place for in answers."""
 

@@ -104,6 +104,9 @@ class HttpConfig(Section):
         False,
         description="Send usage in the same event as the last finish_reason, as TabbyAPI does.",
     )
+    timings: bool = Field(
+        False, description="Send llama-server's timings with every answer, as it does."
+    )
     tokens_as_ids: bool = Field(
         False, description="Show tokens in logprobs as token_id:N, unless a request says otherwise."
     )

@@ -34,6 +34,7 @@ class GenerationRequest:
     `adapter`: one of `ModelInfo.adapters`, whose weights are added to the model's (LoRA).
     `priority`: a request with a lower number starts first, and is preempted last.
     `cache_salt`: only requests with the same salt share cached prefixes.
+    `reports_prefill`: whether deltas may say how far the prompt is read (`Delta.prefill`).
     """
 
     request_id: str
@@ -45,6 +46,7 @@ class GenerationRequest:
     cache_salt: str | None = None
     chat: Chat | None = None
     media: tuple[MediaSpan, ...] = ()
+    reports_prefill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,15 @@ class TokenCounts:
     media_tokens: Mapping[Modality, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """How far a prompt is read: `done` of `total` tokens, of which `cached` were there before."""
+
+    total: int
+    cached: int
+    done: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
     """What choice `index` gained.
@@ -158,6 +169,9 @@ class Delta:
     Deltas of a chat have no text and no tokens. `parts` are what the choice gained, already
     separated; logprobs are those of its content, with a `token_id` of -1 where that is not known.
     `usage` is what the request has used by now; the last one counts.
+
+    A delta with `prefill` has nothing else, and comes before the first token, any number of times,
+    if the request asks for such (`GenerationRequest.reports_prefill`).
     """
 
     index: int = 0
@@ -174,6 +188,7 @@ class Delta:
     pieces: tuple[tuple[int, int], ...] = ()
     parts: tuple[Part, ...] = ()
     usage: TokenCounts | None = None
+    prefill: Prefill | None = None
 
 
 @dataclass(slots=True)  # one a token: a frozen one costs four times as much to make
@@ -181,7 +196,8 @@ class Update:
     """What choice `index` of an answer gained; its last one has the `finish_reason`.
 
     `tokens` is how many tokens the choice has by now, `token_ids` are those it gained.
-    `prompt_logprobs` come with the first update of a request, if it asks for them.
+    `prompt_logprobs` come with the first update of a request, if it asks for them. One with
+    `prefill` says only how far the prompt is read, to those who ask for that.
     """
 
     index: int
@@ -191,6 +207,7 @@ class Update:
     tokens: int = 0
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     token_ids: tuple[int, ...] = ()
+    prefill: Prefill | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +243,7 @@ class ModelInfo:
     `placeholders`: for each kind the text that stands for one item in its chat template, such as
     `<image>`; a kind without one is written by no template.
     `media_options`: the names of `Media.options` that it heeds, such as `max_pixels`.
+    `reports_prefill`: it says how far a prompt is read, if asked (`Delta.prefill`).
     """
 
     context_length: int
@@ -251,6 +269,7 @@ class ModelInfo:
     modalities: frozenset[Modality] = frozenset()
     placeholders: Mapping[Modality, str] = field(default_factory=dict)
     media_options: frozenset[str] = frozenset()
+    reports_prefill: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ class EngineBackend(Backend):
                         raise item
                     if item.finish_reason:
                         unfinished -= 1
-                    if compiled:
+                    if compiled and not item.prefill:
                         item, compiled = replace(item, grammar_init_s=compiled), 0.0
                     yield item
         finally:

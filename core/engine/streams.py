@@ -35,7 +35,8 @@ class DeltaStream:
 def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingError]:
     """Join the deltas of a choice that piled up while the client was slow.
 
-    Deltas with logprobs stay apart: clients read one token an event there.
+    Deltas with logprobs stay apart: clients read one token an event there. So do those that say
+    how far the prompt is read.
     """
     held: defaultdict[int, list[Delta]] = defaultdict(list)
     for item in items:
@@ -43,7 +44,7 @@ def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingErr
             yield from map(_joined, held.values())
             held.clear()
             yield item
-        elif item.logprobs is not None:
+        elif item.logprobs is not None or item.prefill:
             if before := held.pop(item.index, None):
                 yield _joined(before)
             yield item

@@ -172,6 +172,8 @@ class Serving:
             included=plan.body.include_usage,
             continuous=plan.body.continuous_usage and plan.chat is None,
             with_finish=self.config.server.usage_with_finish,
+            timings=self.config.server.timings,
+            timings_per_token=plan.body.timings_per_token,
         )
 
     def _logprob_form(self, plan: RequestPlan[Any]) -> LogprobForm:

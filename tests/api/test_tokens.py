@@ -129,7 +129,7 @@ def test_tokenize(server: Server, prefix: str, body: dict[str, Any], text: str) 
     assert answer == {"count": len(ids), "max_model_len": 4096, "tokens": ids}
     answer = post(server, f"{prefix}/tokenize", return_token_strs=True, **body)
     assert "".join(answer["token_strs"]) == text
-    assert post(server, f"{prefix}/detokenize", tokens=ids) == {"prompt": text}
+    assert post(server, f"{prefix}/detokenize", tokens=ids) == {"prompt": text, "content": text}
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ class ChatComposer(OpenAIComposer):
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
 
+    def progress_chunk(self, update: Update) -> WireAnswer:
+        delta = ChatDelta(role=self._role, content="")
+        return self._wrap(ChatChunkChoice(index=update.index, delta=delta, finish_reason=None), 0)
+
     def usage_chunk(self) -> WireAnswer:
         return self._chunk([])
 
@@ -109,13 +113,12 @@ class ChatComposer(OpenAIComposer):
             model=self.head.model,
             system_fingerprint=self.head.fingerprint,
             choices=[self._choice(i, message) for i, message in enumerate(self._messages)],
-            usage=self._counter.usage,
         )
         if self._prompt_logprobs is not None:
             answer.prompt_logprobs = self._prompt_logprobs
         if self._prompt_token_ids:
             answer.prompt_token_ids = self._prompt_token_ids[0]
-        return answer
+        return self.with_totals(answer)
 
     def _opening(self, update: Update) -> Iterable[WireAnswer]:
         """The role of each choice, once the engine has answered, and what comes before its text."""

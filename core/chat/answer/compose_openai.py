@@ -33,12 +33,15 @@ class UsageForm:
 
     `included`: at its end, and chunks without usage say so, as OpenAI's do. `continuous`: in every
     chunk. `with_finish`: at the end it comes in the last chunk that has a `finish_reason`, not in
-    one of its own.
+    one of its own. `timings` of llama-server are in an answer, and a stream's last chunk;
+    `timings_per_token`: in every chunk.
     """
 
     included: bool = False
     continuous: bool = False
     with_finish: bool = False
+    timings: bool = False
+    timings_per_token: bool = False
 
 
 class OpenAIComposer(Composer):
@@ -64,6 +67,7 @@ class OpenAIComposer(Composer):
         self._token_ids: list[list[int]] = [[] for _ in range(choices)]
         self._templates: dict[tuple[int, type[Part]], FrameTemplate | None] = {}
         self._unfinished = choices
+        self._varies = usage.continuous or usage.timings_per_token or bool(prompt_token_ids)
         self._finish: WireAnswer | None = None
 
     @property
@@ -86,8 +90,17 @@ class OpenAIComposer(Composer):
 
     def sent(self, update: Update) -> list[WireAnswer]:
         """The chunks that a stream sends of an update."""
+        if update.prefill:
+            chunk = self.progress_chunk(update)
+            chunk.prompt_progress = self._counter.progress(update.prefill)
+            return [chunk]
         chunks = list(self.chunks(update))
         self._unfinished -= update.finish_reason is not None
+        if self._usage.timings_per_token:
+            for chunk in chunks:
+                chunk.timings = self._counter.llama_timings
+        elif self._usage.timings and not self._unfinished and not self._usage.included:
+            chunks[-1].timings = self._counter.llama_timings
         if self._usage.included and self._usage.with_finish and not self._unfinished:
             self._finish = chunks.pop()
         return chunks
@@ -96,15 +109,17 @@ class OpenAIComposer(Composer):
         """The chunks that a stream ends with: its usage, for clients that asked for it."""
         if not self._usage.included:
             return []
-        chunk = self._finish or self.usage_chunk()
-        chunk.usage = self._counter.usage
-        return [chunk]
+        return [self.with_totals(self._finish or self.usage_chunk())]
 
     @abstractmethod
     def chunks(self, update: Update) -> Iterable[WireAnswer]:
         """The chunks of one update; of a choice's last update the last one has the `finish_reason`
         and no text.
         """
+
+    @abstractmethod
+    def progress_chunk(self, update: Update) -> WireAnswer:
+        """A chunk of a choice that has gained nothing."""
 
     @abstractmethod
     def usage_chunk(self) -> WireAnswer:
@@ -129,6 +144,13 @@ class OpenAIComposer(Composer):
             chunk.usage = None  # which is then on the wire, too
         return chunk
 
+    def with_totals(self, answer: Wire) -> Wire:
+        """An answer, or a stream's last chunk, with the usage of all choices."""
+        answer.usage = self._counter.usage
+        if self._usage.timings or self._usage.timings_per_token:
+            answer.timings = self._counter.llama_timings
+        return answer
+
     def _ready_made(self, update: Update) -> Frame | None:
         """What `chunks` says of an update that is one piece of text and nothing else.
 
@@ -136,7 +158,7 @@ class OpenAIComposer(Composer):
         """
         if update.finish_reason or update.prompt_logprobs is not None:
             return None
-        if self._usage.continuous or self._prompt_token_ids or len(update.parts) != 1:
+        if self._varies or len(update.parts) != 1:
             return None
         part = update.parts[0]
         if isinstance(part, ToolCallDelta) or (isinstance(part, ContentDelta) and part.logprobs):

@@ -95,6 +95,9 @@ class TextComposer(OpenAIComposer):
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
 
+    def progress_chunk(self, update: Update) -> WireAnswer:
+        return self._wrap(self._choice(update.index, "", ()), 0)
+
     def usage_chunk(self) -> WireAnswer:
         return self._answer([])
 
@@ -104,9 +107,7 @@ class TextComposer(OpenAIComposer):
         self._texts[update.index].add(update)
 
     def whole(self) -> WireAnswer:
-        answer = self._answer(list(self._whole_choices()))
-        answer.usage = self._counter.usage
-        return answer
+        return self.with_totals(self._answer(list(self._whole_choices())))
 
     def _whole_choices(self) -> Iterator[CompletionChoice]:
         best = self._shown.best or self._each

@@ -98,7 +98,10 @@ class Generation:
             with self._model_counts.working():
                 async with aclosing(merge(streams)) as updates:
                     async for update in updates:
-                        counts.add(update.index, len(update.token_ids), update.finish_reason)
+                        if update.prefill:
+                            self._model_counts.progress()
+                        else:
+                            counts.add(update.index, len(update.token_ids), update.finish_reason)
                         if self._texts is not None:
                             self._texts[update.index] += map(_text, update.parts)
                         yield update
@@ -165,6 +168,11 @@ class Generation:
                 self._model_counts.queue_time.observe(monotonic() - asked)
                 with self._running.interruptible() as waiting:
                     async for delta in deltas:
+                        if delta.prefill:
+                            waiting.waits = False
+                            yield Update(first + delta.index, [], prefill=delta.prefill)
+                            waiting.resume()
+                            continue
                         collector = collectors[delta.index]
                         if delta.usage:
                             self.counter.take(delta.usage)

@@ -8,11 +8,13 @@ from time import monotonic
 
 from core.chat.schemas.usage_bodies import (
     CompletionTokensDetails,
+    LlamaTimings,
+    PromptProgress,
     PromptTokensDetails,
     Timings,
     Usage,
 )
-from core.contract.types import Delta, GenerationRequest, TokenCounts
+from core.contract.types import Delta, GenerationRequest, Prefill, TokenCounts
 
 
 class UsageCounter:
@@ -104,11 +106,40 @@ class UsageCounter:
             total_tokens=prompt_tokens + completion_tokens,
         )
 
+    @property
+    def llama_timings(self) -> LlamaTimings:
+        """The counts and times so far, as llama-server writes them."""
+        prefill, decode = self._phases()
+        prompt, predicted = self._prompt_tokens - self._cached_tokens, self._completion_tokens
+        return LlamaTimings(
+            cache_n=self._cached_tokens,
+            prompt_n=prompt,
+            prompt_ms=prefill * 1000,
+            prompt_per_token_ms=_ratio(prefill * 1000, prompt),
+            prompt_per_second=_ratio(prompt, prefill),
+            predicted_n=predicted,
+            predicted_ms=decode * 1000,
+            predicted_per_token_ms=_ratio(decode * 1000, predicted),
+            predicted_per_second=_ratio(predicted, decode),
+        )
+
+    def progress(self, prefill: Prefill) -> PromptProgress:
+        """How far a prompt is read by now."""
+        return PromptProgress(
+            total=prefill.total,
+            cache=prefill.cached,
+            processed=prefill.done,
+            time_ms=int((monotonic() - self.received) * 1000),
+        )
+
+    def _phases(self) -> tuple[float, float]:
+        """Seconds up to the first token, and from there to the last one."""
+        first = self._last_token_at if self._first_token_at is None else self._first_token_at
+        return first - self.received, self._last_token_at - first
+
     def _timings(self) -> Timings:
         """WebLLM's formulas, over the tokens that were computed: cached ones took no time."""
-        first = self._last_token_at if self._first_token_at is None else self._first_token_at
-        prefill = first - self.received
-        decode = self._last_token_at - first
+        prefill, decode = self._phases()
         timings = Timings(
             e2e_latency_s=monotonic() - self.received,
             prefill_tokens_per_s=_ratio(self._prompt_tokens - self._cached_tokens, prefill),

@@ -5,6 +5,7 @@ Bavarian et al., 2022 (https://arxiv.org/abs/2207.14255), and the model cards of
 below.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from core.chat.plan.prompt_tokens import tokenize_text
@@ -30,6 +31,14 @@ class Infill:
         """The tokens that a vocabulary must have."""
         return tuple(filter(None, (self.prefix, self.suffix, self.middle)))
 
+    def around(
+        self, prefix: Sequence[int], suffix: Sequence[int], ids: Mapping[str, int]
+    ) -> list[int]:
+        """Both parts in their order, with the tokens, whose ids are `ids`."""
+        before, after = [ids[self.prefix], *prefix], [ids[self.suffix], *suffix]
+        parts = after + before if self.suffix_first else before + after
+        return [*parts, *([ids[self.middle]] if self.middle else [])]
+
 
 FORMATS = (
     Infill("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen 2.5 Coder, CodeGemma
@@ -50,24 +59,29 @@ async def infill_prompt(
 
     `add_special_tokens`: prepend what the tokenizer puts before a text (a BOS).
     """
-    format, ids = await _format(model)
+    format, ids = await infill_format(model, param="suffix")
     prefix = prompt
     if isinstance(prefix, str):
         prefix = await tokenize_text(model, prefix, add_special_tokens=False, param="prompt")
     rest = await tokenize_text(model, suffix, add_special_tokens=False, param="suffix")
-    start: list[int] = []
-    if add_special_tokens:
-        bos = model.info.special_tokens.get("bos_token")
-        with_special = await model.backend.tokenize("a", add_special_tokens=True)
-        if bos and with_special[:1] == await model.backend.tokenize(bos, add_special_tokens=False):
-            start = with_special[:1]
-    before, after = [ids[format.prefix], *prefix], [ids[format.suffix], *rest]
-    parts = after + before if format.suffix_first else before + after
-    return [*start, *parts, *([ids[format.middle]] if format.middle else [])]
+    start = await beginning(model) if add_special_tokens else []
+    return [*start, *format.around(prefix, rest, ids)]
 
 
-async def _format(model: ServedModel) -> tuple[Infill, dict[str, int]]:
-    """The first format all of whose tokens the vocabulary has, and does not all call unknown."""
+async def beginning(model: ServedModel) -> list[int]:
+    """The BOS that the tokenizer puts before a text, if it puts one."""
+    bos = model.info.special_tokens.get("bos_token")
+    with_special = await model.backend.tokenize("a", add_special_tokens=True)
+    if bos and with_special[:1] == await model.backend.tokenize(bos, add_special_tokens=False):
+        return with_special[:1]
+    return []
+
+
+async def infill_format(model: ServedModel, *, param: str) -> tuple[Infill, dict[str, int]]:
+    """The first format all of whose tokens the vocabulary has, and does not all call unknown.
+
+    An error that names the field `param` if there is none.
+    """
     for format in FORMATS:
         ids: dict[str, int] = {}
         for text in format.tokens:
@@ -78,7 +92,7 @@ async def _format(model: ServedModel) -> tuple[Infill, dict[str, int]]:
         if len(set(ids.values())) == len(format.tokens):
             return format, ids
     raise UnsupportedParameterError(
-        f"model {model.name!r} does not support suffix: its vocabulary has no "
+        f"model {model.name!r} does not support {param}: its vocabulary has no "
         "fill-in-the-middle tokens (such as <|fim_prefix|>)",
-        param="suffix",
+        param=param,
     )

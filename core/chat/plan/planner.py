@@ -256,6 +256,8 @@ class Planner:
         names = unsupported(sent, body, planned.params, model)
         if sent.request_id not in (None, request_id):
             names.append("request_id")
+        if sent.return_progress and not (sent.stream and model.info.reports_prefill):
+            names.append("return_progress")
         return names
 
     async def _check(

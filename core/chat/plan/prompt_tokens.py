@@ -4,7 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.chat.schemas.generation_request import GenerationBody
-from core.contract.errors import ContextLengthExceededError, InvalidRequestError
+from core.contract.errors import (
+    ContextLengthExceededError,
+    InvalidRequestError,
+    UnsupportedParameterError,
+)
 from core.contract.media import MediaSpan
 from core.contract.sampling_params import SamplingParams
 from core.models.served import ServedModel
@@ -78,15 +82,26 @@ async def tokenize_text(
     add_special_tokens: bool,
     param: str,
     contexts: int = 1,
-    plain: bool = False,
 ) -> list[int]:
-    """Token ids of a text; an error if they certainly exceed this many contexts.
-
-    `plain`: nothing in it is read as a special token (`Backend.tokenize_plain`).
-    """
+    """Token ids of a text; an error if they certainly exceed this many contexts."""
     check_text(model, text, param, contexts=contexts)
-    tokenize = model.backend.tokenize_plain if plain else model.backend.tokenize
-    return await tokenize(text, add_special_tokens=add_special_tokens)
+    return await model.backend.tokenize(text, add_special_tokens=add_special_tokens)
+
+
+async def plain_tokens(
+    model: ServedModel,
+    text: str,
+    *,
+    param: str,
+    contexts: int = 1,
+    add_special_tokens: bool = False,
+) -> list[int] | None:
+    """The same, with nothing in it read as a special token; None if the engine cannot do that."""
+    check_text(model, text, param, contexts=contexts)
+    try:
+        return await model.backend.tokenize_plain(text, add_special_tokens=add_special_tokens)
+    except UnsupportedParameterError:
+        return None
 
 
 def check_text(model: ServedModel, text: str, param: str, *, contexts: int = 1) -> None:

@@ -58,6 +58,7 @@ class RequestPlan(Generic[Body]):
                 cache_salt=self.body.cache_salt,
                 chat=self.chat,
                 media=self.media,
+                reports_prefill=self.body.reports_prefill,
             )
             for position, prompt in enumerate(self.prompts)
         ]

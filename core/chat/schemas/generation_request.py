@@ -43,6 +43,8 @@ class GenerationBody(ConstraintBody, SamplingFields):
     do_sample: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
+    timings_per_token: bool = False
+    return_progress: bool = False
 
     @model_validator(mode="after")
     def _every_limit_could_be_one(self) -> Self:
@@ -78,6 +80,11 @@ class GenerationBody(ConstraintBody, SamplingFields):
         return self.include_usage and bool(
             self.stream_options and self.stream_options.continuous_usage_stats
         )
+
+    @property
+    def reports_prefill(self) -> bool:
+        """Whether a stream says how far the prompt is read."""
+        return self.stream and self.return_progress
 
     def sampling_fields(self) -> dict[str, Any]:
         """The `SamplingParams` fields that are set; `do_sample: false` is a temperature of 0."""

@@ -67,11 +67,12 @@ def _place(problem: Mapping[str, Any], body: Any) -> KeyPath:
     pydantic's `loc` also names the branches of unions, which are not there.
     """
     place: list[str | int] = []
-    for part in problem["loc"]:
+    missing = problem["type"] == "missing"
+    for part in problem["loc"][:-1] if missing else problem["loc"]:
         if _has(body, part):
             place.append(part)
             body = body[part]
-    if problem["loc"] and problem["type"] == "missing":
+    if problem["loc"] and missing:
         place.append(problem["loc"][-1])
     return tuple(place)
 

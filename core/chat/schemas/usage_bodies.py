@@ -37,6 +37,32 @@ class Timings(BaseModel):
     grammar_per_token_s: float | None = None
 
 
+class LlamaTimings(BaseModel):
+    """The same as llama-server writes it (`timings`): counts, milliseconds and tokens a second.
+
+    Prompt tokens that were cached, `cache_n`, are not in `prompt_n`.
+    """
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class PromptProgress(BaseModel):
+    """How far a prompt is read, as llama-server writes it: tokens, and time since the request."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: int
+
+
 class PromptUsage(BaseModel):
     """Tokens of all prompts of a request that generates nothing; the two counts are equal."""
 
@@ -70,6 +96,8 @@ class WireAnswer(BaseModel):
     model: str
     system_fingerprint: str
     usage: Usage | None = None
+    timings: LlamaTimings | None = None
+    prompt_progress: PromptProgress | None = None
 
 
 class PromptLogprob(BaseModel):

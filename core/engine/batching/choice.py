@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from core.contract.types import Delta, GenerationRequest, TokenLogprob
+from core.contract.types import Delta, GenerationRequest, Prefill, TokenLogprob
 from core.engine.batching.runner import Sampled, Sampler
 from core.engine.batching.spans import cache_ids
 from core.engine.completion import Completion
@@ -60,6 +60,12 @@ class ChoiceState(Generic[Sampler]):
     def pending(self) -> int:
         """Tokens to compute before the next one can be sampled."""
         return len(self.token_ids) - self.computed
+
+    @property
+    def prefill(self) -> Prefill:
+        """How far the prompt is computed."""
+        total = len(self.request.prompt_token_ids)
+        return Prefill(total, self.cached or 0, min(self.computed, total))
 
     @property
     def rank(self) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         super().__init__(
             tokenizer,
-            replace(info, max_batch_size=limits.max_batch_size),
+            replace(info, max_batch_size=limits.max_batch_size, reports_prefill=True),
             eos_token_ids=eos_token_ids,
             compiler=compiler,
             max_choices=None if runner.memory.cuts else limits.max_batch_size,
@@ -93,6 +93,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         try:
             logits = self._runner.run([work.chunk for work in batch])
             self._scheduler.ran(batch)
+            outputs += _prefilled(batch)
             self._read_prompts(logits, batch)
             for output in self._sample(logits, batch):
                 outputs.append(output)  # one by one: what was sampled before a failure counts
@@ -245,6 +246,15 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         """Run a single token; an exception ends the engine."""
         self._runner.run([Chunk(slot=0, start=0, token_ids=(0,), logits=1)])
         self._runner.clear()
+
+
+def _prefilled(batch: Sequence[Work[Sampler]]) -> Iterator[Output]:
+    """How far prompts are computed, for the requests that want to know."""
+    for work in batch:
+        choice, request = work.choice, work.choice.request
+        first = not choice.index and len(choice.token_ids) == len(request.prompt_token_ids)
+        if request.reports_prefill and first:
+            yield request.request_id, Delta(prefill=choice.prefill)
 
 
 def _rows(batch: Sequence[Work[Sampler]]) -> dict[Work[Sampler], int]:

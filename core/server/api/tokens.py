@@ -1,19 +1,28 @@
-"""Text to tokens and back: `/v1/token/*` of TabbyAPI, `/tokenize` and `/detokenize` of vLLM."""
+"""Text to tokens and back: `/v1/token/*` of TabbyAPI, `/tokenize` and `/detokenize` of vLLM and
+llama-server.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 
 from core.chat.plan.media_tokens import tokenize_media
 from core.chat.plan.prompt import Prompt
-from core.chat.plan.prompt_tokens import begins_with_bos, check_vocabulary, tokenize_text, too_long
+from core.chat.plan.prompt_tokens import (
+    begins_with_bos,
+    check_vocabulary,
+    plain_tokens,
+    tokenize_text,
+    too_long,
+)
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
 from core.server.http.headers import unsupported_header
 from core.server.schemas.token_bodies import (
+    ContentTokens,
     DetokenizeRequest,
     DetokenizeResponse,
     TokenDecodeRequest,
@@ -22,12 +31,17 @@ from core.server.schemas.token_bodies import (
     TokenEncodeResponse,
     TokenizeRequest,
     TokenizeResponse,
+    TokenPiece,
 )
 from core.server.services import services
 
 router = APIRouter(tags=["tokens"])
 
-_CONTEXTS = 8
+_OF_PROMPTS = {"model", "prompt", "add_special_tokens", "return_token_strs"}
+_OF_CONTENT = {"model", "content", "add_special", "parse_special", "with_pieces"}
+_OF_MESSAGES = TokenizeRequest.model_fields.keys() - (_OF_CONTENT | {"prompt"}) | {"model"}
+
+CONTEXTS = 8
 """Longest text to tokenize, as a multiple of the context length."""
 
 
@@ -53,17 +67,15 @@ async def encode_tokens(
             prompt = _without_bos(prompt, model)
         if prompt.pieces:
             _report(http, response, [*ignored, *(["encode_special_tokens"] if plain else [])])
-            with_media = await _prompt_tokens(model, prompt, "text")
+            with_media = await tokens_of(model, prompt, "text")
             return TokenEncodeResponse(tokens=with_media, length=len(with_media))
         text, add_bos = prompt.text, prompt.add_special_tokens
     token_ids = None
     if plain:
-        try:
-            token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos, plain=True)
-        except UnsupportedParameterError:
-            ignored.append("encode_special_tokens")
+        token_ids = await _plain_tokens(model, text, "text", add_special_tokens=add_bos)
     if token_ids is None:
-        token_ids = await _tokens(model, text, "text", add_special_tokens=add_bos)
+        ignored += ["encode_special_tokens"] * plain
+        token_ids = await text_tokens(model, text, "text", add_special_tokens=add_bos)
     _report(http, response, ignored)
     return TokenEncodeResponse(tokens=token_ids, length=len(token_ids))
 
@@ -89,18 +101,22 @@ async def decode_tokens(
 
 
 @router.post("/tokenize", response_model_exclude_unset=True)
-async def tokenize(body: TokenizeRequest, http: Request, response: Response) -> TokenizeResponse:
-    """The tokens of a prompt, or of the prompt that messages come to."""
+async def tokenize(
+    body: TokenizeRequest, http: Request, response: Response
+) -> TokenizeResponse | ContentTokens:
+    """The tokens of a prompt, or of the prompt that messages come to, or of a content."""
     model = await tokenized_model(http, body.model)
+    if body.content is not None:
+        return await _tokenize_content(body.content, body, model, http, response)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
-        token_ids = await _prompt_tokens(model, prompt, "messages")
-        ignored = [*body.unknown_fields(), *prompt.ignored]
+        token_ids = await tokens_of(model, prompt, "messages")
+        ignored = [*_fields_beside(body, _OF_MESSAGES), *prompt.ignored]
     else:
         text = body.prompt
         add = body.add_special_tokens is not False and not begins_with_bos(model, text)
-        token_ids = await _tokens(model, text, "prompt", add_special_tokens=add)
-        ignored = _fields_of_chats(body)
+        token_ids = await text_tokens(model, text, "prompt", add_special_tokens=add)
+        ignored = _fields_beside(body, _OF_PROMPTS)
     _report(http, response, ignored)
     answer = TokenizeResponse(
         count=len(token_ids), max_model_len=model.info.context_length, tokens=token_ids
@@ -118,13 +134,41 @@ async def detokenize(
     model = await tokenized_model(http, body.model)
     _check_tokens(model, body.tokens)
     _report(http, response, body.unknown_fields())
-    return DetokenizeResponse(prompt=await model.backend.detokenize(body.tokens))
+    text = await model.backend.detokenize(body.tokens)
+    return DetokenizeResponse(prompt=text, content=text)
+
+
+async def _tokenize_content(
+    text: str, body: TokenizeRequest, model: ServedModel, http: Request, response: Response
+) -> ContentTokens:
+    ignored = _fields_beside(body, _OF_CONTENT)
+    add = body.add_special and not (body.parse_special and begins_with_bos(model, text))
+    token_ids = None
+    if not body.parse_special:
+        token_ids = await _plain_tokens(model, text, "content", add_special_tokens=add)
+    if token_ids is None:
+        ignored += ["parse_special"] * (not body.parse_special)
+        token_ids = await text_tokens(model, text, "content", add_special_tokens=add)
+    _report(http, response, ignored)
+    if not body.with_pieces:
+        return ContentTokens(tokens=token_ids)
+    texts = await token_texts(model, token_ids)
+    pieces = [TokenPiece(id=id, piece=text) for id, text in zip(token_ids, texts, strict=True)]
+    return ContentTokens(tokens=pieces)
 
 
 async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]:
     """The text of each token by itself."""
     texts = {id: await model.backend.detokenize([id]) for id in set(token_ids)}
     return [texts[id] for id in token_ids]
+
+
+async def tokens_of(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
+    """The tokens of a rendered prompt, be they too many for the model; `param` is for errors."""
+    if prompt.pieces:
+        return list((await tokenize_media(model, prompt, contexts=CONTEXTS)).token_ids)
+    add = prompt.add_special_tokens
+    return await text_tokens(model, prompt.text, param, add_special_tokens=add)
 
 
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
@@ -142,37 +186,33 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
     return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
 
 
-async def _prompt_tokens(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
-    if prompt.pieces:
-        return list((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
-    add = prompt.add_special_tokens
-    return await _tokens(model, prompt.text, param, add_special_tokens=add)
-
-
-async def _tokens(
-    model: ServedModel, text: str, param: str, *, add_special_tokens: bool, plain: bool = False
+async def text_tokens(
+    model: ServedModel, text: str, param: str, *, add_special_tokens: bool
 ) -> list[int]:
+    """The tokens of a text, which may be longer than the context."""
     return await tokenize_text(
-        model,
-        text,
-        add_special_tokens=add_special_tokens,
-        param=param,
-        contexts=_CONTEXTS,
-        plain=plain,
+        model, text, add_special_tokens=add_special_tokens, param=param, contexts=CONTEXTS
+    )
+
+
+async def _plain_tokens(
+    model: ServedModel, text: str, param: str, *, add_special_tokens: bool
+) -> list[int] | None:
+    return await plain_tokens(
+        model, text, param=param, contexts=CONTEXTS, add_special_tokens=add_special_tokens
     )
 
 
 def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     """Raise unless the model has these tokens, and they are no more than a text may have."""
-    if len(token_ids) > _CONTEXTS * model.info.context_length:
+    if len(token_ids) > CONTEXTS * model.info.context_length:
         raise too_long(model.info.context_length, str(len(token_ids)), "tokens")
     check_vocabulary(model, token_ids, "tokens")
 
 
-def _fields_of_chats(body: TokenizeRequest) -> list[str]:
-    """Fields sent with a prompt that apply to messages only."""
-    of_prompts = {"model", "prompt", "add_special_tokens", "return_token_strs"}
-    return sorted(body.model_fields_set - of_prompts)
+def _fields_beside(body: TokenizeRequest, form: Set[str]) -> list[str]:
+    """Fields sent that are not of this form of the request."""
+    return sorted(body.model_fields_set - form)
 
 
 def _report(http: Request, response: Response, ignored: Sequence[str]) -> None:

@@ -37,6 +37,9 @@ def _lines(frames: Sequence[Frame]) -> Iterable[bytes]:
 DATA = Framing(sse.MEDIA_TYPE, _data, sse.DONE)
 """OpenAI's chats and completions: events without names, `[DONE]` at the end."""
 
+EVENTS = Framing(sse.MEDIA_TYPE, _data)
+"""The same without `[DONE]`, where the last event says that it is the last."""
+
 NAMED = Framing(sse.MEDIA_TYPE, _named)
 """Events with names, and nothing behind the last one."""
 

@@ -1,6 +1,6 @@
-"""Bodies of the routes that turn text into tokens and back, TabbyAPI's and vLLM's."""
+"""Bodies of the routes that turn text into tokens and back, TabbyAPI's, vLLM's, llama-server's."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -88,9 +88,17 @@ class TokenDecodeResponse(BaseModel):
 
 
 class TokenizeRequest(TokenBody):
-    """A prompt, or messages that are rendered as chat completions render them."""
+    """A prompt, or messages that are rendered as chat completions render them, as in vLLM.
+
+    Or `content`, which llama-server calls a text: without a BOS unless `add_special`, with
+    `parse_special` false as if nothing in it were a special token.
+    """
 
     prompt: str | None = None
+    content: str | None = None
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
     messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool = False
@@ -102,8 +110,10 @@ class TokenizeRequest(TokenBody):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        if (self.prompt is None) == (self.messages is None):
-            raise InvalidRequestError("send a prompt or messages, one of the two", param="prompt")
+        if [self.prompt, self.messages, self.content].count(None) != 2:
+            raise InvalidRequestError(
+                "send a prompt, messages or content, one of the three", param="prompt"
+            )
         return self
 
     def chat(self) -> ChatCompletionRequest:
@@ -121,6 +131,32 @@ class TokenizeResponse(BaseModel):
     token_strs: list[str] | None = None
 
 
+class TokenPiece(BaseModel):
+    """A token and its text."""
+
+    id: int
+    piece: str
+
+
+class ContentTokens(BaseModel):
+    """The tokens of `content`, each with its text if that is asked for."""
+
+    tokens: list[int] | list[TokenPiece]
+
+
+class AppliedTemplate(BaseModel):
+    """A chat's prompt, as the template renders it."""
+
+    prompt: str
+
+
+class InputTokens(BaseModel):
+    """How many tokens a chat's prompt has, as llama-server counts them."""
+
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
 class DetokenizeRequest(TokenBody):
     """Tokens, whose special tokens are written out."""
 
@@ -128,6 +164,7 @@ class DetokenizeRequest(TokenBody):
 
 
 class DetokenizeResponse(BaseModel):
-    """Their text."""
+    """Their text, which is the `prompt` to vLLM and the `content` to llama-server."""
 
     prompt: str
+    content: str

@@ -1,0 +1,57 @@
+"""llama-server's `/infill`, `/apply-template` and `/chat/completions/input_tokens`."""
+
+from fastapi import APIRouter, Request, Response
+
+from core.apis.llama_server.infill import asked_infill, infilled
+from core.apis.schemas.infill_bodies import InfillAnswer, InfillRequest
+from core.chat.plan.prompt_tokens import check_text
+from core.chat.plan.rendered_chat import RenderedChat
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.server.api.served import prompted_model
+from core.server.api.tokens import CONTEXTS, tokens_of
+from core.server.http.framing import EVENTS
+from core.server.http.headers import ignored_header
+from core.server.http.request_id import request_id, tracked
+from core.server.http.respond import respond
+from core.server.http.track import running_request
+from core.server.schemas.token_bodies import AppliedTemplate, InputTokens
+from core.server.services import services
+
+router = APIRouter(tags=["llama-server"])
+
+
+@router.post("/infill", response_model=InfillAnswer)
+async def infill(body: InfillRequest, http: Request) -> Response:
+    """Fill a gap in a file, as JSON or as server-sent events."""
+    asked = asked_infill(body)
+    running = tracked(http, asked.body)
+    return await respond(http, infilled(services(http).serving, body, asked, running), EVENTS)
+
+
+@router.post("/apply-template")
+async def apply_template(
+    body: ChatCompletionRequest, http: Request, response: Response
+) -> AppliedTemplate:
+    """The prompt of a chat, as text."""
+    chat = await _rendered(body, http, response)
+    check_text(chat.model, chat.prompt.text, "messages", contexts=CONTEXTS)
+    return AppliedTemplate(prompt=chat.prompt.text)
+
+
+@router.post("/chat/completions/input_tokens")
+async def count_input_tokens(
+    body: ChatCompletionRequest, http: Request, response: Response
+) -> InputTokens:
+    """How many tokens the prompt of a chat has, be they more than fit."""
+    chat = await _rendered(body, http, response)
+    token_ids = await tokens_of(chat.model, chat.prompt, "messages")
+    return InputTokens(object="response.input_tokens", input_tokens=len(token_ids))
+
+
+async def _rendered(body: ChatCompletionRequest, http: Request, response: Response) -> RenderedChat:
+    """A chat up to its prompt, planned as if it were to be answered."""
+    model = await prompted_model(http, body.model)
+    planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
+    chat = await planner.render(body, model, most_tokens, request_id(http, body))
+    response.headers.update(ignored_header(chat.ignored))
+    return chat
