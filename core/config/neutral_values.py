@@ -1,7 +1,8 @@
 """Fields of other servers that have no effect here, and their values that ask for nothing.
 
-The names are those of OpenAI, vLLM, SGLang, llama.cpp, Ollama, TabbyAPI, text-generation-webui and
-transformers. SillyTavern sends many of them with every request, switched off.
+The names are those of OpenAI, vLLM, SGLang, llama.cpp, KoboldCpp, Ollama, TabbyAPI,
+text-generation-webui and transformers. SillyTavern sends many of them with every request, switched
+off.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "eta_cutoff": (0,),
     "flat_logprobs": (False,),
     "generate_window": (0,),
+    "grammar_retain_state": (False,),
     "guidance_scale": (0, 1),
     "id_slot": (-1,),
     "include_obfuscation": (False,),
@@ -44,12 +46,14 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "prompt_lookup_num_tokens": (0,),
     "reasoning_in_content": (False,),
     "rep_pen_size": (0,),
+    "render_special": (False,),
     "rep_pen_slope": (0, 1),
     "repetition_decay": (0,),
     "return_hidden_states": (False,),
     "return_logprob": (False,),
     "return_prompt_text": (False,),
     "return_tokens": (False,),
+    "sampler_order": ([6, 0, 1, 3, 4, 2, 5],),
     "service_tier": ("auto", "default"),
     "smoothing_curve": (1,),
     "speculative_ngram": (False,),
@@ -59,6 +63,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "t_max_predict_ms": (0, -1),
     "t_max_prompt_ms": (0, -1),
     "top_logprobs_num": (0,),
+    "trim_stop": (True,),
     "truncation_side": ("left",),
     "use_beam_search": (False,),
 }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
 
+from core.apis.kobold.genkeys import RunningTexts
 from core.config.schema import Config
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads, places
@@ -29,6 +30,7 @@ class Services:
     metrics: Metrics
     watch: Watch
     paths: Paths
+    kobold: RunningTexts
 
 
 def make_services(
@@ -50,6 +52,7 @@ def make_services(
         metrics=metrics,
         watch=watch,
         paths=Paths(plugins.routes, config.server.apis),
+        kobold=RunningTexts(),
     )
 
 

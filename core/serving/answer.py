@@ -63,7 +63,8 @@ class Answer(Generic[Form]):
     @property
     def ignored(self) -> tuple[str, ...]:
         """The fields of the request that have no effect, as the client calls them."""
-        return self._asked.names.each((*self._asked.ignored, *self.plan.ignored))
+        of_plan = self._asked.names.each(self.plan.ignored)
+        return tuple(dict.fromkeys((*self._asked.ignored, *of_plan)))
 
     @property
     def clamped(self) -> Mapping[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices, BaseModel
 
+from core.apis.schemas.kobold_bodies import GenerateRequest
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.generation_request import GenerationBody
@@ -43,6 +44,7 @@ def documented(heading: str) -> list[str]:
         ("Scores", ScoreRequest),
         ("Classification", ClassifyRequest),
         ("Reward models", ScoreEvaluationRequest),
+        ("Clients of KoboldCpp", GenerateRequest),
     ],
 )
 def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:

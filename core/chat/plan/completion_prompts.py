@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from core.chat.answer.compose_text import Echo
 from core.chat.plan.infill import infill_prompt
-from core.chat.plan.prompt_tokens import PromptTokens, begins_with_bos, prompt_tokens
+from core.chat.plan.prompt_tokens import PromptTokens, begins_with_bos, prompt_tokens, tokenize_text
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.prompt_fields import TokenIds
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
@@ -57,19 +57,37 @@ async def completion_tokens(
     prompt: str | TokenIds, body: CompletionRequest, model: ServedModel, sampling: SamplingParams
 ) -> PromptTokens:
     """The tokens of a prompt, between which and a suffix the model fills in if there is one."""
-    written = isinstance(prompt, str) and begins_with_bos(model, prompt)
+    begins = body.memory or prompt
+    written = isinstance(begins, str) and begins_with_bos(model, begins)
     add_bos = body.add_bos_token and not written
+    memory: list[int] = []
+    if body.memory:
+        memory = await tokenize_text(model, body.memory, add_special_tokens=add_bos, param="memory")
+        add_bos = False
     if body.suffix:
         prompt = await infill_prompt(prompt, body.suffix, model, add_special_tokens=add_bos)
     return await prompt_tokens(
-        model, prompt, body, sampling, add_special_tokens=add_bos, param="prompt"
+        model,
+        prompt,
+        body,
+        sampling,
+        add_special_tokens=add_bos,
+        param="prompt",
+        memory=memory,
     )
 
 
-async def echo_of(prompt: str | TokenIds, tokens: PromptTokens, model: ServedModel) -> Echo:
-    """The prompt as it was sent; if truncated, what is left of it."""
+def shown_prompt(prompt: str | TokenIds, body: CompletionRequest) -> str | TokenIds:
+    """The prompt with all that is in front of it, for logs."""
+    return (body.memory or "") + prompt if isinstance(prompt, str) else prompt
+
+
+async def echo_of(
+    prompt: str | TokenIds, body: CompletionRequest, tokens: PromptTokens, model: ServedModel
+) -> Echo:
+    """The prompt as it was sent; with memory, or if it was truncated, what the model got."""
     detokenize = model.backend.detokenize
-    if tokens.cut:
+    if tokens.cut or body.memory:
         prompt = tokens.token_ids
     text = prompt if isinstance(prompt, str) else await detokenize(prompt)
     first = tokens.token_ids[0]

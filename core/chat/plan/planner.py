@@ -18,6 +18,7 @@ from core.chat.plan.completion_prompts import (
     completion_sampling,
     completion_tokens,
     echo_of,
+    shown_prompt,
 )
 from core.chat.plan.content_grammar import content_grammar
 from core.chat.plan.media_parts import media_parts
@@ -166,7 +167,7 @@ class Planner:
             model=model,
             params=planned,
             prompts=[prompt.token_ids for prompt in tokens],
-            shown=texts,
+            shown=[shown_prompt(text, body) for text in texts],
             choices=body.best_of or body.n,
             recipe=CollectorRecipe(),
             constrained_by=asked[0] if asked else None,
@@ -174,7 +175,9 @@ class Planner:
             clamped=self.clamped(body, tokens, model, most_tokens),
             cut=sum(prompt.cut for prompt in tokens),
             prompt_only=body.max_tokens == 0,
-            echoes=[await echo_of(*pair, model) for pair in pairs] if body.echo else (),
+            echoes=[await echo_of(text, body, made, model) for text, made in pairs]
+            if body.echo
+            else (),
         )
 
     def beyond(self, body: GenerationBody, prompts: Sequence[PromptTokens]) -> tuple[str, ...]:

@@ -37,9 +37,19 @@ async def prompt_tokens(
     *,
     add_special_tokens: bool,
     param: str,
+    memory: Sequence[int] = (),
 ) -> PromptTokens:
-    """A prompt's tokens: the last ones with `truncate_prompt_tokens`, else an error if too many."""
+    """A prompt's tokens: the last ones with `truncate_prompt_tokens`, else an error if too many.
+
+    `memory`: what is in front of them, and is never truncated.
+    """
     keep = kept_tokens(body, model, sampling)
+    if memory and keep is not None:
+        keep -= len(memory)
+        if keep < 1:
+            raise InvalidRequestError(
+                f"memory has {len(memory)} tokens, which leaves none for the prompt", param="memory"
+            )
     if isinstance(prompt, str):
         contexts = 1 if keep is None else _CONTEXTS_TRUNCATED
         token_ids = await tokenize_text(
@@ -48,19 +58,22 @@ async def prompt_tokens(
     else:
         token_ids = prompt
     cut = 0 if keep is None else max(0, len(token_ids) - keep)
-    check_prompt(model, token_ids[cut:], param)
-    return PromptTokens(token_ids[cut:], cut)
+    token_ids = [*memory, *token_ids[cut:]]
+    check_prompt(model, token_ids, param)
+    return PromptTokens(token_ids, cut)
 
 
 def kept_tokens(body: GenerationBody, model: ServedModel, sampling: SamplingParams) -> int | None:
     """How many trailing tokens of its prompts a request keeps at most; None: all.
 
-    -1 is as many as fit into the context beside the answer: beside `max_tokens`, or a quarter of
-    the context if the request does not say.
+    -1 is as many as fit into the context, or `truncation_length` if that is less, beside the
+    answer: beside `max_tokens`, or a quarter of the context if the request does not say.
     """
     if body.truncate_prompt_tokens != -1:
         return body.truncate_prompt_tokens
     length = model.info.context_length
+    if 0 < (body.truncation_length or 0) < length:
+        length = body.truncation_length or 0
     answer = length // 4 if sampling.max_tokens is None else sampling.max_tokens
     return max(1, length - max(1, answer))
 

@@ -20,10 +20,12 @@ class CompletionRequest(GenerationBody):
     `best_of`: how many are generated per prompt; the `n` with the highest mean logprob are
     returned.
     `suffix`: what follows the completion, for models that fill in the middle.
+    `memory`: what is in front of each prompt, and stays when that is truncated.
     """
 
     prompt: Annotated[Prompts, BeforeValidator(prompts_shape(MAX_PROMPTS))]
     suffix: str | None = None
+    memory: str | None = None
     max_tokens: Annotated[
         Annotated[int, Field(ge=0)] | None, BeforeValidator(none_if_minus_one)
     ] = aliased(

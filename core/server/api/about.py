@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 from fastapi import APIRouter, Request
 
 from core.server.access.auth import is_admin
+from core.server.api.kobold import API_VERSION
 from core.server.api.served import configured_model
 from core.server.schemas.about_bodies import (
     Api,
@@ -16,6 +17,7 @@ from core.server.schemas.about_bodies import (
     Software,
     Version,
 )
+from core.server.services import services
 
 router = APIRouter(tags=["server"])
 public = APIRouter(tags=["server"])
@@ -60,13 +62,23 @@ async def service_info(http: Request) -> ServiceInfo:
     """What this software is and which APIs it has; needs no key."""
     links = _links()
     homepage = links.get("homepage") or str(http.base_url)
-    openai = Api(
-        name="OpenAI API",
-        version="1",
-        rel_url="/v1",
-        relative_url="/v1",
-        documentation="/docs",
-    )
+    apis = {
+        "openai": Api(
+            name="OpenAI API",
+            version="1",
+            rel_url="/v1",
+            relative_url="/v1",
+            documentation="/docs",
+        )
+    }
+    if "kobold" in services(http).config.server.apis:
+        apis["koboldai"] = Api(
+            name="KoboldAI API",
+            version=API_VERSION,
+            rel_url="/api",
+            relative_url="/api",
+            documentation="https://lite.koboldai.net/koboldcpp_api",
+        )
     return ServiceInfo(
         software=Software(
             name=http.app.title,
@@ -74,7 +86,7 @@ async def service_info(http: Request) -> ServiceInfo:
             repository=links.get("repository") or homepage,
             homepage=homepage,
         ),
-        api={"openai": openai},
+        api=apis,
     )
 
 

@@ -1,0 +1,1 @@
+"""KoboldAI's and KoboldCpp's API."""

@@ -1,0 +1,1 @@
+"""Answers of `/v1/responses` that later requests go on from."""
