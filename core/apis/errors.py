@@ -41,17 +41,19 @@ _ANTHROPIC_TYPES = {
 """https://docs.claude.com/en/api/errors; overloaded is 529 there, which proxies do not know."""
 
 
-def anthropic_type(status: int) -> str:
-    """What Anthropic calls errors of this status."""
-    if status in _ANTHROPIC_TYPES:
-        return _ANTHROPIC_TYPES[status]
-    return "invalid_request_error" if 400 <= status < 500 else "api_error"
+def anthropic_error(error: ServingError, status: int) -> Mapping[str, str]:
+    """Anthropic's `error`; it has no place for the field that is wrong but the message."""
+    kind = "invalid_request_error" if 400 <= status < 500 else "api_error"
+    message, param = _message(error), error.body()["error"]["param"]
+    if param and param not in message:
+        message = f"{param}: {message}"
+    return {"type": _ANTHROPIC_TYPES.get(status, kind), "message": message}
 
 
 def _anthropic(error: ServingError, status: int, request_id: str) -> Json:
     return {
         "type": "error",
-        "error": {"type": anthropic_type(status), "message": _message(error)},
+        "error": anthropic_error(error, status),
         "request_id": request_id,
     }
 

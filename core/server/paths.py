@@ -67,23 +67,21 @@ class Paths:
         `status`: another one than the error's.
         """
         status = status or error.status
-        headers = {**(headers or {}), **self.id_header(scope)}
+        form, request_id = self._form(scope["path"]), _request_id(scope)
+        headers = {**(headers or {}), **_id_header(form, request_id)}
         if status in (429, 503):
             headers["Retry-After"] = str(error.retry_after or _RETRY_AFTER)
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        form = self._form(scope["path"])
         if isinstance(form, ErrorForm):
-            body = form.body(error, status, _request_id(scope))
+            body = form.body(error, status, request_id)
         else:
             body = form(error) if form else error.body()
         return JSONResponse(body, status, headers=headers)
 
     def id_header(self, scope: Scope) -> dict[str, str]:
         """The header in which clients of a path look for the id of their request, if they do."""
-        form = self._form(scope["path"])
-        named = isinstance(form, ErrorForm) and form.id_header
-        return {named: _request_id(scope)} if named else {}
+        return _id_header(self._form(scope["path"]), _request_id(scope))
 
     def _form(self, path: str) -> ErrorForm | ErrorShape | None:
         return next((form for prefix, form in self._forms if path.startswith(prefix)), None)
@@ -93,6 +91,11 @@ class Paths:
             if route.method == method and pattern.match(path):
                 return None if self.is_own(method, path) else route
         return None
+
+
+def _id_header(form: ErrorForm | ErrorShape | None, request_id: str) -> dict[str, str]:
+    named = isinstance(form, ErrorForm) and form.id_header
+    return {named: request_id} if named else {}
 
 
 def _request_id(scope: Scope) -> str:

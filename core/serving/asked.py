@@ -76,8 +76,10 @@ class Asked(Generic[Body]):
     """What a request asks for: `body`, and the client's `names` of its fields.
 
     `ignored`: fields of the client's API that have no effect and are not in `body`, by their names.
+    With `prompt_only` nothing is generated: the prompt is read, and so cached.
     """
 
     body: Body
     names: Names = field(default_factory=Names)
     ignored: tuple[str, ...] = ()
+    prompt_only: bool = False

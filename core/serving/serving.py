@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,11 @@ class Serving:
         """A conversation, ready to be answered in any API, by an answer with this id."""
         body = asked.body
         running.expect_answer(id, stream=body.stream)
+        accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
-            accept_ignored(asked.ignored, self.config.server)
             model = await self.leases.generating(running, body.model)
             plan = await self.planner.chat(body, model, running.most_tokens, running.id)
+            plan = replace(plan, prompt_only=asked.prompt_only)
             return self._planned(asked, plan, running)
 
     async def plan_completion(
@@ -94,8 +95,8 @@ class Serving:
         """One or more prompts, ready to be continued in any API, by an answer with this id."""
         body = asked.body
         running.expect_answer(id, stream=body.stream)
+        accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
-            accept_ignored(asked.ignored, self.config.server)
             model = await self.leases.prompted(running, body.model)
             plan = await self.planner.completion(body, model, running.most_tokens, running.id)
             return self._planned(asked, plan, running)

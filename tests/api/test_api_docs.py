@@ -7,6 +7,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel
 
 from core.apis.schemas.kobold_bodies import GenerateRequest
+from core.apis.schemas.messages_request import MessagesRequest
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.generation_request import GenerationBody
@@ -45,6 +46,7 @@ def documented(heading: str) -> list[str]:
         ("Classification", ClassifyRequest),
         ("Reward models", ScoreEvaluationRequest),
         ("Clients of KoboldCpp", GenerateRequest),
+        ("Messages", MessagesRequest),
     ],
 )
 def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:

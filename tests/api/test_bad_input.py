@@ -503,15 +503,12 @@ def test_any_message_is_answered(server: Server, messages: Any, functions: Any) 
 
 # Every route there is: one that is new has to say here what it takes.
 BODIES: dict[str, dict[str, Any]] = {
-    "/v1/apply-template": {"messages": USER},
     "/v1/chat/completions": {"messages": USER},
     "/v1/chat/completions/explain": {"messages": USER},
-    "/v1/chat/completions/input_tokens": {"messages": USER},
     "/v1/completions": {"prompt": "x"},
     "/v1/detokenize": {"tokens": [65]},
     "/v1/download": {"repo_id": "nobody/nothing"},
     "/v1/classify": {"input": "x"},
-    "/v1/infill": {"input_prefix": "x", "input_suffix": "y"},
     "/v1/embed": {"inputs": "x"},
     "/v1/embeddings": {"input": "x"},
     "/v1/lora/load": {"loras": [{"name": "x"}]},
@@ -552,10 +549,13 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def open_to_all() -> Iterator[Server]:
-    """Nobody needs a key, so every route is reached; downloads lead nowhere."""
+    """Nobody needs a key, so every route is reached; downloads lead nowhere.
+
+    Other APIs have errors of their own, and suites in `tests/apis`.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-        config = scripted_config(server={"auth": "none", "apis": []})  # each has its own errors
+        config = scripted_config(server={"auth": "none", "apis": []})
         with serve(config, plugins_with(scripted=scripted(["ok"], context_length=64))) as server:
             yield server
 

@@ -9,6 +9,7 @@ from core.chat.plan.params import sampling_layers
 from core.chat.plan.reasoning import (
     budget_tokens,
     forced_otherwise,
+    hides_thought,
     template_variables,
     thinking_variables,
 )
@@ -83,7 +84,7 @@ def ignored_unrendered(body: ChatCompletionRequest, model: ServedModel) -> list[
         ignored.append("functions")
     if {"reasoning_effort", "enable_thinking"} <= lacks and body.effort is not None:
         ignored.append("reasoning_effort" if body.reasoning_effort is not None else "think")
-    if "enable_thinking" in lacks:
+    if "enable_thinking" in lacks and not hides_thought(body):
         names = ("enable_thinking", "thinking", "think")
         ignored += [name for name in names if isinstance(getattr(body, name), bool | Thinking)]
     budget = None if body.budget_tokens is None else budget_tokens(body, model.config)

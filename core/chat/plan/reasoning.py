@@ -56,7 +56,18 @@ def ignored_thinking(body: ChatCompletionRequest, read: Collection[str]) -> list
     """Fields that have no effect on a template that reads only these variables."""
     if not thinking_variables(body).keys().isdisjoint(read):
         return []
-    return [name for name in _FIELDS if getattr(body, name) is not None]
+    asked = [name for name in _FIELDS if getattr(body, name) is not None]
+    if hides_thought(body):
+        return [name for name in asked if isinstance(getattr(body, name), str)]  # efforts
+    return asked
+
+
+def hides_thought(body: ChatCompletionRequest) -> bool:
+    """Whether a request is to have no thought, and is shown none however the model goes about it.
+
+    Thinking is off for it then, whether or not the model can be told so.
+    """
+    return body.thinks is False and body.include_reasoning is False
 
 
 def forced_otherwise(
@@ -64,7 +75,10 @@ def forced_otherwise(
 ) -> list[str]:
     """Fields that ask for other values of these variables than the config forces."""
     sent = body.chat_template_kwargs or {}
-    asked = {**thinking_variables(body), **sent}
+    own = thinking_variables(body)
+    if hides_thought(body):
+        own = {name: value for name, value in own.items() if name not in _SWITCHES}
+    asked = {**own, **sent}
     forced = config.force_template_vars
     denied = {
         name for name in asked.keys() & forced.keys() & {*read} if asked[name] != forced[name]

@@ -1,5 +1,7 @@
 """`GET /v1/models` and `GET /v1/models/{id}`."""
 
+from datetime import UTC, datetime
+
 from fastapi import APIRouter, Request
 
 from core.contract.types import ModelInfo
@@ -8,7 +10,14 @@ from core.models.permissions import may_use
 from core.server.access.disclosure import shown_to
 from core.server.api.served import named_model
 from core.server.http.track import running_request
-from core.server.schemas.model_bodies import Architecture, Memory, ModelCard, ModelList
+from core.server.schemas.model_bodies import (
+    AnthropicModelCard,
+    AnthropicModelList,
+    Architecture,
+    Memory,
+    ModelCard,
+    ModelList,
+)
 from core.server.services import services
 
 router = APIRouter(tags=["models"])
@@ -16,7 +25,7 @@ router = APIRouter(tags=["models"])
 
 @router.head("/models", include_in_schema=False)
 @router.get("/models")
-async def list_models(http: Request) -> ModelList:
+async def list_models(http: Request) -> ModelList | AnthropicModelList:
     """Every model that the request's key may use, loaded or not, with known adapters and dummy
     names.
     """
@@ -31,15 +40,20 @@ async def list_models(http: Request) -> ModelList:
         default = model_card(http, models.default)
         dummy = {"parent": default.id, "aliases": []}
         cards += [default.model_copy(update={"id": name, **dummy}) for name in models.dummies]
-    return ModelList(data=cards)
+    if not _is_of_anthropic(http):
+        return ModelList(data=cards)
+    data = [_for_anthropic(card) for card in cards]
+    first, last = (data[0].id, data[-1].id) if data else (None, None)
+    return AnthropicModelList(data=data, first_id=first, last_id=last)
 
 
 @router.get("/models/{model_id:path}")  # ids may hold slashes
-async def retrieve_model(model_id: str, http: Request) -> ModelCard:
+async def retrieve_model(model_id: str, http: Request) -> ModelCard | AnthropicModelCard:
     """One model."""
     await services(http).models.measure()
     named = named_model(http, model_id)
-    return model_card(http, named.entry, named.adapter)
+    card = model_card(http, named.entry, named.adapter)
+    return _for_anthropic(card) if _is_of_anthropic(http) else card
 
 
 def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> ModelCard:
@@ -67,6 +81,21 @@ def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> 
         requests=model.use.count,
         loaded_at=model.loaded_at,
         last_used=model.last_used,
+    )
+
+
+def _is_of_anthropic(http: Request) -> bool:
+    """Whether a client of Anthropic's API asks; each says which version of it."""
+    return "anthropic-version" in http.headers
+
+
+def _for_anthropic(card: ModelCard) -> AnthropicModelCard:
+    created = datetime.fromtimestamp(card.created, UTC)
+    return AnthropicModelCard(
+        **card.model_dump(),
+        display_name=card.id,
+        created_at=created,
+        max_input_tokens=card.context_length,
     )
 
 

@@ -63,6 +63,26 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
+class AnthropicModelCard(ModelCard):
+    """One served model, for Anthropic's clients, too."""
+
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: datetime
+    lifecycle: Literal["active"] = "active"
+    max_input_tokens: int | None = None
+
+
+class AnthropicModelList(BaseModel):
+    """All served models, for Anthropic's clients, too: the one page that there is."""
+
+    object: Literal["list"] = "list"
+    data: list[AnthropicModelCard]
+    has_more: Literal[False] = False
+    first_id: str | None
+    last_id: str | None
+
+
 class ModelHealth(BaseModel):
     """The state of one model."""
 

@@ -1,0 +1,19 @@
+"""Objects in bodies whose unknown keys are kept, so that they can be named."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from core.config.neutral_values import asks_for_nothing
+
+
+class OpenObject(BaseModel):
+    """An object in a request that may have more keys than are known here."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def unknown_keys(self) -> list[str]:
+        """The keys that have no effect here, and ask for something: what is off does not."""
+        extra: dict[str, Any] = self.model_extra or {}
+        return [k for k, v in extra.items() if v is not False and not asks_for_nothing(k, v)]
