@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +25,7 @@ def serve(
 ) -> None:
     """Load the models of the config and serve them until Ctrl-C."""
     from core.cli.loading import Loading
-    from core.server.http.uvicorn_server import CannotListenError, Server, listen, set_up_logging
+    from core.server.http.uvicorn_server import CannotListenError, Server, set_up_logging
 
     flags = {"server.host": host, "server.port": port, "server.log_level": log_level}
     settings = read_config(config, flags)
@@ -39,8 +40,7 @@ def serve(
     from core.server.services import services_of
 
     try:
-        origin = settings.origins.where(("server", "port"))
-        listening = listen(settings.server.host, settings.server.port, origin)
+        listening = _listen(settings)
     except CannotListenError as error:
         fail(str(error))
     loading = Loading([model.name for model in settings.models], console)
@@ -52,26 +52,49 @@ def serve(
             await services_of(app).models.wait_until_loaded()
         finally:
             loading.stop()
-        _print_summary(app, settings, about_keys(settings, keys), listening.getsockname()[1])
+        ports = [each.getsockname()[1] for each in listening]
+        _print_summary(app, settings, about_keys(settings, keys), *ports)
 
     server = Server(app, settings.server.log_level, announce)
     try:
-        server.run([listening])
+        server.run(listening)
     except KeyboardInterrupt:
         pass  # uvicorn has stopped the server and passes the signal on
     finally:
-        listening.close()
+        for each in listening:
+            each.close()
     if not server.started:
         raise typer.Exit(1)
 
 
-def _print_summary(app: Any, config: Config, keys: str, port: int) -> None:
+def _listen(config: Config) -> list[socket.socket]:
+    """The socket of the server and, if the config wants one, that for clients of Ollama."""
+    from core.server.http.uvicorn_server import listen
+
+    server, where = config.server, config.origins.where
+    listening = [listen(server.host, server.port, where(("server", "port")))]
+    if server.ollama_port is not None:
+        source = where(("server", "ollama_port"))
+        other = "as server.ollama_port, or leave that out"
+        try:
+            listening.append(listen(server.host, server.ollama_port, source, other=other))
+        except BaseException:
+            listening[0].close()
+            raise
+    return listening
+
+
+def _print_summary(
+    app: Any, config: Config, keys: str, port: int, ollama_port: int | None = None
+) -> None:
     from core.server.http.uvicorn_server import url_of, urls_elsewhere
     from core.server.services import services_of
 
     console, url = stdout(), url_of(config.server.host, port)
     console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
     console.print(f"OpenAI URL  {url}/v1")
+    if ollama_port is not None:
+        console.print(f"Ollama URL  {url_of(config.server.host, ollama_port)}")
     console.print(f"Page        {url}")
     if elsewhere := urls_elsewhere(config.server.host, port):
         console.print(f"Elsewhere   {', '.join(elsewhere)}")

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from core.config.section import Section, Text
 
@@ -35,3 +35,10 @@ class ApisConfig(Section):
     response_store_days: float = Field(
         30, gt=0, description="Days after which an answer that was not used is no longer kept."
     )
+
+    @field_validator("ollama_port")
+    @classmethod
+    def _is_for_an_api_that_there_is(cls, port: int | None, found: ValidationInfo) -> int | None:
+        if port is not None and "ollama" not in found.data.get("apis", ("ollama",)):
+            raise ValueError("needs `ollama` among `server.apis`")
+        return port

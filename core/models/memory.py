@@ -107,17 +107,18 @@ def _handles(nvml: Any) -> list[Any]:
     return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
 
 
-def size_of_files(path: str) -> int:
-    """Bytes of a model's weights on disk: the estimate before its first load.
-
-    `path` is a folder, or a file; of a file in parts (`-00001-of-00003`) all of them count.
-    """
+def weight_files(path: str) -> list[Path]:
+    """The files of a model's weights. `path` is a folder, or a file, maybe one of several parts
+    (`-00001-of-00003`)."""
     here = Path(path)
     if here.is_dir():
-        files = [file for file in here.iterdir() if file.suffix in _WEIGHTS]
-    elif here.is_file():
+        return sorted(file for file in here.iterdir() if file.suffix in _WEIGHTS)
+    if here.is_file():
         name = _PART.sub("", here.name)
-        files = [file for file in here.parent.iterdir() if _PART.sub("", file.name) == name]
-    else:
-        files = []
-    return sum(file.stat().st_size for file in files)
+        return sorted(file for file in here.parent.iterdir() if _PART.sub("", file.name) == name)
+    return []
+
+
+def size_of_files(path: str) -> int:
+    """Bytes of a model's weights on disk: the estimate before its first load."""
+    return sum(file.stat().st_size for file in weight_files(path))

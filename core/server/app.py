@@ -102,7 +102,7 @@ def create_app(
             app.include_router(router, prefix="/api")
     app.include_router(pooling.second)
     app.include_router(about.public)
-    add_page(app)
+    add_page(app, ollama="ollama" in config.server.apis)
     add_plugin_routes(app, plugins.routes, shared.paths)
     add_error_handlers(app)
     guarded = keys or key_store(config)

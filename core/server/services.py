@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI, Request
 
 from core.apis.kobold.genkeys import RunningTexts
+from core.apis.ollama.ollama_models import ModelCards
 from core.config.schema import Config
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads, places
@@ -31,6 +32,7 @@ class Services:
     watch: Watch
     paths: Paths
     kobold: RunningTexts
+    cards: ModelCards
 
 
 def make_services(
@@ -53,6 +55,7 @@ def make_services(
         watch=watch,
         paths=Paths(plugins.routes, config.server.apis),
         kobold=RunningTexts(),
+        cards=ModelCards(plugins, config.base),
     )
 
 

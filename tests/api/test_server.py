@@ -72,7 +72,9 @@ def test_health_and_docs(serve_scripted: ServeScripted) -> None:
     paths = server.http.get("/openapi.json").json()["paths"]
     assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health"} <= set(paths)
     assert server.http.get("/docs").status_code == 200
-    assert "text/html" in server.http.get("/").headers["content-type"]
+    assert (
+        "text/html" in server.http.get("/", headers={"Accept": "text/html"}).headers["content-type"]
+    )
     assert server.http.head("/health").status_code == 200
     assert server.http.head("/v1/models").status_code == 200
 

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, MutableMapping
 from typing import Any
 
+import anyio
 import pytest
 
-from core.server.http.sse import EventStreamResponse
+from core.server.http.sse import PING, EventStreamResponse
 
 Message = MutableMapping[str, Any]
 
@@ -54,9 +55,44 @@ async def test_a_stream_that_nobody_reads_is_closed(caplog: pytest.LogCaptureFix
     assert "not read" in caplog.text
 
 
-async def test_a_slow_client_gets_all() -> None:
+async def test_without_pings_too(caplog: pytest.LogCaptureFixture) -> None:
     events, client = Events(), Client(takes=1)
-    response = EventStreamResponse(events.generate(), ping_interval=0.001, headers={})
+    response = EventStreamResponse(
+        events.generate(), ping_interval=0.001, headers={}, send_timeout=0.001, ping=None
+    )
+    await response.stream_response(client.send)
+    assert client.taken == [b"data: 0\n\n"]
+    assert events.closed
+    assert not client.complete
+    assert "not read" in caplog.text
+
+
+async def test_without_pings_an_engine_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent, so nobody fails to read it, however often that is looked after."""
+    goes_on, looks, sleep = asyncio.Event(), iter(range(5)), anyio.sleep
+
+    async def look(delay: float) -> None:
+        if next(looks, None) is None:
+            goes_on.set()
+        await sleep(0)
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        yield b"0"
+        await goes_on.wait()
+        yield b"1"
+
+    monkeypatch.setattr(anyio, "sleep", look)
+    client = Client(takes=100)
+    response = EventStreamResponse(events(), ping_interval=0, headers={}, send_timeout=0, ping=None)
+    await response.stream_response(client.send)
+    assert client.taken == [b"0", b"1"]
+    assert client.complete
+
+
+@pytest.mark.parametrize("ping", [None, PING])
+async def test_a_slow_client_gets_all(ping: bytes | None) -> None:
+    events, client = Events(), Client(takes=1)
+    response = EventStreamResponse(events.generate(), ping_interval=0.001, headers={}, ping=ping)
     sending = asyncio.create_task(response.stream_response(client.send))
     await client.stops.wait()
     client.reads.set()

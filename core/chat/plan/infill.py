@@ -96,3 +96,12 @@ async def infill_format(model: ServedModel, *, param: str) -> tuple[Infill, dict
         "fill-in-the-middle tokens (such as <|fim_prefix|>)",
         param=param,
     )
+
+
+async def fills_in(model: ServedModel) -> bool:
+    """Whether a model takes a suffix."""
+    try:
+        await infill_format(model, param="suffix")
+    except UnsupportedParameterError:
+        return False
+    return True

@@ -40,7 +40,7 @@ PUBLIC_FOLDERS = ("/page/", "/docs/assets/")
 UNCOUNTED = (
     *("/token/encode", "/token/decode", "/tokenize", "/detokenize", "/apply-template"),
     *("/count_tokens", "/input_tokens", "/extra/tokencount"),
-    *("/extra/abort", "/extra/generate/check"),
+    *("/extra/abort", "/extra/generate/check", "/api/show"),
 )
 """Cheap routes that frontends call for every message are not limited."""
 

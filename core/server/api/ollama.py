@@ -1,5 +1,111 @@
 """`/api`, as Ollama has it: https://github.com/ollama/ollama/blob/main/docs/api.md."""
 
-from fastapi import APIRouter
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from core.apis.ollama.compose_ollama import (
+    LineComposer,
+    MakeLine,
+    chat_line,
+    generate_line,
+    timestamp,
+)
+from core.apis.ollama.ollama_chat import asked_chat
+from core.apis.ollama.ollama_prompt import asked_prompt, asked_text
+from core.apis.schemas.ollama_answers import ChatLine, GenerateLine
+from core.apis.schemas.ollama_requests import OllamaChat, OllamaGenerate, OllamaGeneration
+from core.chat.answer.composer import dumped
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.contract.errors import InvalidRequestError
+from core.server.access.auth import require_admin
+from core.server.api import ollama_embed, ollama_models, ollama_pull
+from core.server.api.ollama_names import known_name
+from core.server.api.served import named_model, served_model
+from core.server.http.framing import NDJSON
+from core.server.http.request_id import request_id, tracked
+from core.server.http.respond import respond
+from core.server.services import services
+from core.serving.answer import Answer, Planned
+from core.serving.asked import Asked
 
 router = APIRouter(tags=["ollama"])
+router.include_router(ollama_embed.router)
+router.include_router(ollama_models.router)
+router.include_router(ollama_pull.router)
+
+
+@router.post("/chat", response_model=ChatLine)
+async def chat(body: OllamaChat, http: Request) -> Response:
+    """Answer a conversation, as lines of JSON or, with `stream: false`, as one object; without
+    messages only load the model, or unload it.
+    """
+    name = known_name(http, body.asked_model)
+    if not body.messages:
+        return await _only_load(http, body, name, chat_line)
+    return await _chat(http, asked_chat(body, name), body, chat_line)
+
+
+@router.post("/generate", response_model=GenerateLine)
+async def generate(body: OllamaGenerate, http: Request) -> Response:
+    """The same for a prompt, which is one question, or a text to be gone on with if it is `raw`."""
+    name = known_name(http, body.asked_model)
+    if body.only_loads:
+        return await _only_load(http, body, name, generate_line)
+    if not (body.raw or body.suffix):
+        return await _chat(http, asked_prompt(body, name), body, generate_line)
+    asked = asked_text(body, name)
+    running = tracked(http, asked.body)
+
+    async def planning() -> Answer[LineComposer]:
+        serving = services(http).serving
+        planned = await serving.plan_completion(asked, running, f"generate-{running.id}")
+        return _answer(planned, body, generate_line)
+
+    return await respond(http, planning(), NDJSON)
+
+
+async def _chat(
+    http: Request, asked: Asked[ChatCompletionRequest], body: OllamaGeneration, line: MakeLine
+) -> Response:
+    running = tracked(http, asked.body)
+
+    async def planning() -> Answer[LineComposer]:
+        planned = await services(http).serving.plan_chat(asked, running, f"chat-{running.id}")
+        return _answer(planned, body, line)
+
+    return await respond(http, planning(), NDJSON)
+
+
+def _answer(planned: Planned[Any], body: OllamaGeneration, line: MakeLine) -> Answer[LineComposer]:
+    composer = LineComposer(
+        planned.head.id,
+        planned.generation.counter,
+        body.asked_model,
+        line,
+        tells_reasoning=body.think is not False,
+    )
+    return Answer(planned, composer)
+
+
+async def _only_load(http: Request, body: OllamaGeneration, name: str, line: MakeLine) -> Response:
+    """Load a model, or unload it if it need not stay and the request may do that."""
+    headers = {"X-Request-Id": request_id(http)}
+    if body.unloads:
+        await require_admin(http)
+        found = named_model(http, name)
+        if found.adapter:
+            raise InvalidRequestError(
+                f"{name!r} is an adapter of {found.entry.name!r}", param="model"
+            )
+        await services(http).models.unload(found.entry)
+    else:
+        await served_model(http, name)
+    about = {
+        "model": body.asked_model,
+        "created_at": timestamp(),
+        "done": True,
+        "done_reason": "unload" if body.unloads else "load",
+    }
+    answer = dumped(line("", None, None, about))
+    return Response(answer, media_type="application/json", headers=headers)

@@ -1,7 +1,7 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from time import monotonic
 
@@ -37,11 +37,27 @@ def named(event: str, json: bytes) -> bytes:
     return b"event: " + event.encode() + b"\n" + data(json)
 
 
+def progress(body: BaseModel) -> bytes:
+    """One `data:` event, with all fields."""
+    return data(body.model_dump_json().encode())
+
+
+def failure(error: ServingError) -> bytes:
+    """An error as the last event."""
+    return event(ErrorBody.model_validate(error.body()))
+
+
 async def of_work(
-    running: RunningRequest, bodies: AsyncGenerator[BaseModel, None]
+    running: RunningRequest,
+    bodies: AsyncGenerator[BaseModel, None],
+    *,
+    write: Callable[[BaseModel], bytes] = progress,
+    fail: Callable[[ServingError], bytes] = failure,
 ) -> AsyncGenerator[bytes, None]:
     """Events of long-running work, until the request is cancelled or the server stops. An error
     before the first event is raised; later it is the last event.
+
+    `write` makes an event of a body, `fail` one of an error.
     """
     opened = False
     try:
@@ -50,7 +66,7 @@ async def of_work(
                 async for body in bodies:
                     opened = True
                     waiting.waits = False
-                    yield data(body.model_dump_json().encode())
+                    yield write(body)
                     waiting.resume()
     except Exception as error:
         if not opened:
@@ -58,7 +74,7 @@ async def of_work(
         if not isinstance(error, ServingError):
             logger.exception("%s failed", running.route)
             error = ServingError(f"{running.route} failed; see the server's log")
-        yield event(ErrorBody.model_validate(error.body()))
+        yield fail(error)
 
 
 class EventStreamResponse(StreamingResponse):

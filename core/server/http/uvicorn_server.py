@@ -34,8 +34,11 @@ class CannotListenError(Exception):
     """The address cannot be used; the message says why and what to do."""
 
 
-def listen(host: str, port: int, source: str = "") -> socket.socket:
-    """A listening socket. `source` is where the port was set. Raises `CannotListenError`."""
+def listen(host: str, port: int, source: str = "", *, other: str = "with --port") -> socket.socket:
+    """A listening socket. Raises `CannotListenError`.
+
+    `source` is where the port was set, `other` how another one is chosen.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     set_in = f" (set in {source})" if source and not source.startswith("--") else ""
     try:
@@ -44,7 +47,7 @@ def listen(host: str, port: int, source: str = "") -> socket.socket:
     except OSError as error:
         reasons = {
             errno.EADDRINUSE: f"port {port} is already in use{set_in}: stop the program that "
-            "listens there, or choose another port with --port",
+            f"listens there, or choose another port {other}",
             errno.EACCES: f"port {port} needs more privileges{set_in}: choose 1024 or higher",
             errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: use 127.0.0.1 for "
             "this machine only, 0.0.0.0 for everyone who can reach it",

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from fastapi import FastAPI
-from starlette.responses import FileResponse, Response
+from fastapi import FastAPI, Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -24,10 +24,15 @@ _HEADERS = {
 }
 
 
-def add_page(app: FastAPI) -> None:
-    """Serve both. They hold no secrets and need no key; what they ask the API for does."""
+def add_page(app: FastAPI, *, ollama: bool) -> None:
+    """Serve both. They hold no secrets and need no key; what they ask the API for does.
 
-    async def page() -> Response:
+    `ollama`: clients that are no browsers are told at `/` that there is one, for which they look.
+    """
+
+    async def page(http: Request) -> Response:
+        if ollama and "text/html" not in http.headers.get("accept", ""):
+            return PlainTextResponse("Ollama is running", headers={"Vary": "Accept"})
         policy = f"{_POLICY}; require-trusted-types-for 'script'"
         return FileResponse(_FILES / "index.html", headers=_headers(policy))
 

@@ -1,0 +1,179 @@
+"""Updates to Ollama's wire form: a line of JSON for what was gained, and one for the end."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+from core.apis.compose_items import ItemComposer
+from core.apis.items import Gain, Item
+from core.apis.schemas.ollama_answers import (
+    Call,
+    CalledFunction,
+    ChatLine,
+    ErrorLine,
+    GenerateLine,
+    Line,
+    Said,
+)
+from core.chat.answer.composer import Frame, FrameTemplate, dumped
+from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.usage import UsageCounter
+from core.contract.errors import ServingError, encodable
+from core.contract.types import TokenLogprob
+
+
+def nanoseconds(seconds: float) -> int:
+    """A duration as Ollama has it; clients divide by it, so it is never 0."""
+    return max(1, round(seconds * 1e9))
+
+
+def timestamp(seconds: float | None = None) -> str:
+    """A time, or now, in UTC."""
+    time = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return time.isoformat().replace("+00:00", "Z")
+
+
+MakeLine = Callable[[str, str | None, list[Call] | None, dict[str, Any]], Line]
+"""Content, thought and calls of a line, and the fields that all lines have."""
+
+
+class LineComposer(ItemComposer):
+    """Lines of the answer of this model, which is named as the client does.
+
+    Calls are told when they are whole. What passes until this is made is the time of loading, which
+    is waiting for the model and making the prompt.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        counter: UsageCounter,
+        model: str,
+        line: MakeLine,
+        *,
+        tells_reasoning: bool = True,
+    ) -> None:
+        super().__init__(id, counter, tells_reasoning=tells_reasoning)
+        self._line = line
+        self._model = model
+        self._loading = monotonic() - counter.received
+        self._marks = (uuid4().hex, uuid4().hex)
+
+    def opening(self) -> Iterable[Frame]:
+        return ()
+
+    def opened(self, item: Item) -> Iterable[Frame]:
+        return ()
+
+    def gained(self, gain: Gain) -> Iterable[Frame]:
+        if gain.item.kind != "call":
+            yield self._piece(gain.item, gain.text, timestamp(), gain.logprobs)
+
+    def closed(self, item: Item) -> Iterable[Frame]:
+        if item.kind == "call" and (calls := self._calls([item])):
+            yield self._frame(self._line("", None, calls, self._about()))
+
+    def closing(self) -> Iterable[Frame]:
+        yield self._frame(self._line("", None, None, self._about() | self._end()))
+
+    def failed(self, error: ServingError) -> list[Frame]:
+        return [self._frame(ErrorLine(error=str(error.body()["error"]["message"])))]
+
+    def delta_template(self, item: Item) -> FrameTemplate | None:
+        if item.kind == "call":
+            return None
+        return FrameTemplate(self._piece(item, *self._marks), self._marks)
+
+    def filled(self, template: FrameTemplate, text: str) -> Frame:
+        return template.fill(text, timestamp())
+
+    def whole_json(self) -> bytes:
+        about = self._about() | self._end()
+        about |= self._logprobs([entry for item in self.items.all for entry in item.logprobs])
+        thinking = "".join(item.text for item in self.items.all if item.kind == "reasoning")
+        content = "".join(i.text for i in self.items.all if i.kind in ("text", "refusal"))
+        calls = self._calls(self.items.calls)
+        return dumped(self._line(content, thinking or None, calls or None, about))
+
+    def _piece(
+        self, item: Item, text: str, time: str, logprobs: Sequence[TokenLogprob] = ()
+    ) -> Frame:
+        about = self._about(time) | self._logprobs(logprobs)
+        thought = item.kind == "reasoning"
+        content, thinking = ("", text) if thought else (text, None)
+        return self._frame(self._line(content, thinking, None, about))
+
+    def _frame(self, line: Line | ErrorLine) -> Frame:
+        return Frame(dumped(line))
+
+    def _about(self, time: str | None = None) -> dict[str, Any]:
+        return {"model": self._model, "created_at": time or timestamp(), "done": False}
+
+    def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
+        return {"logprobs": LogprobForm().chat(logprobs).content} if logprobs else {}
+
+    def _calls(self, items: Iterable[Item]) -> list[Call]:
+        numbers = {item.number: number for number, item in enumerate(self.items.calls)}
+        return [
+            Call(
+                id=item.call_id,
+                function=CalledFunction(
+                    index=numbers[item.number], name=item.name, arguments=arguments
+                ),
+            )
+            for item in items
+            if (arguments := _arguments(item.text)) is not None
+        ]
+
+    def _end(self) -> dict[str, Any]:
+        usage, counter = self.counter.usage, self.counter
+        answered = counter.last_token_at - counter.received
+        first = counter.time_to_first_token
+        first = answered if first is None else first
+        loading = min(self._loading, first)
+        return {
+            "done": True,
+            "done_reason": "length" if self.finish_reason == "length" else "stop",
+            "total_duration": nanoseconds(monotonic() - counter.received),
+            "load_duration": nanoseconds(loading),
+            "prompt_eval_count": usage.prompt_tokens,
+            "prompt_eval_duration": nanoseconds(first - loading),
+            "eval_count": usage.completion_tokens,
+            "eval_duration": nanoseconds(answered - first),
+        }
+
+
+def chat_line(
+    content: str, thinking: str | None, calls: list[Call] | None, about: dict[str, Any]
+) -> ChatLine:
+    """A line of `/api/chat`."""
+    said = Said(role="assistant", content=content)
+    if thinking is not None:
+        said.thinking = thinking
+    if calls:
+        said.tool_calls = calls
+    return ChatLine(message=said, **about)
+
+
+def generate_line(
+    content: str, thinking: str | None, calls: list[Call] | None, about: dict[str, Any]
+) -> GenerateLine:
+    """A line of `/api/generate`, where there are no calls."""
+    line = GenerateLine(response=content, **about)
+    if thinking is not None:
+        line.thinking = thinking
+    return line
+
+
+def _arguments(text: str) -> dict[str, Any] | None:
+    """The arguments of a call as an object; None if they were cut, and nobody may run the call."""
+    try:
+        parsed = json.loads(encodable(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(parsed, dict):
+        return parsed
+    return {} if parsed is None else {"arguments": parsed}

@@ -1,0 +1,64 @@
+"""What Ollama's clients ask about models: `/api/tags`, `/api/show`, `/api/ps`, `/api/version`."""
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request, Response
+
+from core.apis.schemas.ollama_answers import (
+    LoadedModels,
+    ModelShown,
+    ModelTags,
+    Version,
+)
+from core.apis.schemas.ollama_requests import OllamaModel
+from core.models.permissions import may_use
+from core.models.registry import FoundModel
+from core.server.api.ollama_names import known_name
+from core.server.api.served import named_model
+from core.server.http.headers import unsupported_header
+from core.server.http.track import running_request
+from core.server.services import services
+
+router = APIRouter(tags=["ollama"])
+
+_VERSION = "0.32.0"
+"""The release of Ollama whose API this is: clients refuse those that are too old for them."""
+
+
+@router.get("/version")
+async def version() -> Version:
+    """The release of Ollama that this server is as good as."""
+    return Version(version=_VERSION)
+
+
+@router.head("/tags", include_in_schema=False)
+@router.get("/tags")
+async def tags(http: Request) -> ModelTags:
+    """Every model that the request's key may use, loaded or not, with known adapters."""
+    cards = services(http).cards
+    return ModelTags(models=[await cards.brief(found) for found in _usable(http)])
+
+
+@router.get("/ps")
+async def loaded(http: Request) -> LoadedModels:
+    """Those of them that are in memory."""
+    await services(http).models.measure()
+    cards = services(http).cards
+    there = [found for found in _usable(http) if found.entry.is_loaded and not found.adapter]
+    return LoadedModels(models=[await cards.loaded(found) for found in there])
+
+
+@router.post("/show", response_model=ModelShown)
+async def show(body: OllamaModel, http: Request, response: Response) -> ModelShown:
+    """What is known of a model; of one that was never loaded what its files say."""
+    found = named_model(http, known_name(http, body.asked_model))
+    response.headers.update(unsupported_header(http, body.unknown))
+    return await services(http).cards.shown(found)
+
+
+def _usable(http: Request) -> Iterator[FoundModel]:
+    key = running_request(http).key
+    for model in services(http).models.all():
+        for adapter in (None, *model.adapters):
+            if may_use(key, model, adapter):
+                yield FoundModel(model, adapter)

@@ -1,0 +1,29 @@
+"""Names of models as Ollama's clients send them."""
+
+from fastapi import Request
+
+from core.contract.errors import ModelNotFoundError
+from core.models.permissions import may_use
+from core.server.api.served import named_model
+from core.server.http.track import running_request
+from core.server.services import services
+
+_ANY_TAG = ":latest"
+"""What clients put behind names that have no tag."""
+
+
+def known_name(http: Request, name: str) -> str:
+    """The name by which the model is found: this one, else without `:latest`.
+
+    `ModelNotFoundError`, in Ollama's words, if the request's key may use no such model.
+    """
+    for each in filter(None, (name, name.removesuffix(_ANY_TAG))):
+        try:
+            named_model(http, each)
+        except ModelNotFoundError:
+            continue
+        return each
+    key = running_request(http).key
+    usable = [model.name for model in services(http).models.all() if may_use(key, model)]
+    listed = ", ".join(usable) or "none"
+    raise ModelNotFoundError(f"model {name!r} not found; available: {listed}", param="model")
