@@ -1,17 +1,24 @@
 """The store that the config asks for."""
 
+import logging
+import sqlite3
 from pathlib import Path
 
+from core.apis.response_store.answers_file import AnswersFile, BrokenFileError, set_aside
 from core.apis.response_store.memory_store import MemoryStore
 from core.apis.response_store.retention import Limits
+from core.apis.response_store.sqlite_store import SqliteStore
 from core.apis.response_store.store import ResponseStore
 from core.config.schema import ServerConfig
+
+logger = logging.getLogger(__name__)
 
 
 def open_store(config: ServerConfig, base: Path) -> ResponseStore | None:
     """The store for answers of `/v1/responses`; None if they are not kept.
 
-    `base`: the folder that the path of a file is relative to.
+    `base`: the folder that the path of a file is relative to. There is a store whatever is wrong
+    with the file: a broken one gets another name, and if that is no help, answers are in memory.
     """
     if config.response_store == "off":
         return None
@@ -20,4 +27,35 @@ def open_store(config: ServerConfig, base: Path) -> ResponseStore | None:
         bytes=config.response_store_bytes,
         seconds=config.response_store_days * 86_400,
     )
-    return MemoryStore(limits)
+    if config.response_store == "memory":
+        return MemoryStore(limits)
+    path = base / Path(config.response_store).expanduser()
+    try:
+        try:
+            return _in_file(path, limits)
+        except BrokenFileError as problem:
+            aside = set_aside(path)
+            store = _in_file(path, limits)
+            logger.error(
+                "%s cannot be used: %s; it is now %s, and answers of /v1/responses are in a new "
+                "file",
+                *(path, problem, aside.name),
+            )
+            return store
+    except (BrokenFileError, OSError, sqlite3.Error) as problem:
+        logger.error(
+            "%s cannot be used: %s; answers of /v1/responses are in memory, and end with the "
+            "server. Make it a file that this server may write, or set server.response_store to "
+            "another one",
+            *(path, problem),
+        )
+        return MemoryStore(limits)
+
+
+def _in_file(path: Path, limits: Limits) -> ResponseStore:
+    file = AnswersFile(path)
+    try:
+        return SqliteStore(file, limits)
+    except BaseException:
+        file.close()
+        raise

@@ -124,7 +124,9 @@ class ResponseStore(ABC):
         self._kept.use(record, self._clock())
         self._write(None, self._kept.changes())
         bodies = await self._read([each.id for each in records])
-        return bodies and [_unpacked(*each) for each in zip(records, bodies, strict=True)]
+        if bodies is None:
+            return None
+        return [_unpacked(*each) for each in zip(records, bodies, strict=True)]
 
 
 def _items(stored: StoredResponse) -> list[dict[str, Any]]:
