@@ -3,6 +3,7 @@
     ServingError 500
     ├── InvalidRequestError 400
     │   ├── ContextLengthExceededError
+    │   ├── PreviousResponseNotFoundError
     │   └── UnsupportedParameterError
     │       └── UnsupportedModalityError
     ├── AuthenticationError 401
@@ -10,6 +11,7 @@
     ├── ModelNotFoundError 404
     ├── WrongModelError 405
     ├── RequestNotFoundError 404
+    ├── ResponseNotFoundError 404
     ├── RequestTooLargeError 413
     │   └── HeadersTooLargeError 431
     ├── RateLimitError 429
@@ -94,6 +96,12 @@ class ContextLengthExceededError(InvalidRequestError):
     code = "context_length_exceeded"
 
 
+class PreviousResponseNotFoundError(InvalidRequestError):
+    """The response that a request goes on from is not stored, or is another key's."""
+
+    code = "previous_response_not_found"
+
+
 class UnsupportedParameterError(InvalidRequestError):
     """The request asks for something this server or engine cannot do."""
 
@@ -161,6 +169,14 @@ class RequestNotFoundError(ServingError):
     status = 404
     type = "invalid_request_error"
     code = "request_not_found"
+
+
+class ResponseNotFoundError(ServingError):
+    """No such response, or item of one, is stored for this key."""
+
+    status = 404
+    type = "invalid_request_error"
+    code = "response_not_found"
 
 
 class RequestTooLargeError(ServingError):

@@ -6,6 +6,8 @@ from fastapi import FastAPI, Request
 
 from core.apis.kobold.genkeys import RunningTexts
 from core.apis.ollama.ollama_models import ModelCards
+from core.apis.response_store.open_store import open_store
+from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads, places
@@ -33,6 +35,7 @@ class Services:
     paths: Paths
     kobold: RunningTexts
     cards: ModelCards
+    responses: ResponseStore | None
 
 
 def make_services(
@@ -41,6 +44,7 @@ def make_services(
     """The services of a server; nothing is loaded or started yet."""
     serving = Serving(config, plugins, report_progress)
     models = serving.models
+    apis = config.server.apis
     metrics = Metrics(models, serving.requests, serving.counts)
     watch = Watch(models, serving.counts, config.server.stall_timeout)
     metrics.register(watch)
@@ -53,9 +57,10 @@ def make_services(
         downloads=Downloads(places(config)),
         metrics=metrics,
         watch=watch,
-        paths=Paths(plugins.routes, config.server.apis),
         kobold=RunningTexts(),
         cards=ModelCards(plugins, config.base),
+        paths=Paths(plugins.routes, apis),
+        responses=open_store(config.server, config.base) if "responses" in apis else None,
     )
 
 

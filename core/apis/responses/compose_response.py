@@ -1,0 +1,233 @@
+"""Answers of `/v1/responses`: events about one item after the other, or the response whole."""
+
+from collections.abc import Callable, Iterable, Iterator
+from time import time
+from typing import Any
+from uuid import uuid4
+
+from pydantic_core import to_json
+
+from core.apis.compose_items import ItemComposer
+from core.apis.items import Gain, Item
+from core.apis.responses.response_items import (
+    CallForm,
+    CustomCallForm,
+    ItemForm,
+    TextForm,
+    ThoughtForm,
+)
+from core.apis.responses.response_request import ReadRequest
+from core.apis.schemas.responses_answer import (
+    IncompleteDetails,
+    InputTokensDetails,
+    OutputTokensDetails,
+    ResponseError,
+    ResponseObject,
+    ResponseUsage,
+    Status,
+)
+from core.chat.answer.composer import Frame, FrameTemplate
+from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.usage_bodies import Usage
+from core.contract.errors import ServingError
+from core.contract.types import ContentDelta, FinishReason
+from core.serving.answer import Planned
+
+Keep = Callable[[dict[str, Any]], None]
+"""Stores a response."""
+
+_ENDS: dict[FinishReason, tuple[Status, IncompleteDetails]] = {
+    "length": ("incomplete", IncompleteDetails(reason="max_output_tokens")),
+    "content_filter": ("incomplete", IncompleteDetails(reason="content_filter")),
+    "abort": ("cancelled", IncompleteDetails(reason="cancelled")),
+}
+
+
+class ResponseComposer(ItemComposer):
+    """A response to `request`, with this id; given to `keep` just before its end is told."""
+
+    def __init__(
+        self,
+        id: str,
+        planned: Planned[ChatCompletionRequest],
+        request: ReadRequest,
+        keep: Keep | None,
+    ) -> None:
+        super().__init__(id, planned.generation.counter)
+        self._tools = request.tools
+        self._keep = keep
+        self._response = _begun(id, planned, request, stored=keep is not None)
+        body = request.body
+        self._thoughts = ThoughtForm(
+            summarizes=body.summarizes, seals=body.includes_encrypted_thought
+        )
+        self._ids: list[str] = []
+        self._events = 0
+        self._error: ServingError | None = None
+
+    def opening(self) -> Iterable[Frame]:
+        response = self._response.model_dump()
+        for kind in ("response.created", "response.in_progress"):
+            yield self._event(kind, {"response": response})
+
+    def opened(self, item: Item) -> Iterable[Frame]:
+        form = self._form(item)
+        begun = self._as_item(item, form, form.begun(item), "in_progress")
+        yield self._event(
+            "response.output_item.added", {"output_index": item.number, "item": begun}
+        )
+        for kind, fields in form.opens(item):
+            yield self._item_event(item, kind, fields)
+
+    def gained(self, gain: Gain) -> Iterable[Frame]:
+        if delta := self._form(gain.item).delta(gain.text, gain.logprobs):
+            yield self._item_event(gain.item, *delta)
+
+    def closed(self, item: Item) -> Iterable[Frame]:
+        for kind, fields in self._form(item).closes(item):
+            yield self._item_event(item, kind, fields)
+        fields = {"output_index": item.number, "item": self._whole_item(item)}
+        yield self._event("response.output_item.done", fields)
+
+    def closing(self) -> Iterable[Frame]:
+        response = self._ended()
+        status = response["status"]
+        kind = "incomplete" if status == "cancelled" else status
+        yield self._event(f"response.{kind}", {"response": response})
+
+    def ending(self) -> list[Frame]:
+        return [*self._something(), *super().ending()]
+
+    def failed(self, error: ServingError) -> list[Frame]:
+        self._error = error
+        return super().ending()
+
+    def whole_json(self) -> bytes:
+        list(self._something())
+        return to_json(self._ended())
+
+    def delta_template(self, item: Item) -> FrameTemplate | None:
+        marks = [uuid4().hex, uuid4().hex]
+        number, text = marks
+        delta = self._form(item).delta(text, ())
+        if delta is None:
+            return None
+        kind, fields = delta
+        return FrameTemplate(_frame(kind, number, {**self._place(item), **fields}), marks)
+
+    def filled(self, template: FrameTemplate, text: str) -> Frame:
+        return template.fill(self._next_number(), text)
+
+    def _something(self) -> Iterator[Frame]:
+        """An answer that says nothing has a message that says so."""
+        if not self.items.all:
+            yield from self._gained(self.items.add(ContentDelta("")))
+
+    def _ended(self) -> dict[str, Any]:
+        """The response as it ends, which is kept from now on."""
+        end: dict[str, Any] = {
+            "output": [self._whole_item(item) for item in self.items.all],
+            "usage": _usage(self.counter.usage),
+        }
+        if self._error is not None:
+            message = str(self._error.body()["error"]["message"])
+            end |= {
+                "status": "failed",
+                "error": ResponseError(code="server_error", message=message),
+            }
+        elif self.finish_reason in _ENDS:
+            status, details = _ENDS[self.finish_reason]
+            end |= {"status": status, "incomplete_details": details}
+        else:
+            end |= {"status": "completed", "completed_at": int(time())}
+        response = self._response.model_copy(update=end).model_dump()
+        if self._keep:
+            self._keep(response)
+        return response
+
+    def _form(self, item: Item) -> ItemForm:
+        if item.kind == "reasoning":
+            return self._thoughts
+        if item.kind == "call":
+            tool = self._tools.called(item.name)
+            return CustomCallForm(tool) if tool.custom else CallForm(tool)
+        return TextForm(refusal=item.kind == "refusal")
+
+    def _whole_item(self, item: Item) -> dict[str, Any]:
+        last = item is self.items.open
+        cut = last and (self._error is not None or self.finish_reason in _ENDS)
+        form = self._form(item)
+        return self._as_item(item, form, form.whole(item), "incomplete" if cut else "completed")
+
+    def _as_item(
+        self, item: Item, form: ItemForm, fields: dict[str, Any], status: str
+    ) -> dict[str, Any]:
+        kind = fields["type"]
+        known = {} if kind == "custom_tool_call" else {"status": status}
+        return {"id": self._id_of(item, form), "type": kind, **known, **fields}
+
+    def _id_of(self, item: Item, form: ItemForm) -> str:
+        if item.number == len(self._ids):
+            self._ids.append(f"{form.prefix}_{uuid4().hex}")
+        return self._ids[item.number]
+
+    def _place(self, item: Item) -> dict[str, Any]:
+        return {"item_id": self._ids[item.number], "output_index": item.number}
+
+    def _item_event(self, item: Item, kind: str, fields: dict[str, Any]) -> Frame:
+        return self._event(kind, {**self._place(item), **fields})
+
+    def _event(self, kind: str, fields: dict[str, Any]) -> Frame:
+        return _frame(kind, self._next_number(), fields)
+
+    def _next_number(self) -> int:
+        self._events += 1
+        return self._events - 1
+
+
+def _frame(kind: str, number: int | str, fields: dict[str, Any]) -> Frame:
+    return Frame(to_json({"type": kind, "sequence_number": number, **fields}), kind)
+
+
+def _begun(
+    id: str, planned: Planned[ChatCompletionRequest], request: ReadRequest, *, stored: bool
+) -> ResponseObject:
+    """The response before there is any answer: what was asked for, and what is used for it."""
+    sent, params = request.sent, planned.plan.params.params
+    as_sent = {
+        name: sent[name]
+        for name in ResponseObject.model_fields.keys() & sent.keys()
+        if name not in ("temperature", "top_p", "service_tier")
+    }
+    reasoning = {"effort": None, "summary": None, **sent.get("reasoning", {})}
+    text = {"format": {"type": "text"}, **sent.get("text", {})}
+    own = {
+        "id": id,
+        "created_at": planned.head.created,
+        "status": "in_progress",
+        "model": request.body.model or planned.plan.model.name,
+        "output": [],
+        "reasoning": reasoning,
+        "store": stored,
+        "temperature": params.temperature,
+        "text": text,
+        "tools": sent.get("tools", []),
+        "top_p": params.top_p,
+        "metadata": sent.get("metadata", {}),
+    }
+    return ResponseObject.model_validate({**as_sent, **own})
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputTokensDetails(
+            cached_tokens=prompt.cached_tokens if prompt else 0
+        ),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(
+            reasoning_tokens=completion.reasoning_tokens if completion else 0
+        ),
+        total_tokens=usage.total_tokens,
+    )
