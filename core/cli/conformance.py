@@ -1,4 +1,4 @@
-"""`enginebay conformance`: how well a running server follows OpenAI's protocol."""
+"""`enginebay conformance`: how well a running server follows OpenAI's protocol, and other APIs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def conformance(
         str | None, typer.Option(metavar="NAME", help="Model to use. [the first]")
     ] = None,
     api_key: KeyOption = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="API",
+            help="Only this API: openai, responses, messages, ollama or kobold. Repeatable.",
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Read timeout in seconds.")
     ] = 120,
@@ -31,21 +38,24 @@ def conformance(
     import httpx2
 
     from core.testing.conformance import (
-        CHECKS,
+        GROUPS,
         NoSuchModelError,
         connect,
         load_rows,
         run_checks,
     )
 
+    if unknown := set(group or ()) - set(GROUPS):
+        fail(f"there is no group {unknown.pop()!r}; there are {', '.join(GROUPS)}")
+    checks = [check for name in group or GROUPS for check in GROUPS[name]]
     url = url if "://" in url else f"http://{url}"
     results: list[Result] = []
     try:
         with connect(url, model=model, api_key=api_key, timeout=timeout) as endpoint:
             console = stderr()
             with console.status("") as status:
-                for number, check in enumerate(CHECKS, 1):
-                    status.update(f"{number} of {len(CHECKS)}: {check.what}")
+                for number, check in enumerate(checks, 1):
+                    status.update(f"{number} of {len(checks)}: {check.what}")
                     results += run_checks(endpoint, [check])
     except httpx2.TransportError as error:
         fail(f"nothing answers at {url}: {error}")

@@ -1,8 +1,8 @@
 """One answer of a request that generates text: its plan, its run and its form."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -74,50 +74,52 @@ class Answer(Generic[Form]):
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """What each choice gains, as it arrives."""
-        try:
+        with self._visible_errors():
             async with aclosing(self._generation.updates()) as updates:
                 async for update in updates:
                     yield update
-        except ServingError as error:
-            self._asked.names.rename(error)
-            raise
-        except Exception as error:
-            raise self._failed(error) from error
 
     async def frames(self) -> AsyncGenerator[list[Frame], None]:
         """All of it, as a stream sends it: what each update comes to, then the end."""
         composer = self._composer
         opened = False
         try:
-            async with aclosing(self._generation.updates()) as updates:
-                async for update in updates:
-                    if frames := composer.frames(update):
-                        opened = True
-                        yield frames
-            if frames := composer.ending():
-                yield frames
-        except Exception as error:
-            visible = error if isinstance(error, ServingError) else self._failed(error)
-            self._asked.names.rename(visible)
+            with self._visible_errors():
+                async with aclosing(self._generation.updates()) as updates:
+                    async for update in updates:
+                        if frames := composer.frames(update):
+                            opened = True
+                            yield frames
+                if frames := composer.ending():
+                    yield frames
+        except ServingError as error:
             if not opened:
-                raise visible from error
-            yield composer.failed(visible)
+                raise
+            yield composer.failed(error)
 
     async def whole_json(self) -> bytes:
         """All of it, as one answer in JSON."""
-        await self._collect()
-        return self._composer.whole_json()
+        with self._visible_errors():
+            await self._collect()
+            return self._composer.whole_json()
 
     async def _collect(self) -> None:
-        async with aclosing(self.updates()) as updates:
+        async with aclosing(self._generation.updates()) as updates:
             async for update in updates:
                 self._composer.add(update)
 
-    def _failed(self, error: Exception) -> ServingError:
-        logger.error("request %s failed", self.id, exc_info=error)
-        return ServingError(
-            f"request {self.id} was aborted by an internal error; see the server's log"
-        )
+    @contextmanager
+    def _visible_errors(self) -> Iterator[None]:
+        try:
+            with self._asked.names.in_errors():
+                yield
+        except ServingError:
+            raise
+        except Exception as error:
+            logger.error("request %s failed", self.id, exc_info=error)
+            raise ServingError(
+                f"request {self.id} was aborted by an internal error; see the server's log"
+            ) from error
 
 
 class OpenAIAnswer(Answer[OpenAIComposer]):
@@ -125,14 +127,16 @@ class OpenAIAnswer(Answer[OpenAIComposer]):
 
     async def whole(self) -> WireAnswer:
         """All of it, as one answer of the API."""
-        await self._collect()
-        return self._composer.whole()
+        with self._visible_errors():
+            await self._collect()
+            return self._composer.whole()
 
     async def chunks(self) -> AsyncGenerator[WireAnswer, None]:
         """All of it, as chunks of the API's streams."""
-        async with aclosing(self.updates()) as updates:
-            async for update in updates:
-                for chunk in self._composer.sent(update):
-                    yield chunk
-        for chunk in self._composer.last():
-            yield chunk
+        with self._visible_errors():
+            async with aclosing(self._generation.updates()) as updates:
+                async for update in updates:
+                    for chunk in self._composer.sent(update):
+                        yield chunk
+            for chunk in self._composer.last():
+                yield chunk

@@ -45,8 +45,8 @@ def documented(heading: str) -> list[str]:
         ("Scores", ScoreRequest),
         ("Classification", ClassifyRequest),
         ("Reward models", ScoreEvaluationRequest),
-        ("Messages", MessagesRequest),
         ("Clients of KoboldCpp", GenerateRequest),
+        ("Messages", MessagesRequest),
     ],
 )
 def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:
@@ -70,7 +70,7 @@ def routes() -> Iterator[tuple[str, str, str]]:
     """Method, path and who needs a key, by the page."""
     for row in PAGE.partition("\n# ")[0].splitlines():
         _, *cells = row.split("|")
-        for method, path in re.findall(r"`(GET|POST) (.*?)`", cells[0] if cells else ""):
+        for method, path in re.findall(r"`(GET|POST|DELETE) (.*?)`", cells[0] if cells else ""):
             yield method, path, cells[1].strip()
 
 
@@ -92,9 +92,10 @@ def test_every_route_has_a_place(server: Server) -> None:
 
 def test_who_needs_a_key(server: Server) -> None:
     statuses = {"none": (False, False), "user": (True, False), "admin": (True, True)}
+    names = dict.fromkeys(("model_id", "request_id", "response_id"), "x")
     for method, path, key in routes():
         without, of_user = (
-            server.http.request(method, path.format(model_id="x", request_id="x"), headers=headers)
+            server.http.request(method, path.format(**names), headers=headers)
             for headers in ({}, {"x-api-key": "key-of-a-user"})
         )
         assert (without.status_code == 401, of_user.status_code == 403) == statuses[key], path

@@ -16,6 +16,7 @@ from core.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
+UNSUPPORTED = "x-unsupported-params"
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>"
     "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ m.content or '' }}"

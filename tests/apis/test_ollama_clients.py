@@ -7,10 +7,17 @@ from typing import Any
 import ollama
 import pytest
 
-from tests.apis.ollama_support import CHAT, GENERATE, WEATHER, key_store, lines, ollama_server, user
+from tests.apis.ollama_support import (
+    CHAT,
+    GENERATE,
+    UNSUPPORTED,
+    WEATHER,
+    key_store,
+    lines,
+    ollama_server,
+    user,
+)
 from tests.support import NO_TLS, Server
-
-UNSUPPORTED = "x-unsupported-params"
 
 
 @pytest.fixture(scope="module")

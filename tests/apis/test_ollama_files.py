@@ -153,6 +153,32 @@ def test_files_that_say_nothing(tmp_path: Path, backend: str, content: bytes | N
     assert about["model_info"] == {"general.architecture": "unknown", "general.basename": "x.gguf"}
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"config.json": b"[]"},
+        {"config.json": b"{"},
+        {"config.json": b'{"model_type": "\\ud800", "architectures": [3], "dtype": []}'},
+        {"config.json": b"{}", "model.safetensors": b"\2" + 7 * b"\0" + b"[]"},
+        {"config.json": b"{}", "model.safetensors": b"\10" + 7 * b"\0" + b'{"a": 3}'},
+        {"config.json": b"{}", "model.safetensors": b"\xff" * 9},
+        {"config.json": b"{}", "tokenizer_config.json": b'{"chat_template": [1]}'},
+        {"config.json": b'{"architectures": ["XForCausalLM"]}', "chat_template.jinja": b"{% x %}"},
+    ],
+)
+def test_folders_that_hold_anything(tmp_path: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with served("hf", tmp_path) as server:
+        assert set(tags(server)[tmp_path.name]["capabilities"]) <= {"completion"}
+        assert shown(server, tmp_path.name)["template"] == ""
+
+
+def test_the_template_of_the_config_is_the_one_that_is_shown() -> None:
+    with served("hf", DEMO_MODEL, chat_template="chatml") as server:
+        assert "<|im_start|>" in shown(server, DEMO_MODEL.name)["template"]
+
+
 @given(st.data())
 def test_a_damaged_header_is_no_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -623,5 +623,20 @@ async def test_a_file_that_is_lost_while_it_is_used(
     await store.close()
 
 
+@pytest.mark.parametrize("body", ["'{'", "x'ff'", "'[]'", "'{\"response\": {}}'"])
+async def test_an_answer_that_is_damaged(
+    body: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(tmp_path / "store")
+    store.put(answer(1))
+    store.put(answer(2))
+    assert await store.get("resp_1", None)
+    with_tables(tmp_path / "store", f"UPDATE responses SET body = {body} WHERE number = 1")
+    assert await store.get("resp_1", None) is None
+    assert "answers could not be read from" in caplog.text
+    assert await store.get("resp_2", None) == answer(2)
+    await store.close()
+
+
 def test_off() -> None:
     assert open_store(ServerConfig(response_store="off"), Path()) is None

@@ -3,26 +3,31 @@
 import base64
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enginebay import ReasoningDelta, RefusalDelta
+from tests.api.test_chats import serving
 from tests.apis.response_events import (
     PATH,
     THOUGHT,
     WEATHER,
     Saying,
     call,
+    checked,
     error_of,
-    parsed,
-    saying,
     say,
+    saying,
     text_of,
     unnamed,
 )
 from tests.held import holding, until
+from tests.support import plugins_with, scripted, scripted_config, serve
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +97,26 @@ def test_thought_as_a_summary(at: Saying) -> None:
 def test_effort(at: Saying) -> None:
     at.whole("hi", reasoning={"effort": "high", "summary": None})
     assert "[effort high]" in at.prompt
-    at.whole("hi", reasoning={"effort": "none"})  # RESP-13, as far as a server can do it
+    at.whole("hi", reasoning={"effort": "none"})
     assert "[off]" in at.prompt
+
+
+def test_no_effort_is_no_thought() -> None:
+    # RESP-13
+    template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+        "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+    )
+    create = scripted(
+        lambda prompt, index: ["Hm.", "</think>", "ok"] if prompt.endswith("<think>") else ["ok"],
+        chat_template=template,
+    )
+    with serve(scripted_config(reasoning="think"), plugins_with(scripted=create)) as server:
+        for effort, items in ((None, 2), ("low", 2), ("none", 1)):
+            body = {"input": "hi", "reasoning": {"effort": effort}}
+            answer = server.http.post(PATH, json=body).json()
+            assert kinds(answer) == ["reasoning", "message"][-items:]
+            assert text_of(answer["output"][-1]) == "ok"
 
 
 def test_sealed_thought_comes_back(at: Saying) -> None:
@@ -243,7 +266,7 @@ def test_fields_of_other_servers(at: Saying) -> None:
     named = set(answer.headers["x-unsupported-params"].split(", "))
     assert named == {"made_up", "context_management", "n"}
     quiet = ("client_metadata", "prompt_cache_options", "access_programs", "image")
-    assert "x-unsupported-params" not in at.post("hi", **dict.fromkeys(quiet, {"a": "b"})).headers
+    assert "x-unsupported-params" not in at.post("hi", **{key: {"a": 1} for key in quiet}).headers
 
 
 def test_a_limit_speaks_of_its_own_field(at: Saying) -> None:
@@ -257,7 +280,7 @@ def test_what_goes_wrong_first_has_a_status(at: Saying) -> None:
         error = error_of(at.post("x" * 5000, stream=stream))
         assert error["code"] == "context_length_exceeded"
         assert error["param"] == "input"
-        at.post(say("died"), stream=stream).status_code == 500
+        assert error_of(at.post(say("died"), stream=stream), 500)["type"] == "server_error"
 
 
 def test_an_engine_that_dies_in_mid_stream(at: Saying) -> None:
@@ -279,42 +302,45 @@ def test_an_engine_that_dies_in_mid_stream(at: Saying) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_cancelled(stream: bool) -> None:
-    with holding() as at:
-        with (
-            at.server.http.stream("POST", PATH, json={"input": "hi", "stream": True})
-            if stream
-            else _asking(at.server) as response
-        ):
-            at.begun("hi")
-            [running] = at.requests
-            at.until(lambda: running.counter and running.counter.usage.completion_tokens)
-            assert running.answer_id
-            assert running.answer_id.startswith("resp_")
-            cancelled = at.server.http.post(f"/v1/requests/{running.answer_id}/cancel")
-            assert cancelled.status_code == 200
-            if stream:
-                text = "".join(response.iter_text())
-                last = parsed(text)[-1]
-                assert last["type"] == "response.incomplete"
-                answer = last["response"]
-            else:
-                answer = response.result().json()
+    with holding() as at, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(at.server.http.post, PATH, json={"input": "hi", "stream": stream})
+        at.begun("hi")
+        [running] = at.requests
+        at.until(lambda: running.counter and running.counter.usage.completion_tokens)
+        assert running.answer_id
+        assert running.answer_id.startswith("resp_")
+        cancelled = at.server.http.post(f"/v1/requests/{running.answer_id}/cancel")
+        assert cancelled.status_code == 200
+        response = asked.result()
+        answer = checked(response.text)[-1]["response"] if stream else response.json()
+        if stream:
+            assert "event: response.incomplete" in response.text
         assert answer["status"] == "cancelled"
         assert answer["incomplete_details"] == {"reason": "cancelled"}
         assert answer["output"][0]["status"] == "incomplete"
         assert at.server.http.get(f"{PATH}/{answer['id']}").json() == answer
 
 
-def _asking(server: Any) -> Any:
-    from concurrent.futures import ThreadPoolExecutor
-    from contextlib import contextmanager
+REFUSED: dict[str, Any] = {"type": "refusal", "refusal": "I won't."}
 
-    @contextmanager
-    def ask() -> Iterator[Any]:
-        with ThreadPoolExecutor(1) as pool:
-            yield pool.submit(server.http.post, PATH, json={"input": "hi"})
 
-    return ask()
+@pytest.mark.parametrize(
+    ("end", "status", "details"),
+    [
+        ("stop", "completed", None),
+        ("content_filter", "incomplete", {"reason": "content_filter"}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_refusals(end: Any, status: str, details: Any, stream: bool) -> None:
+    said = [ReasoningDelta("Hm."), RefusalDelta("I "), RefusalDelta("won't.")]
+    with serving(said, finish_reason=end) as (server, _):
+        response = server.http.post(PATH, json={"input": "hi", "stream": stream})
+        answer = checked(response.text)[-1]["response"] if stream else response.json()
+    assert (answer["status"], answer["incomplete_details"]) == (status, details)
+    assert kinds(answer) == ["reasoning", "message"]
+    assert answer["output"][1]["content"] == [REFUSED]
+    assert answer["output"][1]["status"] == status
 
 
 def test_a_client_that_leaves() -> None:
@@ -338,12 +364,11 @@ PIECES = [*THOUGHT, "\n\n", *"Hello ", *call(city="Oslo"), "\n", *call(city='Ro"
 def test_any_cut_gives_the_same_items(at: Saying, cuts: set[int], summary: bool) -> None:
     text = "".join(PIECES)
     edges = [0, *sorted(cuts), len(text)]
-    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
     fields: dict[str, Any] = {
         "tools": [WEATHER],
         "reasoning": {"summary": "auto"} if summary else {},
     }
     cut = at.events(say(*pieces), **fields)[-1]["response"]["output"]
     whole = at.whole(say(text), **fields)["output"]
-    nothing: dict[str, Any] = {}
-    assert unnamed({**nothing, "output": cut}) == unnamed({**nothing, "output": whole})
+    assert unnamed({"output": cut}) == unnamed({"output": whole})

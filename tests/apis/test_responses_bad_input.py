@@ -1,8 +1,9 @@
-"""Whatever is sent to `/v1/responses`: a 4xx with OpenAI's error object, and a server that answers."""
+"""Whatever is sent to `/v1/responses`: a 4xx with OpenAI's error, and a server that answers."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -61,7 +62,7 @@ def still_answers(at: Saying) -> None:
         ({"input": [{"type": 3}]}, "input[0]"),
         ({"input": [{"type": "item_reference"}]}, "input[0].id"),
         ({"input": [{"type": "function_call"}]}, "input[0].call_id"),
-        ({"input": [{**CALL, "name": ""}]}, "input[0].name"),
+        ({"input": [{**CALL, "name": None}]}, "input[0].name"),
         ({"input": [{**CALL, "arguments": [3]}]}, "input[0].arguments"),
         (
             {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
@@ -220,8 +221,6 @@ def test_any_items_and_tools_are_answered(at: Saying, items: Any, tools: Any, st
 
 @given(st.text(max_size=20), st.sampled_from(["", "/input_items", "/cancel"]))
 def test_any_id_is_answered(at: Saying, id: str, rest: str) -> None:
-    from urllib.parse import quote
-
     path = f"{PATH}/{quote(id or 'x', safe='', errors='replace')}{rest}"
     for method in ("GET", "DELETE", "POST"):
         response = at.server.http.request(method, path)

@@ -69,11 +69,12 @@ def test_openai_errors(at: Saying) -> None:
 
 
 def test_openai_streams(at: Saying) -> None:
-    for said, tools in ((say(*THOUGHT, *"Hello"), openai.omit), (CITY, [WEATHER])):
+    cases: Any = ((say(*THOUGHT, *"Hello"), openai.omit), (CITY, [WEATHER]))
+    for said, tools in cases:
         with at.server.openai.responses.stream(
             model="scripted",
             input=said,
-            tools=tools,  # type: ignore[arg-type]
+            tools=tools,
             reasoning={"summary": "auto"},
         ) as stream:
             events = list(stream)
@@ -81,7 +82,7 @@ def test_openai_streams(at: Saying) -> None:
         assert isinstance(events[-1], ResponseCompletedEvent)
         deltas = [event.delta for event in events if isinstance(event, ResponseTextDeltaEvent)]
         assert "".join(deltas) == final.output_text
-        assert [item.type for item in final.output][0] == "reasoning"
+        assert final.output[0].type == "reasoning"
 
 
 def test_openai_parses(at: Saying) -> None:
@@ -91,9 +92,7 @@ def test_openai_parses(at: Saying) -> None:
     parsed = responses.parse(model="scripted", input=said, text_format=Answer)
     assert parsed.output_parsed == Answer(city="Oslo", days=2)
     with responses.stream(model="scripted", input=said, text_format=Answer) as stream:
-        assert stream.until_done().get_final_response().output_parsed == Answer(
-            city="Oslo", days=2
-        )
+        assert stream.until_done().get_final_response().output_parsed == Answer(city="Oslo", days=2)
 
 
 def test_history_is_sent_back(at: Saying) -> None:

@@ -254,11 +254,15 @@ def test_the_grammar_of_a_custom_tool(at: Saying) -> None:
 
 
 def test_what_cannot_be_enforced_is_named_where_it_is_sent(at: Saying) -> None:
-    odd = {"type": "object", "properties": {"a": {"$ref": "http://elsewhere/x.json"}}}
-    tools = [{"type": "web_search"}, {"type": "function", "name": "f", "parameters": odd}]
+    odd: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"$ref": "http://elsewhere/x.json"}},
+    }
+    function = {"type": "function", "name": "f", "parameters": odd}
+    tools = [{"type": "web_search"}, function]
     named = at.post("hi", tools=tools).headers["x-unsupported-params"]
     assert named == "tools[0], tools[1].parameters"
-    error = error_of(at.post("hi", tools=[{**tools[1], "strict": True}]))
+    error = error_of(at.post("hi", tools=[{**function, "strict": True}]))
     assert error["param"] == "tools[0].parameters"
     error = error_of(at.post("hi", text={"format": {"type": "json_schema", "schema": odd}}))
     assert error["param"] == "text.format.schema"

@@ -29,7 +29,7 @@ def at() -> Iterator[Saying]:
         yield server
 
 
-def get(at: Saying, id: str, status: int = 200, **headers: str) -> Any:
+def get(at: Saying, id: str, status: int = 200, headers: Any = None) -> Any:
     response = at.server.http.get(f"{PATH}/{id}", headers=headers)
     assert response.status_code == status, response.text
     return response.json()
@@ -214,10 +214,10 @@ def test_whose_they_are(tmp_path: Path) -> None:
         root = {"x-api-key": "r" * 32}
         answer = at.whole("a secret", headers=ann)
         path = f"{PATH}/{answer['id']}"
-        assert get(at, answer["id"], **ann) == answer
-        unknown = get(at, "resp_nobody", 404, **ben)
+        assert get(at, answer["id"], headers=ann) == answer
+        unknown = get(at, "resp_nobody", 404, ben)
         for other in (ben, root):
-            found = get(at, answer["id"], 404, **other)
+            found = get(at, answer["id"], 404, other)
             assert json.dumps(found).replace(answer["id"], "resp_nobody") == json.dumps(unknown)
             error_of(at.server.http.get(f"{path}/input_items", headers=other), 404)
             error_of(at.server.http.delete(path, headers=other), 404)

@@ -32,10 +32,16 @@ FAMILIES = {
     "PLG": "Plugins and Python",
     "MM": "Media in chats",
     "MEDIA": "Media, in detail",
+    "RESP": "OpenAI's Responses",
+    "MSG": "Anthropic's Messages",
+    "OLL": "Ollama's API",
+    "KOB": "KoboldCpp's API",
+    "LLS": "Routes of llama-server",
 }
 SIZES = {
     **{"MLC": 39, "TAB": 90, "WEB": 40, "LF": 33, "VLLM": 105},
     **{"FIX": 17, "SCO": 7, "PLG": 2, "MM": 12, "MEDIA": 47},
+    **{"RESP": 40, "MSG": 26, "OLL": 22, "KOB": 14, "LLS": 3},
 }
 """How many rows each family has; those of the five systems are 307."""
 

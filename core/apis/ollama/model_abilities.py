@@ -1,6 +1,7 @@
 """What a model can do, in Ollama's words."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from core.apis.ollama.model_files import FileFacts
@@ -12,7 +13,7 @@ from core.models.formats import format_choice
 from core.models.served import ServedModel
 from core.models.template.detect_formats import choose_reasoning, choose_tools
 from core.models.template.features import TemplateFeatures
-from core.models.template.template_set import load_templates
+from core.models.template.template_set import ModelTemplates, load_templates
 from core.plugins import Plugins
 
 _WRITTEN = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), "")
@@ -36,11 +37,13 @@ class Abilities:
 
     async def of(self, model: ModelEntry, facts: FileFacts) -> list[str]:
         """`completion`, `tools` and others."""
-        known = self._loaded.get(model.name)
         if served := _served(model):
+            known = self._loaded.get(model.name)
             asked: _Asked = (model.loaded_at, served.template)
             if known is None or known[0] != asked:
-                known = self._loaded[model.name] = (asked, await _of_served(served))
+                with suppress(ServingError):  # it is no longer there
+                    self._loaded[model.name] = (asked, await _of_served(served))
+        known = self._loaded.get(model.name)
         if known is None:
             known = self._of_files.get(model.name)
             asked = (facts, model.config)
@@ -54,31 +57,36 @@ class Abilities:
         if served := _served(model):
             usual = served.templates.choose(with_tools=False)
             return usual.template.source if usual else ""
-        return facts.templates.get("default", "")
+        templates = self._templates(model, facts)
+        usual = templates.choose(with_tools=False) if templates else None
+        return usual.template.source if usual else ""
 
     def _by_files(self, model: ModelEntry, facts: FileFacts) -> list[str]:
         able = {"completion": facts.generates, "embedding": facts.embeds}
-        if facts.generates:
+        if facts.generates and (templates := self._templates(model, facts)):
             choice = format_choice(model.config, self._plugins, self._base)
-            info = ModelInfo(
-                context_length=0,
-                vocab_size=0,
-                chat_template=facts.templates.get("default"),
-                chat_templates=facts.templates,
-                special_tokens=_WRITTEN,
-            )
-            try:
-                templates = load_templates(info, model.config.chat_template, self._base)
-                usual = templates.choose(with_tools=False)
-                with_tools = templates.choose(with_tools=True)
+            usual = templates.choose(with_tools=False)
+            with_tools = templates.choose(with_tools=True)
+            with suppress(ServingError):  # a format that there is not
                 tools = choose_tools(choice.tools, choice.tool_formats, with_tools)
-                thought = choose_reasoning(choice.reasoning, choice.reasoning_formats, usual)
-            except (ServingError, OSError):
-                pass  # which is told when it is loaded
-            else:
                 able["tools"] = _calls(with_tools) and tools.format is not None
+                thought = choose_reasoning(choice.reasoning, choice.reasoning_formats, usual)
                 able["thinking"] = thought.format is not None
         return [name for name, known in able.items() if known]
+
+    def _templates(self, model: ModelEntry, facts: FileFacts) -> ModelTemplates | None:
+        """The chat templates it is going to have; None if they cannot be used."""
+        info = ModelInfo(
+            context_length=0,
+            vocab_size=0,
+            chat_template=facts.templates.get("default"),
+            chat_templates=facts.templates,
+            special_tokens=_WRITTEN,
+        )
+        try:
+            return load_templates(info, model.config.chat_template, self._base)
+        except (ServingError, OSError):
+            return None
 
 
 def _served(model: ModelEntry) -> ServedModel | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -9,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from core.apis.ollama.gguf_header import gguf_header
+from core.contract.errors import encodable
 from core.models.memory import weight_files
+
+logger = logging.getLogger(__name__)
 
 _FILE_TYPES = (
     *("F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S"),
@@ -86,8 +90,8 @@ def file_facts(path: str, files: Stamp) -> FileFacts:
             return _of_gguf(gguf)
         if (Path(path) / "config.json").is_file():
             return _of_folder(Path(path), weights)
-    except (OSError, ValueError):
-        pass
+    except Exception as error:  # anything may be in them
+        logger.warning("%s: its files tell nothing: %r", path, error)
     return FileFacts()
 
 
@@ -181,9 +185,9 @@ def _templates(folder: Path) -> dict[str, str]:
             continue
         found = _json(folder / name).get("chat_template")
         if isinstance(found, str):
-            return {"default": found}
+            return {"default": _text(found)}
         if isinstance(found, list):
-            return {str(each["name"]): str(each["template"]) for each in found}
+            return {_text(each["name"]): _text(each["template"]) for each in found}
     return {}
 
 
@@ -195,7 +199,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return encodable(value) if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> int | None:

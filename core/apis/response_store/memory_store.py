@@ -1,10 +1,11 @@
 """Answers in memory, which end with the server."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
 from core.apis.response_store.retention import Changes, Limits, Record
-from core.apis.response_store.store import ResponseStore
+from core.apis.response_store.store import Content, ResponseStore, unpacked
 
 
 class MemoryStore(ResponseStore):
@@ -27,5 +28,5 @@ class MemoryStore(ResponseStore):
     async def _written(self) -> None:
         pass
 
-    async def _read(self, ids: Sequence[str]) -> list[bytes]:
-        return [self._bodies[id] for id in ids]
+    async def _read(self, ids: Sequence[str]) -> list[Content]:
+        return await asyncio.to_thread(unpacked, [self._bodies[id] for id in ids])

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from core.apis.response_store.answers_file import AnswersFile
 from core.apis.response_store.retention import Changes, Limits, Record
-from core.apis.response_store.store import ResponseStore
+from core.apis.response_store.store import Content, ResponseStore, unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +48,13 @@ class SqliteStore(ResponseStore):
     async def _written(self) -> None:
         await asyncio.wrap_future(self._thread.submit(lambda: None))
 
-    async def _read(self, ids: Sequence[str]) -> list[bytes] | None:
-        return await asyncio.wrap_future(self._thread.submit(self._bodies, ids))
+    async def _read(self, ids: Sequence[str]) -> list[Content] | None:
+        return await asyncio.wrap_future(self._thread.submit(self._contents, ids))
 
-    def _bodies(self, ids: Sequence[str]) -> list[bytes] | None:
+    def _contents(self, ids: Sequence[str]) -> list[Content] | None:
         try:
-            return self._file.bodies(ids)
-        except sqlite3.Error as error:
+            bodies = self._file.bodies(ids)
+            return None if bodies is None else unpacked(bodies)
+        except (sqlite3.Error, LookupError, TypeError, ValueError) as error:
             logger.error("answers could not be read from %s: %s", self._file.path, error)
             return None

@@ -4,13 +4,16 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core.apis.response_store.retention import Changes, Limits, Record, Retention
 
 logger = logging.getLogger(__name__)
+
+Content = tuple[dict[str, Any], list[dict[str, Any]]]
+"""The answer and its input, of a `StoredResponse`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,7 @@ class ResponseStore(ABC):
         """Wait until all is written."""
 
     @abstractmethod
-    async def _read(self, ids: Sequence[str]) -> list[bytes] | None:
+    async def _read(self, ids: Sequence[str]) -> list[Content] | None:
         """What was written; None if one of these answers cannot be read."""
 
     def _begin(self) -> float:
@@ -123,16 +126,21 @@ class ResponseStore(ABC):
         """The answers of `records`, noting that the one of `record` is used."""
         self._kept.use(record, self._clock())
         self._write(None, self._kept.changes())
-        bodies = await self._read([each.id for each in records])
-        if bodies is None:
+        contents = await self._read([each.id for each in records])
+        if contents is None:
             return None
-        return [_unpacked(*each) for each in zip(records, bodies, strict=True)]
+        return [
+            StoredResponse(
+                id=each.id, owner=each.owner, parent=each.parent, response=response, input=input
+            )
+            for each, (response, input) in zip(records, contents, strict=True)
+        ]
 
 
 def _items(stored: StoredResponse) -> list[dict[str, Any]]:
     """All that has an id, the answer's first."""
     output = stored.response.get("output", [])
-    return [item for item in (*output, *stored.input) if item.get("id")]
+    return [item for item in (*output, *stored.input) if isinstance(item.get("id"), str)]
 
 
 def _packed(stored: StoredResponse) -> bytes:
@@ -141,7 +149,7 @@ def _packed(stored: StoredResponse) -> bytes:
     return text.encode(errors="surrogatepass")  # half a character, as models and clients have them
 
 
-def _unpacked(record: Record, body: bytes) -> StoredResponse:
-    return StoredResponse(
-        id=record.id, owner=record.owner, parent=record.parent, **json.loads(body)
-    )
+def unpacked(bodies: Iterable[bytes]) -> list[Content]:
+    """What is in the bodies that a store has written; on a thread, as they may be large."""
+    contents = map(json.loads, bodies)
+    return [(content["response"], content["input"]) for content in contents]

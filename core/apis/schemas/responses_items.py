@@ -46,7 +46,7 @@ class FunctionCallItem(InputItem):
 
     type: Literal["function_call"]
     call_id: Name
-    name: Name
+    name: str
     namespace: str | None = None
     arguments: Annotated[str, BeforeValidator(json_text)] = "{}"
 
@@ -56,7 +56,7 @@ class CustomCallItem(InputItem):
 
     type: Literal["custom_tool_call"]
     call_id: Name
-    name: Name
+    name: str
     namespace: str | None = None
     input: str
 

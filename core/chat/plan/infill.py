@@ -68,15 +68,6 @@ async def infill_prompt(
     return [*start, *format.around(prefix, rest, ids)]
 
 
-async def fills_in(model: ServedModel) -> bool:
-    """Whether a model takes a suffix."""
-    try:
-        await infill_format(model, param="suffix")
-    except UnsupportedParameterError:
-        return False
-    return True
-
-
 async def beginning(model: ServedModel) -> list[int]:
     """The BOS that the tokenizer puts before a text, if it puts one."""
     bos = model.info.special_tokens.get("bos_token")
@@ -105,3 +96,12 @@ async def infill_format(model: ServedModel, *, param: str) -> tuple[Infill, dict
         "fill-in-the-middle tokens (such as <|fim_prefix|>)",
         param=param,
     )
+
+
+async def fills_in(model: ServedModel) -> bool:
+    """Whether a model takes a suffix."""
+    try:
+        await infill_format(model, param="suffix")
+    except UnsupportedParameterError:
+        return False
+    return True

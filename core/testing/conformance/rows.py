@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 
-_FAMILIES = "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA"
+_FAMILIES = "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA|RESP|MSG|OLL|KOB|LLS"
 
 
 @dataclass(frozen=True, slots=True)
