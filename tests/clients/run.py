@@ -10,8 +10,9 @@ does not work.
 
 import argparse
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TypeVar
 
 from tests.clients import (
     ai_sdk_steps,
@@ -36,18 +37,31 @@ from tests.clients.sillytavern_modes import (
     Claude,
     KoboldAI,
     KoboldCpp,
+    Mode,
     Ollama,
     TextCompletion,
 )
 
 Try = Callable[[str, Journal], list[Finding]]
+ModeT = TypeVar("ModeT", bound=Mode)
+
+
+@contextmanager
+def sillytavern(mode: type[ModeT], server: str) -> Iterator[tuple[ModeT, Report]]:
+    """SillyTavern in one of its modes, and a report about it."""
+    with programs.sillytavern(SEEN) as url, open_page(url) as page:
+        made = mode(SillyTavern(page), server)
+        yield made, Report(made.name, page, SEEN)
+
+
+def without_keys(journal: Journal) -> AbstractContextManager[str]:
+    """Another server of ours, for clients that send no key."""
+    return programs.enginebay(journal.file, SEEN, config="open")
 
 
 def try_chat(server: str, journal: Journal) -> list[Finding]:
     """SillyTavern with chat completions."""
-    with programs.sillytavern(SEEN) as url, open_page(url) as page:
-        mode = ChatCompletion(SillyTavern(page), server)
-        report = Report(mode.name, page, SEEN)
+    with sillytavern(ChatCompletion, server) as (mode, report):
         sillytavern_steps.try_all(mode, report, journal)
         sillytavern_steps.try_chat_only(mode, report, journal)
         picture_steps.try_sillytavern(mode, report, journal)
@@ -57,9 +71,7 @@ def try_chat(server: str, journal: Journal) -> list[Finding]:
 
 def try_tabby(server: str, journal: Journal) -> list[Finding]:
     """SillyTavern with text completions, as if of TabbyAPI."""
-    with programs.sillytavern(SEEN) as url, open_page(url) as page:
-        mode = TextCompletion(SillyTavern(page), server)
-        report = Report(mode.name, page, SEEN)
+    with sillytavern(TextCompletion, server) as (mode, report):
         sillytavern_steps.try_all(mode, report, journal)
         sillytavern_steps.try_text_only(mode, report)
         trouble_steps.try_all(mode.tavern, mode.connect_to, report, journal)
@@ -68,48 +80,28 @@ def try_tabby(server: str, journal: Journal) -> list[Finding]:
 
 def try_koboldai(server: str, journal: Journal) -> list[Finding]:
     """SillyTavern with KoboldAI Classic."""
-    with (
-        programs.enginebay(journal.file, SEEN, config="open") as without_keys,
-        programs.sillytavern(SEEN) as url,
-        open_page(url) as page,
-    ):
-        mode = KoboldAI(SillyTavern(page), server)
-        report = Report(mode.name, page, SEEN)
-        sillytavern_apis.try_koboldai(mode, without_keys, report, journal)
+    with without_keys(journal) as other, sillytavern(KoboldAI, server) as (mode, report):
+        sillytavern_apis.try_koboldai(mode, other, report, journal)
         return report.findings
 
 
 def try_koboldcpp(server: str, journal: Journal) -> list[Finding]:
     """SillyTavern with text completions, as if of KoboldCpp."""
-    with (
-        programs.enginebay(journal.file, SEEN, config="open") as without_keys,
-        programs.sillytavern(SEEN) as url,
-        open_page(url) as page,
-    ):
-        mode = KoboldCpp(SillyTavern(page), server)
-        report = Report(mode.name, page, SEEN)
-        sillytavern_apis.try_koboldcpp(mode, without_keys, report, journal)
+    with without_keys(journal) as other, sillytavern(KoboldCpp, server) as (mode, report):
+        sillytavern_apis.try_koboldcpp(mode, other, report, journal)
         return report.findings
 
 
 def try_ollama(server: str, journal: Journal) -> list[Finding]:
     """SillyTavern with text completions, as if of Ollama."""
-    with (
-        programs.enginebay(journal.file, SEEN, config="open") as without_keys,
-        programs.sillytavern(SEEN) as url,
-        open_page(url) as page,
-    ):
-        mode = Ollama(SillyTavern(page), server)
-        report = Report(mode.name, page, SEEN)
-        sillytavern_apis.try_ollama(mode, without_keys, report, journal)
+    with without_keys(journal) as other, sillytavern(Ollama, server) as (mode, report):
+        sillytavern_apis.try_ollama(mode, other, report, journal)
         return report.findings
 
 
 def try_claude(server: str, journal: Journal) -> list[Finding]:
     """SillyTavern with the source Claude and a reverse proxy."""
-    with programs.sillytavern(SEEN) as url, open_page(url) as page:
-        mode = Claude(SillyTavern(page), server)
-        report = Report(mode.name, page, SEEN)
+    with sillytavern(Claude, server) as (mode, report):
         sillytavern_apis.try_claude(mode, report, journal)
         return report.findings
 
@@ -147,8 +139,8 @@ def try_codex(server: str, journal: Journal) -> list[Finding]:
     report = Report("Codex", None, SEEN)
     codex = Codex(SEEN)
     codex_steps.try_provider(codex, server, report, journal)
-    with programs.enginebay(journal.file, SEEN, config="open") as without_keys:
-        codex_steps.try_oss(codex, without_keys, report)
+    with without_keys(journal) as other:
+        codex_steps.try_oss(codex, other, report)
     return report.findings
 
 
