@@ -1,7 +1,7 @@
 """Checks of `/v1/messages`, Anthropic's API."""
 
 from core.testing.conformance.endpoint import Endpoint, Json
-from core.testing.conformance.events import Event, ask, asked, events
+from core.testing.conformance.events import Event, ask, asked, asked_of_grammars, events
 from core.testing.conformance.expect import expect
 from core.testing.conformance.run_checks import check
 
@@ -116,7 +116,8 @@ def messages_tools_can_be_forced(server: Endpoint) -> None:
             "additionalProperties": False,
         },
     }
-    answer = _whole(server, tools=[tool], tool_choice={"type": "any"}, max_tokens=200)
+    body = _body(server, tools=[tool], tool_choice={"type": "any"}, max_tokens=200)
+    answer = asked_of_grammars(server, PATH, body)
     calls = [block for block in answer["content"] if block["type"] == "tool_use"]
     expect(bool(calls), f"the answer is {answer['content']}")
     expect(answer["stop_reason"] == "tool_use", f"it ended with {answer['stop_reason']!r}")

@@ -6,7 +6,7 @@ import re
 import httpx2
 
 from core.testing.conformance.endpoint import Endpoint, Json, answered
-from core.testing.conformance.events import ask, asked
+from core.testing.conformance.events import ask, asked, asked_of_grammars
 from core.testing.conformance.expect import NotShown, expect
 from core.testing.conformance.run_checks import check
 
@@ -89,7 +89,8 @@ def ollama_format_is_enforced(server: Endpoint) -> None:
     schema = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"]}
     strict = {**schema, "additionalProperties": False}
     options = {"num_predict": 100, "temperature": 0}
-    answer = asked(server, CHAT, _body(server, format=strict, stream=False, options=options))
+    body = _body(server, format=strict, stream=False, options=options)
+    answer = asked_of_grammars(server, CHAT, body)
     content = answer["message"]["content"]
     expect(json.loads(content) == {"n": 7}, f"the answer is {content!r}")
 
