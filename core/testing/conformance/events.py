@@ -41,8 +41,8 @@ def asked(
     return answer
 
 
-def asked_of_grammars(server: Endpoint, path: str, body: Json) -> Json:
-    """The object that answers a body with a constraint; `Unsupported` if that is refused."""
+def asked_or_refused(server: Endpoint, path: str, body: Json) -> Json:
+    """The object that answers a body; `Unsupported` if that is refused with a 400."""
     response = ask(server, path, body)
     if response.status_code == 400:
         raise Unsupported(f"the server says: {response.text[:200]}")
