@@ -520,9 +520,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/models/{model_id}/load": {},
     "/v1/models/{model_id}/unload": {},
     "/v1/requests/{request_id}/cancel": {},
-    "/v1/responses": {"input": "x"},
-    "/v1/responses/input_tokens": {"input": "x"},
-    "/v1/responses/{response_id}/cancel": {},
     "/v1/rerank": {"query": "x", "documents": ["y"]},
     "/v2/rerank": {"query": "x", "documents": ["y"]},
     "/v1/score": {"queries": "x", "documents": ["y"]},
@@ -584,13 +581,13 @@ def operations(server: Server) -> list[tuple[str, str]]:
 def test_bodies_of_all_routes(open_to_all: Server) -> None:
     """Of whatever the new route is, `BODIES` has one that it takes."""
     routes = operations(open_to_all)
-    assert {method for method, _ in routes} == {"GET", "POST", "DELETE"}
+    assert {method for method, _ in routes} == {"GET", "POST"}
     assert {path for method, path in routes if method == "POST"} == set(BODIES)
 
 
 @pytest.mark.parametrize("path", BODIES)
 def test_what_is_no_object(open_to_all: Server, path: str) -> None:
-    path = path.format(model_id="nobody", request_id="nobody", response_id="nobody")
+    path = path.format(model_id="nobody", request_id="nobody")
     for content in NOT_JSON:
         assert 400 <= answered(open_to_all, "POST", path, content).status_code < 600
     for kind in ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded", "a/b/c"):
@@ -602,7 +599,7 @@ def test_wrong_values_of_every_field(open_to_all: Server, path: str) -> None:
     """Errors are about the field that is wrong, or about one that is missing then."""
     body, names = BODIES[path], fields_of(open_to_all, path)
     assert names >= body.keys()
-    path = path.format(model_id="nobody", request_id="nobody", response_id="nobody")
+    path = path.format(model_id="nobody", request_id="nobody")
     for name in sorted(names):
         for value in WRONG:
             response = answered(open_to_all, "POST", path, {**body, name: value})
@@ -631,7 +628,7 @@ def fields_of(server: Server, path: str) -> set[str]:
 def test_wrong_names_in_paths_and_queries(open_to_all: Server) -> None:
     for method, path in operations(open_to_all):
         for name in NAMES:
-            asked = path.format(model_id=name, request_id=name, response_id=name)
+            asked = path.format(model_id=name, request_id=name)
             response = answered(open_to_all, method, asked)
             assert "x-a" not in response.headers
             if method == "GET":

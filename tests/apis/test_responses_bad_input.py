@@ -1,6 +1,7 @@
 """Whatever is sent to `/v1/responses`: a 4xx with OpenAI's error, and a server that answers."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.apis.schemas.responses_body import ResponsesRequest
+from tests.api.test_bad_input import NAMES, NOT_JSON, WRONG
 from tests.apis.response_events import PATH, Saying, checked, error_of, saying
 
 AS_JSON = {"Content-Type": "application/json"}
@@ -148,6 +150,40 @@ def test_what_cannot_be_sent_back(at: Saying, body: Any) -> None:
     for stream in (False, True):
         content = json.dumps({**body, "stream": stream})
         error_of(at.server.http.post(PATH, content=content, headers=AS_JSON))
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/input_tokens"])
+def test_wrong_values_of_every_field(at: Saying, path: str) -> None:
+    """Errors are about the field that is wrong."""
+    for name in ResponsesRequest.model_fields:
+        for value in WRONG:
+            content = json.dumps({"input": "hi", name: value})
+            response = at.server.http.post(path, content=content, headers=AS_JSON)
+            assert response.status_code == 200 or 400 <= response.status_code < 500, (name, value)
+            if response.status_code == 400:
+                param = error_of(response)["param"]
+                # A prompt that is too long is the whole input's fault.
+                assert param is None or re.split(r"[.\[]", param)[0] in (name, "input"), param
+    still_answers(at)
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/input_tokens"])
+def test_what_is_no_object(at: Saying, path: str) -> None:
+    for content in NOT_JSON:
+        error_of(at.server.http.post(path, content=content, headers=AS_JSON))
+
+
+def test_wrong_names_in_paths_and_queries(at: Saying) -> None:
+    for name in NAMES:
+        for method, rest in (("GET", ""), ("DELETE", ""), ("GET", "/input_items")):
+            response = at.server.http.request(method, f"{PATH}/{name}{rest}")
+            assert "x-a" not in response.headers
+            assert 400 <= response.status_code < 500
+            error_of(response, response.status_code)
+        for query in ("limit", "order", "after", "stream", "include[]", name):
+            path = f"{PATH}/resp_nobody/input_items?{query}={name}"
+            response = at.server.http.get(path)
+            assert 400 <= response.status_code < 500
 
 
 def test_unknown_model(at: Saying) -> None:

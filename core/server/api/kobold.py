@@ -27,14 +27,15 @@ from core.server.access.guard import needed
 from core.server.api.served import known_model, prompted_model, tokenized_model
 from core.server.api.tokens import text_tokens
 from core.server.http.framing import NAMED
+from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import tracked
 from core.server.http.respond import respond
 from core.server.http.track import running_request
 from core.server.services import services
 from core.serving.answer import Answer
 
-router = APIRouter(tags=["kobold"])
-_v1 = APIRouter()
+router = APIRouter(tags=["kobold"], route_class=JsonRoute)
+_v1 = APIRouter(route_class=JsonRoute)
 
 API_VERSION = "1.2.5"
 """KoboldAI's, as KoboldCpp has it."""

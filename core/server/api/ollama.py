@@ -23,13 +23,14 @@ from core.server.api import ollama_embed, ollama_models, ollama_pull
 from core.server.api.ollama_names import known_name
 from core.server.api.served import named_model, served_model
 from core.server.http.framing import NDJSON
+from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import request_id, tracked
 from core.server.http.respond import respond
 from core.server.services import services
 from core.serving.answer import Answer, Planned
 from core.serving.asked import Asked
 
-router = APIRouter(tags=["ollama"])
+router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 router.include_router(ollama_embed.router)
 router.include_router(ollama_models.router)
 router.include_router(ollama_pull.router)

@@ -14,6 +14,7 @@ from core.chat.schemas.read_body import read_body
 from core.server.api.ollama_names import known_name
 from core.server.api.served import served_model
 from core.server.http.headers import ignored_header
+from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import request_id
 from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
@@ -22,7 +23,7 @@ from core.serving.asked import Names
 from core.serving.embed import embed
 from core.serving.schemas.embedding_bodies import EmbeddingList, EmbeddingRequest
 
-router = APIRouter(tags=["ollama"])
+router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 
 
 @router.post("/embed", response_model=Embeddings)

@@ -16,10 +16,11 @@ from core.models.registry import FoundModel
 from core.server.api.ollama_names import known_name
 from core.server.api.served import named_model
 from core.server.http.headers import unsupported_header
+from core.server.http.json_route import JsonRoute
 from core.server.http.track import running_request
 from core.server.services import services
 
-router = APIRouter(tags=["ollama"])
+router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 
 _VERSION = "0.32.0"
 """The release of Ollama whose API this is: clients refuse those that are too old for them."""

@@ -17,11 +17,12 @@ from core.server.api.ollama_names import known_name
 from core.server.http import sse
 from core.server.http.framing import NDJSON_TYPE
 from core.server.http.headers import unsupported_header
+from core.server.http.json_route import JsonRoute
 from core.server.http.respond import or_client_leaves, prepend
 from core.server.http.track import running_request
 from core.server.services import services
 
-router = APIRouter(tags=["ollama"])
+router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 
 _HUB = re.compile(r"h(?:ugging)?f(?:ace)?\.co/")
 """What names on the hub begin with: its short name, or its long one."""

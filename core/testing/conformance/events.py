@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import httpx2
 
 from core.testing.conformance.endpoint import Endpoint, Json, answered
-from core.testing.conformance.expect import NotShown, expect
+from core.testing.conformance.expect import NotShown, Unsupported, expect
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ def asked(
 ) -> Json:
     """The object that answers a body."""
     answer: Json = answered(ask(server, path, body, headers)).json()
+    return answer
+
+
+def asked_or_refused(server: Endpoint, path: str, body: Json) -> Json:
+    """The object that answers a body; `Unsupported` if that is refused with a 400."""
+    response = ask(server, path, body)
+    if response.status_code == 400:
+        raise Unsupported(f"the server says: {response.text[:200]}")
+    answer: Json = answered(response).json()
     return answer
 
 

@@ -1,7 +1,7 @@
 """Checks of `/api/v1` and `/api/extra`, the API of KoboldAI and KoboldCpp."""
 
 from core.testing.conformance.endpoint import Endpoint, Json, answered
-from core.testing.conformance.events import ask, asked, events
+from core.testing.conformance.events import ask, asked_or_refused, events
 from core.testing.conformance.expect import expect
 from core.testing.conformance.run_checks import check
 
@@ -17,7 +17,7 @@ def _body(server: Endpoint, **fields: object) -> Json:
 @check("KOB-1", "KOB-2", optional="prompts")
 def kobold_streamed_is_whole(server: Endpoint) -> None:
     """The tokens of a stream are the whole text; only the last event has a `finish_reason`."""
-    [whole] = asked(server, GENERATE, _body(server))["results"]
+    [whole] = asked_or_refused(server, GENERATE, _body(server))["results"]
     stream = events(ask(server, STREAM, _body(server)))
     expect({each.name for each in stream} == {"message"}, "events are not named message")
     text = "".join(each.data["token"] for each in stream)
@@ -31,7 +31,9 @@ def kobold_streamed_is_whole(server: Endpoint) -> None:
 def kobold_counts_tokens(server: Endpoint) -> None:
     """`tokencount` has the ids and their number, and without `special` no BOS."""
     with_bos, without = (
-        asked(server, "/api/extra/tokencount", {"prompt": "A train.", "special": special})
+        asked_or_refused(
+            server, "/api/extra/tokencount", {"prompt": "A train.", "special": special}
+        )
         for special in (True, False)
     )
     for counted in (with_bos, without):
