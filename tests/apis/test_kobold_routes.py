@@ -304,7 +304,7 @@ def test_about(server: Server) -> None:
     assert get("extra/true_max_context_length") == {"value": 4096}
     assert get("extra/version") == {  # KOB-3
         "result": "KoboldCpp",
-        "version": "1.98",
+        "version": "1.87",
         "protected": False,
         "txt2img": False,
         "vision": False,

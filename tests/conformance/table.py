@@ -66,9 +66,10 @@ def written() -> str:
 
 @cache
 def cited() -> dict[str, list[str]]:
-    """The tests that name each row, as `file::test`."""
+    """The tests that name each row, as `file::test`; those of clients are steps of `run`."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((REPOSITORY / "tests").rglob("test_*.py")):
+    folder = REPOSITORY / "tests"
+    for path in sorted([*folder.rglob("test_*.py"), *(folder / "clients").glob("*.py")]):
         name = path.relative_to(REPOSITORY / "tests").as_posix()
         for id, test in _citations(path):
             shown = f"{name}::{test}" if test else name

@@ -115,10 +115,13 @@ class Values(BaseModel):
 
 
 class KoboldVersion(BaseModel):
-    """The KoboldCpp whose API this is, and which of its features there are."""
+    """The KoboldCpp whose API this is, and which of its features there are.
+
+    From 1.88 on, clients leave the tags of the chat template to the server: `{{[INPUT]}}`.
+    """
 
     result: Literal["KoboldCpp"] = "KoboldCpp"
-    version: Literal["1.98"] = "1.98"
+    version: Literal["1.87"] = "1.87"
     protected: bool
     txt2img: Literal[False] = False
     vision: bool
