@@ -22,10 +22,10 @@ from core.apis.schemas.kobold_bodies import (
     Values,
 )
 from core.chat.plan.prompt_tokens import begins_with_bos
+from core.chat.plan.uncut_tokens import uncut_tokens
 from core.models.permissions import may_use
 from core.server.access.guard import needed
 from core.server.api.served import known_model, prompted_model, tokenized_model
-from core.server.api.tokens import text_tokens
 from core.server.http.framing import NAMED
 from core.server.http.request_id import tracked
 from core.server.http.respond import respond
@@ -72,7 +72,7 @@ async def count_tokens(body: TokenCountRequest, http: Request) -> TokenCount:
     """The tokens of a text."""
     model = await tokenized_model(http, body.model)
     add = body.special and not begins_with_bos(model, body.prompt)
-    ids = await text_tokens(model, body.prompt, "prompt", add_special_tokens=add)
+    ids = await uncut_tokens(model, body.prompt, "prompt", add_special_tokens=add)
     return TokenCount(value=len(ids), ids=ids)
 
 
