@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.apis.schemas.responses_items import Item
 from core.apis.schemas.responses_tools import ResponseTool, ToolChoice
+from core.config.field_types import NullIsUnset
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
@@ -56,8 +57,8 @@ class ReasoningOptions(BaseModel):
 _ITEMS = Annotated[list[Item], Field(fail_fast=True)]
 
 
-class ResponsesRequest(BaseModel):
-    """A request for a response; null counts as unset.
+class ResponsesRequest(NullIsUnset):
+    """A request for a response.
 
     What is not known here is passed on: samplers of this server work through `extra_body`. Fields
     about OpenAI's own servers (`service_tier`, `prompt_cache_key` …) have no effect.
@@ -109,15 +110,6 @@ class ResponsesRequest(BaseModel):
     moderation: Any = None
     access_programs: Any = None
     image: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {
-                name: value for name, value in data.items() if value is not None or name == "input"
-            }
-        return data
 
     @model_validator(mode="after")
     def _refuse_what_there_is_not(self) -> Self:

@@ -6,25 +6,18 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.messages import Message, Tool
-from core.config.field_types import aliased
+from core.config.field_types import NullIsUnset, aliased
 from core.contract.errors import InvalidRequestError
 
 Tokens = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 
 
-class TokenBody(BaseModel):
-    """Shared fields of these requests; null counts as unset."""
+class TokenBody(NullIsUnset):
+    """Shared fields of these requests."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
-        return data
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know."""
