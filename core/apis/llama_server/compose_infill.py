@@ -111,7 +111,6 @@ class InfillComposer(Composer):
 
     def _answer(self, text: str, tokens: list[int]) -> bytes:
         usage, word = self._counter.usage, self._stop_reason
-        details = usage.prompt_tokens_details
         answer = InfillAnswer(
             index=0,
             content=text,
@@ -120,7 +119,7 @@ class InfillComposer(Composer):
             model=self._head.model,
             tokens_predicted=usage.completion_tokens,
             tokens_evaluated=usage.prompt_tokens,
-            tokens_cached=details.cached_tokens if details else 0,
+            tokens_cached=usage.cached_tokens,
             has_new_line=self._has_new_line,
             truncated=self._cut,
             stop_type=self._stop_type,

@@ -80,7 +80,7 @@ class LineComposer(ItemComposer):
         yield self._frame(self._line("", None, None, self._about() | self._end()))
 
     def failed(self, error: ServingError) -> list[Frame]:
-        return [self._frame(ErrorLine(error=str(error.body()["error"]["message"])))]
+        return [self._frame(ErrorLine(error=error.shown_message))]
 
     def delta_template(self, item: Item) -> FrameTemplate | None:
         if item.kind == "call":

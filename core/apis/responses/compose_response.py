@@ -130,11 +130,8 @@ class ResponseComposer(ItemComposer):
             "usage": _usage(self.counter.usage),
         }
         if self._error is not None:
-            message = str(self._error.body()["error"]["message"])
-            end |= {
-                "status": "failed",
-                "error": ResponseError(code="server_error", message=message),
-            }
+            error = ResponseError(code="server_error", message=self._error.shown_message)
+            end |= {"status": "failed", "error": error}
         elif self.finish_reason in _ENDS:
             status, details = _ENDS[self.finish_reason]
             end |= {"status": status, "incomplete_details": details}
@@ -219,15 +216,10 @@ def _begun(
 
 
 def _usage(usage: Usage) -> ResponseUsage:
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return ResponseUsage(
         input_tokens=usage.prompt_tokens,
-        input_tokens_details=InputTokensDetails(
-            cached_tokens=prompt.cached_tokens if prompt else 0
-        ),
+        input_tokens_details=InputTokensDetails(cached_tokens=usage.cached_tokens),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=completion.reasoning_tokens if completion else 0
-        ),
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens or 0),
         total_tokens=usage.total_tokens,
     )

@@ -49,7 +49,7 @@ async def pull(body: OllamaPull, http: Request) -> Response:
 
 
 def _failed(error: ServingError) -> bytes:
-    return dumped(ErrorLine(error=str(error.body()["error"]["message"]))) + b"\n"
+    return dumped(ErrorLine(error=error.shown_message)) + b"\n"
 
 
 async def _last(statuses: AsyncGenerator[PullStatus, None]) -> PullStatus:

@@ -133,12 +133,11 @@ class PluginAnswer(GeneratedAnswer):
     @property
     def usage(self) -> TokenCounts:
         usage = self._answer.usage
-        cached, completion = usage.prompt_tokens_details, usage.completion_tokens_details
         return TokenCounts(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
-            cached_tokens=cached.cached_tokens if cached else 0,
-            reasoning_tokens=completion.reasoning_tokens if completion else None,
+            cached_tokens=usage.cached_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
         )
 
     def updates(self) -> AsyncGenerator[Update, None]:
