@@ -96,30 +96,31 @@ class ResponseComposer(ItemComposer):
         yield self._event(f"response.{kind}", {"response": response})
 
     def ending(self) -> list[Frame]:
-        return [*self._something(), *super().ending()]
+        return [*self._empty_message(), *super().ending()]
 
     def failed(self, error: ServingError) -> list[Frame]:
         self._error = error
         return super().ending()
 
     def whole_json(self) -> bytes:
-        list(self._something())
+        list(self._empty_message())
         return to_json(self._ended())
 
     def delta_template(self, item: Item) -> FrameTemplate | None:
-        marks = [uuid4().hex, uuid4().hex]
-        number, text = marks
-        delta = self._form(item).delta(text, ())
+        delta = self._form(item).delta("", ())
         if delta is None:
             return None
         kind, fields = delta
-        return FrameTemplate(_frame(kind, number, {**self._place(item), **fields}), marks)
+        fields = {**self._place(item), **fields}
+        return FrameTemplate.of(
+            lambda number, text: _frame(kind, number, fields | {"delta": text}), 2
+        )
 
     def filled(self, template: FrameTemplate, text: str) -> Frame:
         return template.fill(self._next_number(), text)
 
-    def _something(self) -> Iterator[Frame]:
-        """An answer that says nothing has a message that says so."""
+    def _empty_message(self) -> Iterator[Frame]:
+        """Add the message that an answer has that says nothing."""
         if not self.items.all:
             yield from self._gained(self.items.add(ContentDelta("")))
 

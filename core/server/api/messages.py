@@ -26,7 +26,7 @@ async def create_message(body: MessagesRequest, http: Request) -> Response:
         plan = await services(http).serving.plan_chat(asked, running, f"msg_{running.id}")
         return Answer(plan, MessageComposer(body, plan))
 
-    return await respond(http, planned(), NAMED_WITH_PINGS, headers=_id_header(http))
+    return await respond(http, planned(), NAMED_WITH_PINGS)
 
 
 @router.post("/messages/count_tokens")
@@ -37,9 +37,6 @@ async def count_message_tokens(
     asked = asked_prompt(body)
     counting = services(http).serving.count_prompt(asked, tracked(http, asked.body))
     counted = await or_client_leaves(http, counting)
-    response.headers.update(ignored_header(counted.ignored) | _id_header(http))
+    id_header = services(http).paths.id_header(http.scope)
+    response.headers.update(ignored_header(counted.ignored) | id_header)
     return CountedTokens(input_tokens=counted.tokens)
-
-
-def _id_header(http: Request) -> dict[str, str]:
-    return services(http).paths.id_header(http.scope)
