@@ -8,6 +8,7 @@ from pydantic import AliasChoices, BaseModel
 
 from core.apis.schemas.kobold_bodies import GenerateRequest
 from core.apis.schemas.messages_request import MessagesRequest
+from core.apis.schemas.responses_body import ResponsesRequest
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.generation_request import GenerationBody
@@ -47,6 +48,7 @@ def documented(heading: str) -> list[str]:
         ("Reward models", ScoreEvaluationRequest),
         ("Clients of KoboldCpp", GenerateRequest),
         ("Messages", MessagesRequest),
+        ("Responses", ResponsesRequest),
     ],
 )
 def test_every_field_has_a_row(heading: str, body: type[BaseModel]) -> None:
