@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
+from core.apis.schemas.open_object import OpenObject
 from core.config.field_types import NullIsUnset, aliased, one_as_list
 from core.contract.errors import InvalidRequestError
 
 Texts = Annotated[list[str], Field(fail_fast=True), BeforeValidator(one_as_list)]
 
 
-class KoboldBody(NullIsUnset):
+class KoboldBody(OpenObject, NullIsUnset):
     """There is no `model` in what these clients send, but there may be."""
-
-    model_config = ConfigDict(extra="allow")
 
     model: str | None = None
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from core.apis.schemas.open_object import OpenObject
 from core.config.field_types import NullIsUnset, aliased
-from core.config.neutral_values import asks_for_nothing
 from core.contract.errors import InvalidRequestError
 
 _MORE = frozenset("123456789")
@@ -21,10 +21,10 @@ def _format(value: Any) -> Any:
     return value
 
 
-class OllamaBody(NullIsUnset):
+class OllamaBody(OpenObject, NullIsUnset):
     """What all of them have."""
 
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     model: str | None = None
 
@@ -34,12 +34,6 @@ class OllamaBody(NullIsUnset):
         if not self.model:
             raise InvalidRequestError("model is required", param="model")
         return self.model
-
-    @property
-    def unknown(self) -> list[str]:
-        """The names of fields that are not known and ask for something."""
-        extra = self.model_extra or {}
-        return sorted(name for name, value in extra.items() if not asks_for_nothing(name, value))
 
 
 class OllamaModel(OllamaBody):
