@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from core.apis.llama_server.infill import asked_infill, infilled
 from core.apis.schemas.infill_bodies import InfillAnswer, InfillRequest
+from core.apis.schemas.responses_answer import InputTokens
 from core.chat.plan.prompt_tokens import CONTEXTS_READ, check_text
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.plan.uncut_tokens import uncut_prompt
@@ -14,7 +15,7 @@ from core.server.http.headers import ignored_header
 from core.server.http.request_id import request_id, tracked
 from core.server.http.respond import respond
 from core.server.http.track import running_request
-from core.server.schemas.token_bodies import AppliedTemplate, InputTokens
+from core.server.schemas.token_bodies import AppliedTemplate
 from core.server.services import services
 
 router = APIRouter(tags=["llama-server"])
@@ -45,7 +46,7 @@ async def count_input_tokens(
     """How many tokens the prompt of a chat has, be they more than fit."""
     chat = await _rendered(body, http, response)
     token_ids = await uncut_prompt(chat.model, chat.prompt, "messages")
-    return InputTokens(object="response.input_tokens", input_tokens=len(token_ids))
+    return InputTokens(input_tokens=len(token_ids))
 
 
 async def _rendered(body: ChatCompletionRequest, http: Request, response: Response) -> RenderedChat:

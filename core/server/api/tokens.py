@@ -16,7 +16,7 @@ from core.chat.plan.prompt_tokens import (
 )
 from core.chat.plan.uncut_tokens import uncut_plain_tokens, uncut_prompt, uncut_tokens
 from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.contract.errors import UnsupportedParameterError
 from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
 from core.server.http.headers import unsupported_header
@@ -33,6 +33,7 @@ from core.server.schemas.token_bodies import (
     TokenPiece,
 )
 from core.server.services import services
+from core.serving.asked import Names
 
 router = APIRouter(tags=["tokens"])
 
@@ -52,12 +53,8 @@ async def encode_tokens(
         text = body.text
         add_bos = body.add_bos_token and (plain or not begins_with_bos(model, text))
     else:
-        try:
+        with Names({"messages": "text"}).in_errors():
             prompt = await _prompt(body.chat(), http, model)
-        except InvalidRequestError as error:
-            if error.param and error.param.startswith("messages"):
-                error.param = f"text{error.param.removeprefix('messages')}"
-            raise
         ignored += prompt.ignored
         if not body.add_bos_token:
             prompt = _without_bos(prompt, model)

@@ -1,6 +1,6 @@
 """Bodies of the routes that turn text into tokens and back, TabbyAPI's, vLLM's, llama-server's."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -141,13 +141,6 @@ class AppliedTemplate(BaseModel):
     """A chat's prompt, as the template renders it."""
 
     prompt: str
-
-
-class InputTokens(BaseModel):
-    """How many tokens a chat's prompt has, as llama-server counts them."""
-
-    object: Literal["response.input_tokens"]
-    input_tokens: int
 
 
 class DetokenizeRequest(TokenBody):
