@@ -44,7 +44,7 @@ _ANTHROPIC_TYPES = {
 def anthropic_error(error: ServingError, status: int) -> Mapping[str, str]:
     """Anthropic's `error`; it has no place for the field that is wrong but the message."""
     kind = "invalid_request_error" if 400 <= status < 500 else "api_error"
-    message, param = _message(error), error.body()["error"]["param"]
+    message, param = error.shown_message, error.shown_param
     if param and param not in message:
         message = f"{param}: {message}"
     return {"type": _ANTHROPIC_TYPES.get(status, kind), "message": message}
@@ -59,16 +59,11 @@ def _anthropic(error: ServingError, status: int, request_id: str) -> Json:
 
 
 def _ollama(error: ServingError, status: int, request_id: str) -> Json:
-    return {"error": _message(error)}
+    return {"error": error.shown_message}
 
 
 def _kobold(error: ServingError, status: int, request_id: str) -> Json:
-    return {"detail": {"msg": _message(error), "type": error.type}}
-
-
-def _message(error: ServingError) -> str:
-    """As OpenAI's form has it: not too long, and encodable."""
-    return str(error.body()["error"]["message"])
+    return {"detail": {"msg": error.shown_message, "type": error.type}}
 
 
 _FORMS: Mapping[Api, ErrorForm] = {

@@ -3,8 +3,19 @@
 import json
 from typing import Any
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, BaseModel, Field, model_validator
 from pydantic.fields import FieldInfo
+
+
+class NullIsUnset(BaseModel):
+    """A body in which null is the same as no value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_unset(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {name: value for name, value in data.items() if value is not None}
+        return data
 
 
 def aliased(name: str, *aliases: str, description: str | None = None) -> Any:

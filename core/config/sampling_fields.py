@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from core.config.field_types import (
+    NullIsUnset,
     aliased,
     json_list,
     minus_one_if_negative,
@@ -50,7 +51,7 @@ MAX_TOKENS = (
 """The names that clients use for the limit of a completion."""
 
 
-class SamplingFields(BaseModel):
+class SamplingFields(NullIsUnset):
     """Sampling fields; None leaves a setting to the next source of defaults."""
 
     model_config = ConfigDict(allow_inf_nan=False, populate_by_name=True)
@@ -232,13 +233,6 @@ class SamplingFields(BaseModel):
     adaptive_decay: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         None, description="Decay of the mean probability by which adaptive_target steers."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
-        return data
 
     def with_defaults(self, defaults: "SamplingFields") -> Self:
         """These fields, with unset ones taken from `defaults`.

@@ -94,7 +94,7 @@ class HttpConfig(Section):
     ping_interval: float = Field(
         15,
         gt=0,
-        description="Seconds without a token after which a stream gets a keep-alive comment.",
+        description="Seconds without a token after which a stream gets a ping; Ollama's get none.",
     )
     request_id_from: Literal["header", "request_id", "user"] = Field(
         "header",

@@ -53,13 +53,23 @@ class ServingError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, self.param, self.retry_after))
 
+    @property
+    def shown_message(self) -> str:
+        """The message as clients get it in any API: not too long, and encodable."""
+        return encodable(shortened(self.message, _LONGEST_MESSAGE))
+
+    @property
+    def shown_param(self) -> str | None:
+        """The same of the param."""
+        return self.param and encodable(shortened(self.param, _LONGEST_PARAM))
+
     def body(self) -> dict[str, dict[str, str | None]]:
         """OpenAI's error object."""
         return {
             "error": {
-                "message": encodable(shortened(self.message, _LONGEST_MESSAGE)),
+                "message": self.shown_message,
                 "type": self.type,
-                "param": self.param and encodable(shortened(self.param, _LONGEST_PARAM)),
+                "param": self.shown_param,
                 "code": self.code,
             }
         }

@@ -12,6 +12,11 @@ def may_use(key: Key | None, model: ModelEntry, adapter: str | None = None) -> b
     return key is None or key.may_use(*names)
 
 
+def usable(key: Key | None, models: Models) -> list[ModelEntry]:
+    """The models that are there for this key."""
+    return [model for model in models.all() if may_use(key, model)]
+
+
 def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
     """The model a request names; without a name the default model, or the first that its key may
     use.
@@ -20,9 +25,9 @@ def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
     """
     if key is None or key.models is None:
         return models.look_up(name)
-    usable = [model for model in models.all() if may_use(key, model)]
-    if not name and usable:
-        return FoundModel(models.default if may_use(key, models.default) else usable[0])
+    there = usable(key, models)
+    if not name and there:
+        return FoundModel(models.default if may_use(key, models.default) else there[0])
     if name:
         try:
             found = models.look_up(name)
@@ -31,7 +36,7 @@ def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
         else:
             if may_use(key, found.entry, found.adapter) or key.may_use(name):
                 return found
-    listed = ", ".join(model.name for model in usable) or "none"
+    listed = ", ".join(model.name for model in there) or "none"
     raise ModelNotFoundError(
         f"the model {name!r} does not exist for this key; available: {listed}", param="model"
     )

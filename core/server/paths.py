@@ -49,10 +49,14 @@ class Paths:
         route = self._route(method, path)
         return route is not None and not route.counted
 
-    def error_body(self, path: str, error: ServingError) -> Mapping[str, Any]:
-        """An error as the clients of this path know errors; for the end of a stream."""
-        form = self._form(path)
-        return error.body() if form is None or isinstance(form, ErrorForm) else form(error)
+    def error_body(
+        self, scope: Scope, error: ServingError, *, status: int | None = None
+    ) -> Mapping[str, Any]:
+        """An error as the clients of a path know errors. `status`: another one than the error's."""
+        form = self._form(scope["path"])
+        if isinstance(form, ErrorForm):
+            return form.body(error, status or error.status, _request_id(scope))
+        return form(error) if form else error.body()
 
     def error_response(
         self,
@@ -67,21 +71,18 @@ class Paths:
         `status`: another one than the error's.
         """
         status = status or error.status
-        form, request_id = self._form(scope["path"]), _request_id(scope)
-        headers = {**(headers or {}), **_id_header(form, request_id)}
+        headers = {**(headers or {}), **self.id_header(scope)}
         if status in (429, 503):
             headers["Retry-After"] = str(error.retry_after or _RETRY_AFTER)
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        if isinstance(form, ErrorForm):
-            body = form.body(error, status, request_id)
-        else:
-            body = form(error) if form else error.body()
-        return JSONResponse(body, status, headers=headers)
+        return JSONResponse(self.error_body(scope, error, status=status), status, headers=headers)
 
     def id_header(self, scope: Scope) -> dict[str, str]:
         """The header in which clients of a path look for the id of their request, if they do."""
-        return _id_header(self._form(scope["path"]), _request_id(scope))
+        form = self._form(scope["path"])
+        named = isinstance(form, ErrorForm) and form.id_header
+        return {named: _request_id(scope)} if named else {}
 
     def _form(self, path: str) -> ErrorForm | ErrorShape | None:
         return next((form for prefix, form in self._forms if path.startswith(prefix)), None)
@@ -93,12 +94,8 @@ class Paths:
         return None
 
 
-def _id_header(form: ErrorForm | ErrorShape | None, request_id: str) -> dict[str, str]:
-    named = isinstance(form, ErrorForm) and form.id_header
-    return {named: request_id} if named else {}
-
-
 def _request_id(scope: Scope) -> str:
-    """The id of a request; another each time where it has none yet."""
-    running: RunningRequest = scope.setdefault("state", {}).get("running") or RunningRequest()
+    """The id of a request, which may be refused before it is one that runs."""
+    state = scope.setdefault("state", {})
+    running: RunningRequest = state.get("running") or state.setdefault("refused", RunningRequest())
     return f"req_{running.id}"

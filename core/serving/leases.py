@@ -59,7 +59,7 @@ def _with_tokens(model: ServedModel) -> ServedModel:
     if model.info.chats:
         raise UnsupportedParameterError(
             f"model {model.name!r} takes chat messages, and its prompts are rendered elsewhere: "
-            "it supports only /v1/chat/completions",
+            "ask it by a route of chats, such as /v1/chat/completions",
             param="model",
         )
     return model

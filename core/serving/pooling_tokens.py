@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from core.chat.plan.prompt_tokens import check_prompt, check_text, tokenize_text
+from core.chat.plan.prompt_tokens import CONTEXTS_READ, check_prompt, check_text, tokenize_text
 from core.chat.schemas.prompt_fields import Prompts, TokenIds, listed
 from core.contract.errors import ContextLengthExceededError, InvalidRequestError
 from core.models.served import ServedModel
 from core.serving.schemas.pooling_fields import CutFields
-
-_CONTEXTS_READ = 8
-"""Of a text that is cut, this many contexts of the longest tokens are read at most."""
 
 
 async def inputs_tokens(
@@ -66,7 +63,7 @@ async def input_tokens(
             text,
             add_special_tokens=add_special_tokens,
             param=param,
-            contexts=1 if keep is None else _CONTEXTS_READ + 1,
+            contexts=1 if keep is None else CONTEXTS_READ + 1,
         )
         if keep is not None and len(tokens) > keep:
             tokens = await _cut_between(model, text, tokens, keep, left=left)
@@ -92,7 +89,7 @@ async def pair_tokens(
     check_text(model, query, query_param)
     if keep is not None:
         document = _readable(model, document, left=left)
-    check_text(model, document, param, contexts=1 if keep is None else _CONTEXTS_READ)
+    check_text(model, document, param, contexts=1 if keep is None else CONTEXTS_READ)
     pair = await backend.tokenize_pair(query, document)
     if keep is not None and len(pair) > keep:
         words = await backend.tokenize_plain(document, add_special_tokens=False)
@@ -113,7 +110,7 @@ async def pair_tokens(
 async def shortened(model: ServedModel, text: str, most: int, *, param: str, left: bool) -> str:
     """A text of at most this many tokens, without those that the tokenizer adds around it."""
     text = _readable(model, text, left=left)
-    check_text(model, text, param, contexts=_CONTEXTS_READ)
+    check_text(model, text, param, contexts=CONTEXTS_READ)
     words = await model.backend.tokenize_plain(text, add_special_tokens=False)
     if len(words) <= most:
         return text
@@ -127,7 +124,7 @@ async def _text(model: ServedModel, tokens: Sequence[int]) -> str:
 
 def _readable(model: ServedModel, text: str, *, left: bool) -> str:
     """The part of a text that its last or first tokens can come from."""
-    most = _CONTEXTS_READ * model.info.context_length * model.info.longest_token
+    most = CONTEXTS_READ * model.info.context_length * model.info.longest_token
     return text[-most:] if left else text[:most]
 
 

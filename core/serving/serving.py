@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from core.chat.plan.planner import Planner
 from core.chat.plan.reasoning import reasoning_fields
 from core.chat.plan.request_plan import RequestPlan
 from core.chat.plan.strictness import accept_ignored
+from core.chat.plan.uncut_tokens import uncut_prompt
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.config.schema import Config, resolved_path
@@ -36,6 +37,14 @@ from core.serving.leases import Leases
 from core.serving.pooling import Pooling
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedPrompt:
+    """The length of a prompt. `ignored`: the client's names of fields without effect on it."""
+
+    tokens: int
+    ignored: tuple[str, ...]
 
 
 class Serving:
@@ -100,6 +109,19 @@ class Serving:
             model = await self.leases.prompted(running, body.model)
             plan = await self.planner.completion(body, model, running.most_tokens, running.id)
             return self._planned(asked, plan, running)
+
+    async def count_prompt(
+        self, asked: Asked[ChatCompletionRequest], running: RunningRequest
+    ) -> CountedPrompt:
+        """The length of a conversation's prompt, which may be too long for its model."""
+        with asked.names.in_errors():
+            model = await self.leases.prompted(running, asked.body.model)
+            prompt = await self.planner.prompt(asked.body, model)
+            tokens = len(await uncut_prompt(model, prompt, "messages"))
+        of_prompt = asked.names.each((*asked.body.unknown_fields(), *prompt.ignored))
+        ignored = tuple(dict.fromkeys((*asked.ignored, *of_prompt)))
+        accept_ignored(ignored, self.config.server)
+        return CountedPrompt(tokens, ignored)
 
     async def close(self) -> None:
         """Unload all models, and wait until captures are written."""

@@ -121,6 +121,7 @@ def register(routes: RouteRegister) -> None:
     routes("POST", "/mine/whole", whole, example={"messages": []})
     routes("POST", "/mine/text", text)
     routes("POST", "/mine/late", fails_late)
+    routes("POST", "/api/late", fails_late)
     routes("POST", "/mine/early", fails_early)
     routes("POST", "/mine/crash", crashes)
     routes("GET", "/about/{name}", about)
@@ -288,6 +289,12 @@ def test_an_error_in_mid_stream_is_its_last_event(server: Server, how: str) -> N
     assert "secret" not in last
     lines = server.http.post("/mine/late", params={"type": "application/x-ndjson"}).text
     assert lines.endswith('{"oops":"too late"}\n')
+
+
+def test_among_the_paths_of_an_api_errors_have_its_form(server: Server) -> None:
+    lines = server.http.post("/api/late", params={"type": "application/x-ndjson"}).text
+    assert lines.endswith('{"error":"too late"}\n')
+    assert server.http.get("/api/late").json() == {"error": "/api/late does not allow GET"}
 
 
 def test_it_is_counted_logged_and_documented(

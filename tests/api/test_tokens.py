@@ -235,3 +235,22 @@ def test_a_real_model_counts_what_it_is_asked(demo: Server) -> None:
     assert post(demo, "/v1/token/decode", tokens=ids["tokens"])["text"] == "<|im_end|>"
     bare = {"tokens": recognised["tokens"], "decode_special_tokens": False}
     assert post(demo, "/v1/token/decode", **bare)["text"] == ""
+
+
+def test_a_prompt_has_the_tokens_of_its_answer(serve_scripted: ServeScripted) -> None:
+    """Every route that counts them knows what the config does to a chat."""
+    running = serve_scripted(["x"], continue_assistant=True)
+    chat = {"model": "scripted", "messages": [*USER, {"role": "assistant", "content": "yo"}]}
+    answer = running.http.post("/v1/chat/completions", json=chat).json()
+    counts = [
+        running.http.post("/tokenize", json=chat).json()["count"],
+        *(
+            running.http.post(path, json=body).json()["input_tokens"]
+            for path, body in (
+                ("/v1/chat/completions/input_tokens", chat),
+                ("/v1/messages/count_tokens", chat),
+                ("/v1/responses/input_tokens", {"input": chat["messages"]}),
+            )
+        ),
+    ]
+    assert counts == [answer["usage"]["prompt_tokens"]] * 4

@@ -1,11 +1,11 @@
 """What is true of every stream of `/v1/messages`, and what it comes to as a whole."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import from_json
 
+from tests.apis.named_events import named_events
 from tests.support import Server
 
 MESSAGES = "/v1/messages"
@@ -17,19 +17,6 @@ DELTAS = {
     "tool_use": {"input_json_delta": "partial_json"},
 }
 """By type of block, which deltas it has and where their text is."""
-
-
-def events_of(text: str) -> list[dict[str, Any]]:
-    """The events of a stream. MSG-2: each is named by its type."""
-    events = []
-    for frame in text.split("\n\n"):
-        if not frame:
-            continue
-        name, data = frame.split("\n")
-        event: dict[str, Any] = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"
-        events.append(event)
-    return events
 
 
 def accumulated(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -90,7 +77,7 @@ def ask(server: Server, **body: Any) -> dict[str, Any]:
     assert streamed.status_code == 200, streamed.text
     unsupported = "x-unsupported-params"
     assert streamed.headers.get(unsupported) == response.headers.get(unsupported)
-    assert unvaried(accumulated(events_of(streamed.text))) == unvaried(whole)
+    assert unvaried(accumulated(named_events(streamed.text))) == unvaried(whole)
     return whole
 
 

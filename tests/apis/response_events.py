@@ -11,6 +11,7 @@ from core.contract.media import Media, MediaPrompt
 from core.server.access.key_store import KeyStore
 from core.testing import ScriptedEngine
 from enginebay import Delta, GenerationRequest
+from tests.apis.named_events import named_events
 from tests.support import InlineBackend, Server, plugins_with, scripted_config, serve
 
 PATH = "/v1/responses"
@@ -151,20 +152,9 @@ def unnamed(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**{k: v for k, v in answer.items() if k not in left}, "output": output}
 
 
-def parsed(text: str) -> list[dict[str, Any]]:
-    """The events of a stream."""
-    events = []
-    for block in text.strip("\n").split("\n\n"):
-        name, data = block.split("\n")
-        event = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {event['type']}"  # RESP-8
-        events.append(event)
-    return events
-
-
 def checked(text: str) -> list[dict[str, Any]]:
     """The events of a whole stream, with the laws that hold for every one of them."""
-    events = parsed(text)
+    events = named_events(text)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))  # RESP-2
     assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
     terminal = ("response.completed", "response.incomplete", "response.failed")

@@ -260,7 +260,9 @@ def test_the_text_in_front_is_echoed_and_logged(recording: tuple[Server, Recordi
 
 
 def test_tokens(demo: Server) -> None:  # KOB-6
-    counted = demo.http.post("/api/extra/tokencount", json={"prompt": "Hello there"}).json()
+    answer = demo.http.post("/api/extra/tokencount", json={"prompt": "Hello there", "made_up": 1})
+    assert answer.headers["x-unsupported-params"] == "made_up"
+    counted = answer.json()
     assert counted.keys() == {"value", "ids"}
     assert counted["value"] == len(counted["ids"]) > 0
     encoded = demo.http.post("/v1/token/encode", json={"text": "Hello there"}).json()

@@ -1,6 +1,5 @@
 """llama-server's `timings` and `prompt_progress` in chats and completions."""
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 
 from core.testing import ScriptedEngine
 from enginebay import Delta, Prefill, ServingError
+from tests.api.test_usage import events
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve
 
@@ -34,12 +34,6 @@ def with_timings() -> Iterator[Server]:
     config = scripted_config(server={"timings": True})
     with serve(config, plugins_with(scripted=scripted(HELLO))) as running:
         yield running
-
-
-def events(server: Server, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    lines = server.http.post(path, json={**body, "stream": True}).text.splitlines()
-    assert lines[-2] == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2] if line]
 
 
 def check(timings: dict[str, Any], usage: dict[str, Any]) -> None:

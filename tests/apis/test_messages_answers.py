@@ -20,7 +20,8 @@ from enginebay import (
     ServingError,
     ToolCallDelta,
 )
-from tests.apis.messages_stream import MESSAGES, USER, accumulated, ask, events_of, unvaried
+from tests.apis.messages_stream import MESSAGES, USER, accumulated, ask, unvaried
+from tests.apis.named_events import named_events
 from tests.conftest import ServeScripted
 from tests.support import (
     InlineBackend,
@@ -162,7 +163,7 @@ def test_the_start_knows_the_prompt_and_the_end_everything(server: Server) -> No
     # MSG-3 MSG-5
     say("a", "b")
     body = {"model": "scripted", "max_tokens": 9, "messages": USER, "stream": True}
-    events = events_of(server.http.post(MESSAGES, json=body).text)
+    events = named_events(server.http.post(MESSAGES, json=body).text)
     assert [event["type"] for event in events[:2]] == ["message_start", "ping"]
     started, ended = events[0]["message"]["usage"], events[-2]["usage"]
     counted = server.http.post(f"{MESSAGES}/count_tokens", json=body).json()["input_tokens"]
@@ -298,7 +299,7 @@ def test_pings_are_events_while_nothing_else_comes() -> None:
             text += piece
             if text.count("event: ping") >= 3:
                 go_on.set()
-    assert accumulated(events_of(text))["content"][0]["text"] == "ab"
+    assert accumulated(named_events(text))["content"][0]["text"] == "ab"
 
 
 class Dying(InlineBackend):
@@ -326,7 +327,7 @@ def test_a_failure_in_mid_stream_is_an_event(error: Exception, kind: str) -> Non
     body = {"model": "scripted", "max_tokens": 9, "messages": USER, "stream": True}
     plugins = plugins_with(scripted=lambda settings: Dying(error))
     with serve(scripted_config(), plugins) as server:
-        events = events_of(server.http.post(MESSAGES, json=body).text)
+        events = named_events(server.http.post(MESSAGES, json=body).text)
     assert events[-1]["error"]["type"] == kind
     assert "a secret" not in str(events[-1])
     assert [event["type"] for event in events] == [
@@ -393,9 +394,9 @@ def test_an_aborted_answer_ends_with_what_there_is() -> None:
         for piece in response.iter_text():
             text += piece
             if "text_delta" in text and not held.is_set():
-                id = events_of(text[: text.index("event: ping")])[0]["message"]["id"]
+                id = named_events(text[: text.index("event: ping")])[0]["message"]["id"]
                 assert server.http.post(f"/v1/requests/{id}/cancel").status_code == 200
                 held.set()
-    message = accumulated(events_of(text))
+    message = accumulated(named_events(text))
     assert message["stop_reason"] == "end_turn"
     assert message["content"][0]["text"] == "a"

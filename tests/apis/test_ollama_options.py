@@ -30,6 +30,7 @@ def test_loading(server: Server) -> None:
         for stream in ({}, {"stream": False}):
             answer = server.http.post(path, json={"model": "scripted:latest", **empty, **stream})
             assert answer.headers["content-type"] == "application/json"
+            assert UNSUPPORTED not in answer.headers
             loaded = answered(answer)
             assert loaded.pop("created_at")
             message = {"role": "assistant", "content": ""}
@@ -64,6 +65,11 @@ def test_unloading(zero: object) -> None:
         body = {"model": "scripted", "prompt": "", "keep_alive": zero}
         assert answered(server.http.post(GENERATE, json=body))["done_reason"] == "unload"
         assert server.http.get("/api/ps").json() == {"models": []}
+
+
+def test_loading_names_what_it_does_not_know(server: Server) -> None:
+    answer = server.http.post(CHAT, json={"model": "scripted", "made_up": 1})
+    assert answer.headers[UNSUPPORTED] == "made_up"
 
 
 def test_only_admins_unload() -> None:

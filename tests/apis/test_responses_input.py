@@ -126,6 +126,37 @@ def test_hosted_items_are_named(at: Saying) -> None:
     assert response.headers["x-unsupported-params"] == "input[0].made_up, input[1]"
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"tools": [{"type": "custom", "name": "c", "made_up": 1}]}, "tools[0].made_up"),
+        (
+            {"tools": [{"type": "namespace", "name": "n", "tools": [WEATHER], "made_up": 1}]},
+            "tools[0].made_up",
+        ),
+        (
+            {
+                "tools": [WEATHER],
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "tools": [{"type": "function", "name": "weather", "made_up": 1}],
+                },
+            },
+            "tool_choice.tools[0].made_up",
+        ),
+        ({"text": {"format": {"type": "text", "made_up": 1}}}, "text.format.made_up"),
+        ({"reasoning": {"made_up": 1}, "text": {"made_up": 1}}, "reasoning.made_up, text.made_up"),
+        ({"stream_options": {"made_up": 1}}, "stream_options.made_up"),
+        ({"stream_options": {"include_obfuscation": True}}, None),
+        ({"reasoning": {"context": "auto", "mode": "standard"}}, None),
+    ],
+)
+def test_unknown_keys_of_objects_are_named(
+    at: Saying, fields: dict[str, Any], named: str | None
+) -> None:
+    assert at.post("hi", **fields).headers.get("x-unsupported-params") == named
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_hosted_tools_are_named(at: Saying, stream: bool) -> None:
     # RESP-18

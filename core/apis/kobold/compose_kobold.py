@@ -9,8 +9,6 @@ from core.chat.answer.composer import Composer, Frame, FrameTemplate
 from core.contract.errors import ServingError
 from core.contract.types import ContentDelta, FinishReason, Update
 
-_MARK = "\0piece"
-
 
 def _event(token: str, finish_reason: str | None) -> Frame:
     return Frame(to_json({"token": token, "finish_reason": finish_reason}), "message")
@@ -22,7 +20,7 @@ class KoboldComposer(Composer):
     def __init__(self, id: str) -> None:
         self._id = id
         self._pieces: list[str] = []
-        self._piece = FrameTemplate(_event(_MARK, None), [_MARK])
+        self._piece = FrameTemplate.of(lambda piece: _event(piece, None))
         self.ended = False
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None

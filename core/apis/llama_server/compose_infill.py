@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
-from uuid import uuid4
 
 from pydantic_core import to_json
 
@@ -66,7 +65,7 @@ class InfillComposer(Composer):
             event.timings = self._counter.llama_timings
             return [Frame(dumped(event))]
         if self._template is None:
-            self._template = self._event_template()
+            self._template = FrameTemplate.of(self._piece, 3)
         return [self._template.fill(text, tokens, update.tokens)]
 
     def ending(self) -> list[Frame]:
@@ -102,16 +101,13 @@ class InfillComposer(Composer):
             tokens_evaluated=self._counter.usage.prompt_tokens,
         )
 
-    def _event_template(self) -> FrameTemplate:
-        marks = [uuid4().hex for _ in range(3)]
+    def _piece(self, content: object, tokens: object, predicted: object) -> Frame:
         values = self._event("", [], 0).model_dump(exclude_unset=True)
-        names = ("content", "tokens", "tokens_predicted")
-        event = Frame(to_json({**values, **dict(zip(names, marks, strict=True))}))
-        return FrameTemplate(event, marks)
+        values |= {"content": content, "tokens": tokens, "tokens_predicted": predicted}
+        return Frame(to_json(values))
 
     def _answer(self, text: str, tokens: list[int]) -> bytes:
         usage, word = self._counter.usage, self._stop_reason
-        details = usage.prompt_tokens_details
         answer = InfillAnswer(
             index=0,
             content=text,
@@ -120,7 +116,7 @@ class InfillComposer(Composer):
             model=self._head.model,
             tokens_predicted=usage.completion_tokens,
             tokens_evaluated=usage.prompt_tokens,
-            tokens_cached=details.cached_tokens if details else 0,
+            tokens_cached=usage.cached_tokens,
             has_new_line=self._has_new_line,
             truncated=self._cut,
             stop_type=self._stop_type,

@@ -43,8 +43,6 @@ from core.serving.answer import Planned
 _SIGNATURE = "bm90IHNpZ25lZA=="
 """Of every thought: clients want one, and send it back; nothing is signed here."""
 
-_MARK = "TEXT OF A DELTA"
-
 
 class MessageComposer(ItemComposer):
     """The answer to `body`, which was `planned` as a chat."""
@@ -94,7 +92,7 @@ class MessageComposer(ItemComposer):
         return [_frame(ErrorEvent(error=detail))]
 
     def delta_template(self, item: Item) -> FrameTemplate | None:
-        return None if self._omits(item) else FrameTemplate(_delta(item, _MARK), [_MARK])
+        return None if self._omits(item) else FrameTemplate.of(lambda text: _delta(item, text))
 
     def whole_json(self) -> bytes:
         blocks = [self._block(item) for item in self.items.all]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 from core.apis.compose_items import ItemComposer
 from core.apis.items import Gain, Item
@@ -60,7 +59,6 @@ class LineComposer(ItemComposer):
         self._line = line
         self._model = model
         self._loading = monotonic() - counter.received
-        self._marks = (uuid4().hex, uuid4().hex)
 
     def opening(self) -> Iterable[Frame]:
         return ()
@@ -80,12 +78,12 @@ class LineComposer(ItemComposer):
         yield self._frame(self._line("", None, None, self._about() | self._end()))
 
     def failed(self, error: ServingError) -> list[Frame]:
-        return [self._frame(ErrorLine(error=str(error.body()["error"]["message"])))]
+        return [self._frame(ErrorLine(error=error.shown_message))]
 
     def delta_template(self, item: Item) -> FrameTemplate | None:
         if item.kind == "call":
             return None
-        return FrameTemplate(self._piece(item, *self._marks), self._marks)
+        return FrameTemplate.of(lambda text, time: self._piece(item, text, time), 2)
 
     def filled(self, template: FrameTemplate, text: str) -> Frame:
         return template.fill(text, timestamp())

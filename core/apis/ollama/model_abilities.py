@@ -52,12 +52,12 @@ class Abilities:
                 known = self._of_files[model.name] = (asked, found)
         return known[1]
 
-    def template(self, model: ModelEntry, facts: FileFacts) -> str:
+    async def template(self, model: ModelEntry, facts: FileFacts) -> str:
         """The source of its chat template; empty without one."""
         if served := _served(model):
-            usual = served.templates.choose(with_tools=False)
-            return usual.template.source if usual else ""
-        templates = self._templates(model, facts)
+            templates: ModelTemplates | None = served.templates
+        else:
+            templates = await asyncio.to_thread(self._templates, model, facts)
         usual = templates.choose(with_tools=False) if templates else None
         return usual.template.source if usual else ""
 

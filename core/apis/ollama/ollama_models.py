@@ -80,7 +80,7 @@ class ModelCards:
             license=files.facts.license,
             modelfile="\n".join(file),
             parameters="\n".join(parameters),
-            template=self._abilities.template(found.entry, files.facts),
+            template=await self._abilities.template(found.entry, files.facts),
             details=_details(files.facts),
             facts=_model_info(found, files.facts),
             capabilities=await self._abilities.of(found.entry, files.facts),

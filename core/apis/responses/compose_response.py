@@ -96,30 +96,31 @@ class ResponseComposer(ItemComposer):
         yield self._event(f"response.{kind}", {"response": response})
 
     def ending(self) -> list[Frame]:
-        return [*self._something(), *super().ending()]
+        return [*self._empty_message(), *super().ending()]
 
     def failed(self, error: ServingError) -> list[Frame]:
         self._error = error
         return super().ending()
 
     def whole_json(self) -> bytes:
-        list(self._something())
+        list(self._empty_message())
         return to_json(self._ended())
 
     def delta_template(self, item: Item) -> FrameTemplate | None:
-        marks = [uuid4().hex, uuid4().hex]
-        number, text = marks
-        delta = self._form(item).delta(text, ())
+        delta = self._form(item).delta("", ())
         if delta is None:
             return None
         kind, fields = delta
-        return FrameTemplate(_frame(kind, number, {**self._place(item), **fields}), marks)
+        fields = {**self._place(item), **fields}
+        return FrameTemplate.of(
+            lambda number, text: _frame(kind, number, fields | {"delta": text}), 2
+        )
 
     def filled(self, template: FrameTemplate, text: str) -> Frame:
         return template.fill(self._next_number(), text)
 
-    def _something(self) -> Iterator[Frame]:
-        """An answer that says nothing has a message that says so."""
+    def _empty_message(self) -> Iterator[Frame]:
+        """Add the message that an answer has that says nothing."""
         if not self.items.all:
             yield from self._gained(self.items.add(ContentDelta("")))
 
@@ -130,11 +131,8 @@ class ResponseComposer(ItemComposer):
             "usage": _usage(self.counter.usage),
         }
         if self._error is not None:
-            message = str(self._error.body()["error"]["message"])
-            end |= {
-                "status": "failed",
-                "error": ResponseError(code="server_error", message=message),
-            }
+            error = ResponseError(code="server_error", message=self._error.shown_message)
+            end |= {"status": "failed", "error": error}
         elif self.finish_reason in _ENDS:
             status, details = _ENDS[self.finish_reason]
             end |= {"status": status, "incomplete_details": details}
@@ -219,15 +217,10 @@ def _begun(
 
 
 def _usage(usage: Usage) -> ResponseUsage:
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return ResponseUsage(
         input_tokens=usage.prompt_tokens,
-        input_tokens_details=InputTokensDetails(
-            cached_tokens=prompt.cached_tokens if prompt else 0
-        ),
+        input_tokens_details=InputTokensDetails(cached_tokens=usage.cached_tokens),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=completion.reasoning_tokens if completion else 0
-        ),
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens or 0),
         total_tokens=usage.total_tokens,
     )

@@ -1,14 +1,12 @@
-"""How many tokens a request's input has; and the oldest of it left out, for it to fit."""
+"""The oldest of a request's input left out, for it to fit."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from core.apis.responses.response_request import ReadRequest, chat_names
 from core.chat.answer.running import RunningRequest
-from core.chat.plan.media_tokens import tokenize_media
-from core.chat.plan.params import overridden
-from core.chat.plan.prompt import continued
-from core.chat.plan.prompt_tokens import kept_tokens, tokenize_text
+from core.chat.plan.prompt_tokens import kept_tokens
+from core.chat.plan.uncut_tokens import uncut_prompt
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.messages import Message
 from core.contract.errors import ContextLengthExceededError
@@ -18,23 +16,6 @@ from core.serving.asked import Asked
 from core.serving.serving import Serving
 
 _STAYING = ("system", "developer")
-_CONTEXTS = 8
-"""Longest input to count, as a multiple of the context length."""
-
-
-async def count_tokens(serving: Serving, body: ChatCompletionRequest, model: ServedModel) -> int:
-    """The tokens of a chat's prompt, even if they do not fit into the context."""
-    prompt = await serving.planner.prompt(continued(overridden(body, model), model.config), model)
-    if prompt.pieces:
-        return len((await tokenize_media(model, prompt, contexts=_CONTEXTS)).token_ids)
-    tokens = await tokenize_text(
-        model,
-        prompt.text,
-        add_special_tokens=prompt.add_special_tokens,
-        param="messages",
-        contexts=_CONTEXTS,
-    )
-    return len(tokens)
 
 
 async def fitted(
@@ -103,9 +84,10 @@ def _without(body: ChatCompletionRequest, gone: Sequence[range]) -> ChatCompleti
 
 
 async def _tokens(serving: Serving, body: ChatCompletionRequest, model: ServedModel) -> int | None:
-    """None for more than can be counted."""
+    """How many a chat's prompt has; None for more than can be counted."""
+    prompt = await serving.planner.prompt(body, model)
     try:
-        return await count_tokens(serving, body, model)
+        return len(await uncut_prompt(model, prompt, "messages"))
     except ContextLengthExceededError:
         return None
 

@@ -1,5 +1,6 @@
 """Items of an answer, and the events that tell of them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,22 +20,23 @@ def logprobs_of(entries: Iterable[TokenLogprob]) -> Sequence[Any]:
     return LogprobForm().chat(entries).content
 
 
-class ItemForm:
+class ItemForm(ABC):
     """What an item of one kind looks like.
 
     `begun` and `whole` are the item, before and when it is complete; `opens` and `closes` the
-    events between these two, `delta` that of a piece of its text. `place` is in every event of it.
+    events between these two, `delta` that of a piece of its text, which is its field `delta`.
+    `prefix`: what its id begins with.
     """
 
-    prefix = ""
+    prefix: str
 
+    @abstractmethod
     def begun(self, item: Item) -> Fields:
         """Before there is any text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self, item: Item) -> Fields:
         """With all its text."""
-        raise NotImplementedError
 
     def opens(self, item: Item) -> Iterator[Event]:
         """What comes behind the item has been added."""

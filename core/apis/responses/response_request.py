@@ -10,6 +10,7 @@ from core.apis.response_store.store import ResponseStore
 from core.apis.responses.response_history import History
 from core.apis.responses.response_input import Placed, all_items, kept_form, unread
 from core.apis.responses.response_tools import OfferedTools, offered_tools
+from core.apis.schemas.open_object import unknown_paths
 from core.apis.schemas.responses_body import ResponsesRequest, TextFormat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.read_body import read_body
@@ -139,16 +140,10 @@ def _response_format(format: TextFormat) -> dict[str, Any]:
 
 def _unread(body: ResponsesRequest) -> list[str]:
     """Names of what has no effect here and might be missed."""
-    known = {"context", "mode"}
-    asked: dict[str, Any] = {
-        "context_management": body.context_management,
-        "moderation": body.moderation,
-    }
-    for name, options in (("reasoning", body.reasoning), ("text", body.text)):
-        extra = (options and options.model_extra) or {}
-        asked |= {f"{name}.{key}": value for key, value in extra.items() if key not in known}
+    services = ("context_management", "moderation")
+    named = [name for name in services if not asks_for_nothing(name, getattr(body, name))]
+    objects = ("reasoning", "text", "tools", "tool_choice", "stream_options")
     return [
-        name
-        for name, value in asked.items()
-        if value is not None and not asks_for_nothing(name.rpartition(".")[2], value)
+        *named,
+        *(path for name in objects for path in unknown_paths(name, getattr(body, name))),
     ]

@@ -7,14 +7,14 @@ from uuid import uuid4
 
 from core.apis.response_store.store import ResponseStore, StoredResponse
 from core.apis.responses.compose_response import Keep, ResponseComposer
-from core.apis.responses.response_fit import count_tokens, fitted
+from core.apis.responses.response_fit import fitted
 from core.apis.responses.response_request import ReadRequest, read_request
 from core.apis.schemas.responses_answer import InputItemList
 from core.apis.schemas.responses_body import ResponsesRequest
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import InvalidRequestError, ResponseNotFoundError
 from core.serving.answer import Answer
-from core.serving.serving import Serving
+from core.serving.serving import CountedPrompt, Serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,12 @@ class Responses:
         planned = replace(planned, plan=replace(planned.plan, cut=planned.plan.cut + cut))
         return Answer(planned, ResponseComposer(id, planned, request, self._keep(request)))
 
-    async def count(self, request: ReadRequest, running: RunningRequest) -> int:
-        """The tokens of its input."""
+    async def count(self, request: ReadRequest, running: RunningRequest) -> CountedPrompt:
+        """The length of its prompt."""
         asked = request.chat
         if request.body.truncation == "auto":
             asked, _ = await fitted(self.serving, request, running)
-        with asked.names.in_errors():
-            model = await self.serving.leases.prompted(running, asked.body.model)
-            return await count_tokens(self.serving, asked.body, model)
+        return await self.serving.count_prompt(asked, running)
 
     async def find(self, id: str, running: RunningRequest) -> StoredResponse:
         """A response by its id. `ResponseNotFoundError` if it is not kept, or is another key's."""

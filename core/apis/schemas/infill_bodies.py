@@ -1,10 +1,11 @@
 """Bodies of llama-server's `/infill`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.chat.schemas.usage_bodies import LlamaTimings, PromptProgress
+from core.config.field_types import NullIsUnset
 
 
 class ExtraFile(BaseModel):
@@ -14,7 +15,7 @@ class ExtraFile(BaseModel):
     filename: str = "tmp"
 
 
-class InfillRequest(BaseModel):
+class InfillRequest(NullIsUnset):
     """What is around a gap in a file. All fields of completions have their effect, too.
 
     `prompt`: what of the gap is written. `input_extra`: other files. `response_fields`: all that
@@ -27,20 +28,13 @@ class InfillRequest(BaseModel):
     input_prefix: str
     input_suffix: str
     prompt: str = ""
-    input_extra: Annotated[list[ExtraFile], Field(fail_fast=True)] = []
+    input_extra: Annotated[list[ExtraFile], Field(fail_fast=True)] = Field([])
     model: str | None = None
     stream: bool = False
-    response_fields: list[str] = []
+    response_fields: list[str] = Field([])
     return_tokens: bool = False
     timings_per_token: bool = False
     return_progress: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
-        return data
 
 
 class InfillEvent(BaseModel):

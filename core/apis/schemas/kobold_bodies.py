@@ -1,29 +1,21 @@
 """Bodies of KoboldAI's and KoboldCpp's API: https://lite.koboldai.net/koboldcpp_api."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from core.config.field_types import aliased, one_as_list
+from core.apis.schemas.open_object import OpenObject
+from core.config.field_types import NullIsUnset, aliased, one_as_list
 from core.contract.errors import InvalidRequestError
 
 Texts = Annotated[list[str], Field(fail_fast=True), BeforeValidator(one_as_list)]
 
 
-class KoboldBody(BaseModel):
-    """Null counts as unset; there is no `model` in what these clients send, but there may be."""
-
-    model_config = ConfigDict(extra="allow")
+class KoboldBody(OpenObject, NullIsUnset):
+    """There is no `model` in what these clients send, but there may be."""
 
     model: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
-        return data
 
 
 class GenerateRequest(KoboldBody):

@@ -68,13 +68,11 @@ class MessageUsage(TokenUsage):
 
 def usage_counts(usage: Usage) -> dict[str, Any]:
     """The fields of a `TokenUsage`."""
-    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
-    details = usage.completion_tokens_details
-    thought = details.reasoning_tokens if details else 0
+    thought = usage.reasoning_tokens or 0
     return {
-        "input_tokens": usage.prompt_tokens - cached,
+        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": cached,
+        "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": OutputTokensDetails(thinking_tokens=thought),
     }

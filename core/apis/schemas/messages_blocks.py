@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from core.apis.schemas.open_object import OpenObject
+from core.apis.schemas.type_of import type_of
 
 _HOSTED = frozenset(
     (
@@ -143,7 +144,7 @@ class ToolUseBlock(Block):
 
 
 def _kind(value: Any) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = type_of(value)
     if not isinstance(kind, str):
         return None
     if kind in _HOSTED or (kind.endswith("_tool_result") and kind != "tool_result"):

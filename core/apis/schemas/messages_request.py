@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from core.apis.schemas.messages_blocks import InputMessage, TextBlock
 from core.apis.schemas.open_object import OpenObject
+from core.apis.schemas.type_of import type_of
 from core.contract.errors import InvalidRequestError
 
 
@@ -35,7 +36,7 @@ class HostedTool(OpenObject):
 
 
 def _kind_of_tool(value: Any) -> str:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    kind = type_of(value)
     return "hosted" if isinstance(kind, str) and kind != "custom" else "a function"
 
 

@@ -1,16 +1,15 @@
 """Requests of Ollama's API: https://github.com/ollama/ollama/blob/main/docs/api.md.
 
-null counts as unset, as in Go. Fields that are not known here are kept aside, to be passed on or
-named.
+Fields that are not known here are kept aside, to be passed on or named.
 """
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from core.config.field_types import aliased
-from core.config.neutral_values import asks_for_nothing
+from core.apis.schemas.open_object import OpenObject
+from core.config.field_types import NullIsUnset, aliased
 from core.contract.errors import InvalidRequestError
 
 _MORE = frozenset("123456789")
@@ -22,19 +21,12 @@ def _format(value: Any) -> Any:
     return value
 
 
-class OllamaBody(BaseModel):
+class OllamaBody(OpenObject, NullIsUnset):
     """What all of them have."""
 
-    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     model: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {name: value for name, value in data.items() if value is not None}
 
     @property
     def asked_model(self) -> str:
@@ -42,12 +34,6 @@ class OllamaBody(BaseModel):
         if not self.model:
             raise InvalidRequestError("model is required", param="model")
         return self.model
-
-    @property
-    def unknown(self) -> list[str]:
-        """The names of fields that are not known and ask for something."""
-        extra = self.model_extra or {}
-        return sorted(name for name, value in extra.items() if not asks_for_nothing(name, value))
 
 
 class OllamaModel(OllamaBody):
@@ -139,7 +125,7 @@ class OllamaMessage(BaseModel):
 class OllamaChat(OllamaGeneration):
     """A conversation to be gone on with; without messages the model is loaded."""
 
-    messages: Annotated[list[OllamaMessage], Field(fail_fast=True)] = []
+    messages: Annotated[list[OllamaMessage], Field(fail_fast=True)] = Field([])
     tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
 
 
@@ -164,7 +150,7 @@ class OllamaGenerate(OllamaGeneration):
 class OllamaEmbed(OllamaOptions):
     """Texts to embed; those that are too long are cut unless `truncate` is false."""
 
-    input: str | list[str] = []
+    input: str | list[str] = Field([])
     truncate: bool = True
     dimensions: int | None = None
 

@@ -2,17 +2,17 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.responses_items import Item
 from core.apis.schemas.responses_tools import ResponseTool, ToolChoice
+from core.config.field_types import NullIsUnset
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
-class TextFormat(BaseModel):
+class TextFormat(OpenObject):
     """What the text of the answer has to be."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
@@ -29,23 +29,24 @@ class TextFormat(BaseModel):
         return self
 
 
-class TextOptions(BaseModel):
+class TextOptions(OpenObject):
     """`text`: the form of the answer, and how long it is meant to be."""
-
-    model_config = ConfigDict(extra="allow")
 
     format: TextFormat | None = None
     verbosity: Annotated[str, Field(max_length=40)] | None = None
 
 
-class ReasoningOptions(BaseModel):
-    """`reasoning`: how much the model thinks, and whether that is told as a summary."""
+class ReasoningOptions(OpenObject):
+    """`reasoning`: how much the model thinks, and whether that is told as a summary.
 
-    model_config = ConfigDict(extra="allow")
+    `context` and `mode` are about OpenAI's own models, and have no effect.
+    """
 
     effort: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
     generate_summary: Literal["auto", "concise", "detailed", "none"] | None = None
+    context: Any = None
+    mode: Any = None
 
     @property
     def summarizes(self) -> bool:
@@ -53,11 +54,17 @@ class ReasoningOptions(BaseModel):
         return (self.summary or self.generate_summary or "none") != "none"
 
 
+class StreamOptions(OpenObject):
+    """`stream_options`; nothing is padded, whatever `include_obfuscation` says."""
+
+    include_obfuscation: Any = None
+
+
 _ITEMS = Annotated[list[Item], Field(fail_fast=True)]
 
 
-class ResponsesRequest(BaseModel):
-    """A request for a response; null counts as unset.
+class ResponsesRequest(NullIsUnset):
+    """A request for a response.
 
     What is not known here is passed on: samplers of this server work through `extra_body`. Fields
     about OpenAI's own servers (`service_tier`, `prompt_cache_key` …) have no effect.
@@ -74,7 +81,7 @@ class ResponsesRequest(BaseModel):
     top_p: float | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     stream: bool = False
-    stream_options: dict[str, Any] | None = None
+    stream_options: StreamOptions | None = None
     text: TextOptions | None = None
     tools: Annotated[list[ResponseTool], Field(fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
@@ -109,15 +116,6 @@ class ResponsesRequest(BaseModel):
     moderation: Any = None
     access_programs: Any = None
     image: Any = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {
-                name: value for name, value in data.items() if value is not None or name == "input"
-            }
-        return data
 
     @model_validator(mode="after")
     def _refuse_what_there_is_not(self) -> Self:

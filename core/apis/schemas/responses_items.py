@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic import TypeAdapter as Adapter
 
+from core.apis.schemas.type_of import type_of
 from core.config.field_types import json_text
 
 Parts = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
@@ -101,11 +102,6 @@ _HOSTED = (
     *("additional_tools", "compaction", "compaction_trigger", "configuration_update"),
     *("program", "program_output"),
 )
-
-
-def type_of(value: Any) -> Any:
-    """The type that an object says it has, or a model of it."""
-    return value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
 
 
 def _kind(value: Any) -> str:

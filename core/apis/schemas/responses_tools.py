@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from core.apis.schemas.responses_items import Name, type_of
+from core.apis.schemas.open_object import OpenObject
+from core.apis.schemas.responses_items import Name
+from core.apis.schemas.type_of import type_of
 
 
 class FunctionTool(BaseModel):
@@ -19,25 +21,22 @@ class FunctionTool(BaseModel):
     strict: bool | None = None
 
 
-class CustomFormat(BaseModel):
+class CustomFormat(OpenObject):
     """What the input of a custom tool looks like: any text, or what a grammar matches."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["text", "grammar"]
     syntax: Literal["lark", "regex"] | None = None
     definition: Annotated[str, Field(max_length=65_536)] | None = None
 
 
-class CustomTool(BaseModel):
-    """A tool whose input is a text."""
-
-    model_config = ConfigDict(extra="allow")
+class CustomTool(OpenObject):
+    """A tool whose input is a text; all are offered at once, whatever `defer_loading` says."""
 
     type: Literal["custom"]
     name: Name
     description: str | None = None
     format: CustomFormat | None = None
+    defer_loading: Any = None
 
 
 class HostedTool(BaseModel):
@@ -61,10 +60,8 @@ Callable = Annotated[
 ]
 
 
-class NamespaceTool(BaseModel):
+class NamespaceTool(OpenObject):
     """Tools under a name that their calls have beside their own."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["namespace"]
     name: Name
@@ -81,20 +78,16 @@ ResponseTool = Annotated[
 ]
 
 
-class ToolName(BaseModel):
+class ToolName(OpenObject):
     """A tool by its name; a hosted one by its type."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Name
     name: Name | None = None
     namespace: str | None = None
 
 
-class AllowedTools(BaseModel):
+class AllowedTools(OpenObject):
     """The tools that may be called, or with the mode `required` one of which must be."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = "auto"

@@ -2,8 +2,10 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
+from uuid import uuid4
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -34,6 +36,12 @@ class FrameTemplate:
         pieces = re.split(b"(" + b"|".join(map(re.escape, written)) + b")", frame.json)
         self._json = pieces
         self._numbers = [(at, written.index(pieces[at])) for at in range(1, len(pieces), 2)]
+
+    @classmethod
+    def of(cls, write: Callable[..., Frame], values: int = 1) -> Self:
+        """The template of what `write` makes of so many values."""
+        marks = [uuid4().hex for _ in range(values)]
+        return cls(write(*marks), marks)
 
     def fill(self, *values: object) -> Frame:
         """The frame with these values, one for each mark."""

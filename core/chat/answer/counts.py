@@ -129,8 +129,7 @@ class AnswerCounts:
         model.outcomes[outcome] += 1
         if self._last:  # else the prompt was never computed
             model.prompt_tokens += usage.prompt_tokens
-        if usage.prompt_tokens_details:
-            model.cached_tokens += usage.prompt_tokens_details.cached_tokens
+        model.cached_tokens += usage.cached_tokens
         # Of a chat that is handed on they are known only now.
         model.generation_tokens += max(0, usage.completion_tokens - self._counted)
         model.request_latency.observe(monotonic() - self._usage.received)

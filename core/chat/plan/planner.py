@@ -122,7 +122,7 @@ class Planner:
             raise InvalidRequestError(
                 "there are no logprobs of a prompt with media", param="prompt_logprobs"
             )
-        prompt = await self.prompt(body, model)
+        prompt = await self._prompt(body, model)
         constraint = ChatConstraint()
         if body.asked_constraint() or body.tools or body.tool_choice:
             constraint = await self._check(chat_constraint, body, model, prompt.text)
@@ -135,8 +135,11 @@ class Planner:
         planned = planned.set("request", constraint=constraint.grammar)
         return RenderedChat(body, model, planned, prompt, constraint, tuple(ignored))
 
-    async def prompt(self, body: ChatCompletionRequest, model: ServedModel) -> Prompt:
+    async def prompt(self, sent: ChatCompletionRequest, model: ServedModel) -> Prompt:
         """The prompt of a chat, without a plan for its answer; its media are fetched."""
+        return await self._prompt(continued(overridden(sent, model), model.config), model)
+
+    async def _prompt(self, body: ChatCompletionRequest, model: ServedModel) -> Prompt:
         media = await request_media(body, model, self._media)
         return await chat_prompt(body, model, media, self._templates)
 

@@ -13,8 +13,8 @@ from core.contract.media import MediaSpan
 from core.contract.sampling_params import SamplingParams
 from core.models.served import ServedModel
 
-_CONTEXTS_TRUNCATED = 8
-"""A prompt to truncate may be this many times the context length."""
+CONTEXTS_READ = 8
+"""A text that need not fit may be this many times the context length: one to be cut, or counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ async def prompt_tokens(
                 f"memory has {len(memory)} tokens, which leaves none for the prompt", param="memory"
             )
     if isinstance(prompt, str):
-        contexts = 1 if keep is None else _CONTEXTS_TRUNCATED
+        contexts = 1 if keep is None else CONTEXTS_READ
         token_ids = await tokenize_text(
             model, prompt, add_special_tokens=add_special_tokens, param=param, contexts=contexts
         )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.chat.plan.infill import beginning, infill_format
-from core.chat.plan.prompt_tokens import plain_tokens, tokenize_text
+from core.chat.plan.prompt_tokens import tokenize_text
+from core.chat.plan.uncut_tokens import uncut_plain_tokens, uncut_tokens
 from core.models.served import ServedModel
 
 _REPOSITORY = ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>")
@@ -18,7 +19,6 @@ _PROJECT, _FILENAME = "myproject\n", "filename\n"
 
 _SNIPPET = "\n\n--- snippet ---\n\n"
 _MARKS = 4  # a BOS and three tokens of the format
-_CONTEXTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,9 @@ async def _first_of(model: ServedModel, texts: Sequence[str]) -> int | None:
 
 async def _plain(model: ServedModel, text: str, param: str) -> list[int]:
     """Tokens of a text in which nothing is special, where the engine can see to that."""
-    token_ids = await plain_tokens(model, text, param=param, contexts=_CONTEXTS)
+    token_ids = await uncut_plain_tokens(model, text, param, add_special_tokens=False)
     if token_ids is None:
-        return await tokenize_text(
-            model, text, add_special_tokens=False, param=param, contexts=_CONTEXTS
-        )
+        return await uncut_tokens(model, text, param, add_special_tokens=False)
     return token_ids
 
 

@@ -86,6 +86,17 @@ class Usage(BaseModel):
     completion_tokens_details: CompletionTokensDetails | None = None
     extra: Timings | None = None
 
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were cached."""
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else 0
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """Tokens of thought; None if none were counted."""
+        details = self.completion_tokens_details
+        return details.reasoning_tokens if details else None
+
 
 class WireAnswer(BaseModel):
     """What every response or stream event has besides its choices."""

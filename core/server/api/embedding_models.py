@@ -6,10 +6,10 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.entry import ModelEntry
-from core.models.permissions import may_use
 from core.server.access.auth import require_admin
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card
+from core.server.api.served import usable_models
 from core.server.http.headers import unsupported_header
 from core.server.http.track import running_request
 from core.server.schemas.loading_bodies import EmbeddingModelLoadRequest, LoadableList, LoadEvent
@@ -30,7 +30,9 @@ async def current_embedding_model(http: Request) -> ModelCard:
 async def list_embedding_models(http: Request) -> LoadableList:
     """Models that support embeddings, or may do so once they are loaded."""
     cards = [
-        model_card(http, model) for model in _usable(http) if model.makes_embeddings is not False
+        model_card(http, model)
+        for model in usable_models(http)
+        if model.makes_embeddings is not False
     ]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
@@ -65,14 +67,8 @@ async def unload_embedding_model(http: Request) -> ModelCard:
     return model_card(http, model)
 
 
-def _usable(http: Request) -> list[ModelEntry]:
-    """Those that the request's key may use."""
-    models = services(http).models
-    return [model for model in models.all() if may_use(running_request(http).key, model)]
-
-
 def _loaded(http: Request) -> ModelEntry:
-    for model in _usable(http):
+    for model in usable_models(http):
         if model.is_loaded and model.makes_embeddings:
             return model
     raise BackendUnavailableError("no embedding model is loaded")

@@ -22,11 +22,11 @@ from core.apis.schemas.kobold_bodies import (
     Values,
 )
 from core.chat.plan.prompt_tokens import begins_with_bos
-from core.models.permissions import may_use
+from core.chat.plan.uncut_tokens import uncut_tokens
 from core.server.access.guard import needed
-from core.server.api.served import known_model, prompted_model, tokenized_model
-from core.server.api.tokens import text_tokens
+from core.server.api.served import known_model, prompted_model, tokenized_model, usable_models
 from core.server.http.framing import NAMED
+from core.server.http.headers import unsupported_header
 from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import tracked
 from core.server.http.respond import respond
@@ -69,11 +69,12 @@ async def abort(http: Request) -> Aborted:
 
 
 @router.post("/extra/tokencount")
-async def count_tokens(body: TokenCountRequest, http: Request) -> TokenCount:
+async def count_tokens(body: TokenCountRequest, http: Request, response: Response) -> TokenCount:
     """The tokens of a text."""
+    response.headers.update(unsupported_header(http, body.unknown_keys))
     model = await tokenized_model(http, body.model)
     add = body.special and not begins_with_bos(model, body.prompt)
-    ids = await text_tokens(model, body.prompt, "prompt", add_special_tokens=add)
+    ids = await uncut_tokens(model, body.prompt, "prompt", add_special_tokens=add)
     return TokenCount(value=len(ids), ids=ids)
 
 
@@ -93,11 +94,10 @@ async def api_version() -> Result:
 async def version(http: Request) -> KoboldVersion:
     """The version of KoboldCpp's API, and what of it there is."""
     info = known_model(http, None).info
-    models, key = services(http).models.all(), running_request(http).key
     return KoboldVersion(
         protected=needed(services(http).config.server) == "required",
         vision=info is not None and "image" in info.modalities,
-        embeddings=any(each.makes_embeddings for each in models if may_use(key, each)),
+        embeddings=any(each.makes_embeddings for each in usable_models(http)),
     )
 
 
@@ -130,8 +130,7 @@ async def soft_prompt() -> Value:
 @router.get("/extra/perf")
 async def performance(http: Request) -> Performance:
     """How long the last text took, and how busy the models are that the key may use."""
-    key = running_request(http).key
-    models = [each for each in services(http).models.all() if may_use(key, each)]
+    models = usable_models(http)
     return services(http).kobold.performance(
         running=sum(each.running for each in models), waiting=sum(each.waiting for each in models)
     )

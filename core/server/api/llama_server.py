@@ -4,17 +4,18 @@ from fastapi import APIRouter, Request, Response
 
 from core.apis.llama_server.infill import asked_infill, infilled
 from core.apis.schemas.infill_bodies import InfillAnswer, InfillRequest
-from core.chat.plan.prompt_tokens import check_text
+from core.apis.schemas.responses_answer import InputTokens
+from core.chat.plan.prompt_tokens import CONTEXTS_READ, check_text
 from core.chat.plan.rendered_chat import RenderedChat
+from core.chat.plan.uncut_tokens import uncut_prompt
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.server.api.served import prompted_model
-from core.server.api.tokens import CONTEXTS, tokens_of
 from core.server.http.framing import EVENTS
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import request_id, tracked
 from core.server.http.respond import respond
 from core.server.http.track import running_request
-from core.server.schemas.token_bodies import AppliedTemplate, InputTokens
+from core.server.schemas.token_bodies import AppliedTemplate
 from core.server.services import services
 
 router = APIRouter(tags=["llama-server"])
@@ -34,7 +35,7 @@ async def apply_template(
 ) -> AppliedTemplate:
     """The prompt of a chat, as text."""
     chat = await _rendered(body, http, response)
-    check_text(chat.model, chat.prompt.text, "messages", contexts=CONTEXTS)
+    check_text(chat.model, chat.prompt.text, "messages", contexts=CONTEXTS_READ)
     return AppliedTemplate(prompt=chat.prompt.text)
 
 
@@ -44,8 +45,8 @@ async def count_input_tokens(
 ) -> InputTokens:
     """How many tokens the prompt of a chat has, be they more than fit."""
     chat = await _rendered(body, http, response)
-    token_ids = await tokens_of(chat.model, chat.prompt, "messages")
-    return InputTokens(object="response.input_tokens", input_tokens=len(token_ids))
+    token_ids = await uncut_prompt(chat.model, chat.prompt, "messages")
+    return InputTokens(input_tokens=len(token_ids))
 
 
 async def _rendered(body: ChatCompletionRequest, http: Request, response: Response) -> RenderedChat:

@@ -12,12 +12,11 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.entry import ModelEntry
-from core.models.permissions import may_use
 from core.models.registry import FoundModel
 from core.models.tabbyapi_parameters import parameters_of
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.models import model_card
-from core.server.api.served import known_model
+from core.server.api.served import known_model, usable_models
 from core.server.http import sse
 from core.server.http.headers import unsupported_header
 from core.server.http.track import running_request
@@ -58,9 +57,7 @@ async def current_model(http: Request) -> CurrentModel:
 @router.get("/model/draft/list")
 async def list_loadable(http: Request) -> LoadableList:
     """The models that can be loaded: configured ones and, for admins, the model folder."""
-    models = services(http).models
-    key = running_request(http).key
-    cards = [model_card(http, model) for model in models.all() if may_use(key, model)]
+    cards = [model_card(http, model) for model in usable_models(http)]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 

@@ -23,6 +23,7 @@ from core.server.api import ollama_embed, ollama_models, ollama_pull
 from core.server.api.ollama_names import known_name
 from core.server.api.served import named_model, served_model
 from core.server.http.framing import NDJSON
+from core.server.http.headers import unsupported_header
 from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import request_id, tracked
 from core.server.http.respond import respond
@@ -91,7 +92,7 @@ def _answer(planned: Planned[Any], body: OllamaGeneration, line: MakeLine) -> An
 
 async def _only_load(http: Request, body: OllamaGeneration, name: str, line: MakeLine) -> Response:
     """Load a model, or unload it if it need not stay and the request may do that."""
-    headers = {"X-Request-Id": request_id(http)}
+    headers = {"X-Request-Id": request_id(http), **unsupported_header(http, body.unknown_keys)}
     if body.unloads:
         await require_admin(http)
         found = named_model(http, name)

@@ -53,7 +53,7 @@ async def loaded(http: Request) -> LoadedModels:
 async def show(body: OllamaModel, http: Request, response: Response) -> ModelShown:
     """What is known of a model; of one that was never loaded what its files say."""
     found = named_model(http, known_name(http, body.asked_model))
-    response.headers.update(unsupported_header(http, body.unknown))
+    response.headers.update(unsupported_header(http, body.unknown_keys))
     return await services(http).cards.shown(found)
 
 

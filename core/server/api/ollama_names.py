@@ -3,10 +3,7 @@
 from fastapi import Request
 
 from core.contract.errors import ModelNotFoundError
-from core.models.permissions import may_use
-from core.server.api.served import named_model
-from core.server.http.track import running_request
-from core.server.services import services
+from core.server.api.served import named_model, usable_models
 
 _ANY_TAG = ":latest"
 """What clients put behind names that have no tag."""
@@ -23,7 +20,5 @@ def known_name(http: Request, name: str) -> str:
         except ModelNotFoundError:
             continue
         return each
-    key = running_request(http).key
-    usable = [model.name for model in services(http).models.all() if may_use(key, model)]
-    listed = ", ".join(usable) or "none"
+    listed = ", ".join(model.name for model in usable_models(http)) or "none"
     raise ModelNotFoundError(f"model {name!r} not found; available: {listed}", param="model")

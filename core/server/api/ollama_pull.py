@@ -31,7 +31,7 @@ _HUB = re.compile(r"h(?:ugging)?f(?:ace)?\.co/")
 @router.post("/pull", response_model=PullStatus)
 async def pull(body: OllamaPull, http: Request) -> Response:
     """Say that a model is there; for admins, download one whose name begins with `hf.co/`."""
-    headers = unsupported_header(http, body.unknown)
+    headers = unsupported_header(http, body.unknown_keys)
     running = running_request(http)
     statuses = _statuses(http, body.asked_model)
     if not body.stream:
@@ -50,7 +50,7 @@ async def pull(body: OllamaPull, http: Request) -> Response:
 
 
 def _failed(error: ServingError) -> bytes:
-    return dumped(ErrorLine(error=str(error.body()["error"]["message"]))) + b"\n"
+    return dumped(ErrorLine(error=error.shown_message)) + b"\n"
 
 
 async def _last(statuses: AsyncGenerator[PullStatus, None]) -> PullStatus:

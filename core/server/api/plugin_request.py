@@ -12,7 +12,7 @@ from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.read_body import read_body
 from core.contract.routes import GeneratedAnswer, RouteRequest
 from core.contract.types import TokenCounts, Update
-from core.models.permissions import may_use
+from core.models.permissions import usable
 from core.server.http.headers import answer_headers, ignored_header
 from core.server.http.request_id import request_id
 from core.server.http.track import running_request
@@ -55,9 +55,9 @@ class PluginRequest(RouteRequest):
 
     def models(self) -> list[str]:
         models = self._services.models
-        usable = [model for model in models.all() if may_use(self._running.key, model)]
-        usable.sort(key=lambda model: model is not models.default)
-        return [model.name for model in usable]
+        there = usable(self._running.key, models)
+        there.sort(key=lambda model: model is not models.default)
+        return [model.name for model in there]
 
     async def chat(self, body: Mapping[str, Any], *, id: str | None = None) -> "PluginAnswer":
         asked = read_body(ChatCompletionRequest, body)
@@ -133,12 +133,11 @@ class PluginAnswer(GeneratedAnswer):
     @property
     def usage(self) -> TokenCounts:
         usage = self._answer.usage
-        cached, completion = usage.prompt_tokens_details, usage.completion_tokens_details
         return TokenCounts(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
-            cached_tokens=cached.cached_tokens if cached else 0,
-            reasoning_tokens=completion.reasoning_tokens if completion else None,
+            cached_tokens=usage.cached_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
         )
 
     def updates(self) -> AsyncGenerator[Update, None]:

@@ -125,7 +125,7 @@ async def _pieces(
         visible = error if isinstance(error, ServingError) else _failed(route, asked, error)
         if not opened or media_type not in (sse.MEDIA_TYPE, _NDJSON):
             raise visible from error
-        said = to_json(services(http).paths.error_body(asked.path, visible))
+        said = to_json(services(http).paths.error_body(http.scope, visible))
         yield sse.data(said) if media_type == sse.MEDIA_TYPE else said + b"\n"
 
 

@@ -16,7 +16,7 @@ from core.apis.schemas.responses_answer import (
 from core.apis.schemas.responses_body import ResponsesRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.server.http.framing import NAMED
-from core.server.http.headers import unsupported_header
+from core.server.http.headers import ignored_header
 from core.server.http.request_id import tracked
 from core.server.http.respond import or_client_leaves, respond
 from core.server.http.track import running_request
@@ -39,9 +39,9 @@ async def count_input_tokens(
     """How many tokens the input of such a request has."""
     responses, running = _responses(http), running_request(http)
     request = await responses.read(body, running)
-    count = await or_client_leaves(http, responses.count(request, running))
-    response.headers.update(unsupported_header(http, request.chat.ignored))
-    return InputTokens(input_tokens=count)
+    counted = await or_client_leaves(http, responses.count(request, running))
+    response.headers.update(ignored_header(counted.ignored))
+    return InputTokens(input_tokens=counted.tokens)
 
 
 @router.get("/responses/{response_id}", response_model=ResponseObject)

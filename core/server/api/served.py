@@ -3,6 +3,7 @@
 from fastapi import Request
 
 from core.models.entry import ModelEntry
+from core.models.permissions import usable
 from core.models.registry import FoundModel
 from core.models.served import ServedModel
 from core.server.http.respond import or_client_leaves
@@ -13,6 +14,11 @@ from core.server.services import services
 def named_model(http: Request, name: str | None) -> FoundModel:
     """The model a request names, in any state, if its key may use it."""
     return services(http).serving.leases.find(running_request(http), name)
+
+
+def usable_models(http: Request) -> list[ModelEntry]:
+    """The models that a request's key may use, in any state."""
+    return usable(running_request(http).key, services(http).models)
 
 
 def known_model(http: Request, name: str | None) -> ModelEntry:

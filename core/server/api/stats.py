@@ -5,9 +5,8 @@ import time
 from fastapi import APIRouter, Request
 
 from core.models.entry import ModelEntry
-from core.models.permissions import may_use
 from core.server.access.disclosure import shown_to
-from core.server.http.track import running_request
+from core.server.api.served import usable_models
 from core.server.schemas.model_bodies import Memory
 from core.server.schemas.stats_bodies import FirstToken, ModelStats, Stats
 from core.server.services import services
@@ -20,11 +19,8 @@ async def stats(http: Request) -> Stats:
     """State and activity of the models that the request's key may use; cheap enough to poll every
     second.
     """
-    models = services(http).models
-    await models.measure()
-    running = running_request(http)
-    usable = [model for model in models.all() if may_use(running.key, model)]
-    shown = [_stats(http, model) for model in usable]
+    await services(http).models.measure()
+    shown = [_stats(http, model) for model in usable_models(http)]
     return Stats(time=time.time(), models=shown)
 
 

@@ -7,17 +7,16 @@ from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 
-from core.chat.plan.media_tokens import tokenize_media
 from core.chat.plan.prompt import Prompt
 from core.chat.plan.prompt_tokens import (
+    CONTEXTS_READ,
     begins_with_bos,
     check_vocabulary,
-    plain_tokens,
-    tokenize_text,
     too_long,
 )
+from core.chat.plan.uncut_tokens import uncut_plain_tokens, uncut_prompt, uncut_tokens
 from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.contract.errors import UnsupportedParameterError
 from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
 from core.server.http.headers import unsupported_header
@@ -34,15 +33,13 @@ from core.server.schemas.token_bodies import (
     TokenPiece,
 )
 from core.server.services import services
+from core.serving.asked import Names
 
 router = APIRouter(tags=["tokens"])
 
 _OF_PROMPTS = {"model", "prompt", "add_special_tokens", "return_token_strs"}
 _OF_CONTENT = {"model", "content", "add_special", "parse_special", "with_pieces"}
 _OF_MESSAGES = TokenizeRequest.model_fields.keys() - (_OF_CONTENT | {"prompt"}) | {"model"}
-
-CONTEXTS = 8
-"""Longest text to tokenize, as a multiple of the context length."""
 
 
 @router.post("/token/encode")
@@ -56,26 +53,22 @@ async def encode_tokens(
         text = body.text
         add_bos = body.add_bos_token and (plain or not begins_with_bos(model, text))
     else:
-        try:
+        with Names({"messages": "text"}).in_errors():
             prompt = await _prompt(body.chat(), http, model)
-        except InvalidRequestError as error:
-            if error.param and error.param.startswith("messages"):
-                error.param = f"text{error.param.removeprefix('messages')}"
-            raise
         ignored += prompt.ignored
         if not body.add_bos_token:
             prompt = _without_bos(prompt, model)
         if prompt.pieces:
             _report(http, response, [*ignored, *(["encode_special_tokens"] if plain else [])])
-            with_media = await tokens_of(model, prompt, "text")
+            with_media = await uncut_prompt(model, prompt, "text")
             return TokenEncodeResponse(tokens=with_media, length=len(with_media))
         text, add_bos = prompt.text, prompt.add_special_tokens
     token_ids = None
     if plain:
-        token_ids = await _plain_tokens(model, text, "text", add_special_tokens=add_bos)
+        token_ids = await uncut_plain_tokens(model, text, "text", add_special_tokens=add_bos)
     if token_ids is None:
         ignored += ["encode_special_tokens"] * plain
-        token_ids = await text_tokens(model, text, "text", add_special_tokens=add_bos)
+        token_ids = await uncut_tokens(model, text, "text", add_special_tokens=add_bos)
     _report(http, response, ignored)
     return TokenEncodeResponse(tokens=token_ids, length=len(token_ids))
 
@@ -110,12 +103,12 @@ async def tokenize(
         return await _tokenize_content(body.content, body, model, http, response)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
-        token_ids = await tokens_of(model, prompt, "messages")
+        token_ids = await uncut_prompt(model, prompt, "messages")
         ignored = [*_fields_beside(body, _OF_MESSAGES), *prompt.ignored]
     else:
         text = body.prompt
         add = body.add_special_tokens is not False and not begins_with_bos(model, text)
-        token_ids = await text_tokens(model, text, "prompt", add_special_tokens=add)
+        token_ids = await uncut_tokens(model, text, "prompt", add_special_tokens=add)
         ignored = _fields_beside(body, _OF_PROMPTS)
     _report(http, response, ignored)
     answer = TokenizeResponse(
@@ -145,10 +138,10 @@ async def _tokenize_content(
     add = body.add_special and not (body.parse_special and begins_with_bos(model, text))
     token_ids = None
     if not body.parse_special:
-        token_ids = await _plain_tokens(model, text, "content", add_special_tokens=add)
+        token_ids = await uncut_plain_tokens(model, text, "content", add_special_tokens=add)
     if token_ids is None:
         ignored += ["parse_special"] * (not body.parse_special)
-        token_ids = await text_tokens(model, text, "content", add_special_tokens=add)
+        token_ids = await uncut_tokens(model, text, "content", add_special_tokens=add)
     _report(http, response, ignored)
     if not body.with_pieces:
         return ContentTokens(tokens=token_ids)
@@ -161,14 +154,6 @@ async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]
     """The text of each token by itself."""
     texts = {id: await model.backend.detokenize([id]) for id in set(token_ids)}
     return [texts[id] for id in token_ids]
-
-
-async def tokens_of(model: ServedModel, prompt: Prompt, param: str) -> list[int]:
-    """The tokens of a rendered prompt, be they too many for the model; `param` is for errors."""
-    if prompt.pieces:
-        return list((await tokenize_media(model, prompt, contexts=CONTEXTS)).token_ids)
-    add = prompt.add_special_tokens
-    return await text_tokens(model, prompt.text, param, add_special_tokens=add)
 
 
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
@@ -186,26 +171,9 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
     return replace(prompt, text=text, pieces=pieces, add_special_tokens=False)
 
 
-async def text_tokens(
-    model: ServedModel, text: str, param: str, *, add_special_tokens: bool
-) -> list[int]:
-    """The tokens of a text, which may be longer than the context."""
-    return await tokenize_text(
-        model, text, add_special_tokens=add_special_tokens, param=param, contexts=CONTEXTS
-    )
-
-
-async def _plain_tokens(
-    model: ServedModel, text: str, param: str, *, add_special_tokens: bool
-) -> list[int] | None:
-    return await plain_tokens(
-        model, text, param=param, contexts=CONTEXTS, add_special_tokens=add_special_tokens
-    )
-
-
 def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     """Raise unless the model has these tokens, and they are no more than a text may have."""
-    if len(token_ids) > CONTEXTS * model.info.context_length:
+    if len(token_ids) > CONTEXTS_READ * model.info.context_length:
         raise too_long(model.info.context_length, str(len(token_ids)), "tokens")
     check_vocabulary(model, token_ids, "tokens")
 

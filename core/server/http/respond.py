@@ -1,7 +1,7 @@
 """Responses of all generation routes, streaming or not."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -26,17 +26,16 @@ async def respond(
     http: Request,
     planning: Awaitable[Answer[Any]],
     framing: Framing = DATA,
-    *,
-    headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The HTTP answer of a request that generates text, with the headers it calls for.
 
     A stream's first frames are awaited before the status is sent, so that whatever goes wrong up to
     the first token has a status of its own. The generation is aborted when the client leaves.
-    `framing`: how a stream is written; `headers`: more of them.
+    `framing`: how a stream is written.
     """
     answer = await or_client_leaves(http, planning)
-    said = {"X-Request-Id": running_request(http).id, **answer_headers(answer), **(headers or {})}
+    id_header = services(http).paths.id_header(http.scope)
+    said = {"X-Request-Id": running_request(http).id, **id_header, **answer_headers(answer)}
     if not answer.plan.body.stream:
         whole = await or_client_leaves(http, answer.whole_json())
         return Response(whole, media_type="application/json", headers=said)

@@ -1,30 +1,23 @@
 """Bodies of the routes that turn text into tokens and back, TabbyAPI's, vLLM's, llama-server's."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.messages import Message, Tool
-from core.config.field_types import aliased
+from core.config.field_types import NullIsUnset, aliased
 from core.contract.errors import InvalidRequestError
 
 Tokens = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 
 
-class TokenBody(BaseModel):
-    """Shared fields of these requests; null counts as unset."""
+class TokenBody(NullIsUnset):
+    """Shared fields of these requests."""
 
     model_config = ConfigDict(extra="allow")
 
     model: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
-        return data
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know."""
@@ -148,13 +141,6 @@ class AppliedTemplate(BaseModel):
     """A chat's prompt, as the template renders it."""
 
     prompt: str
-
-
-class InputTokens(BaseModel):
-    """How many tokens a chat's prompt has, as llama-server counts them."""
-
-    object: Literal["response.input_tokens"]
-    input_tokens: int
 
 
 class DetokenizeRequest(TokenBody):
