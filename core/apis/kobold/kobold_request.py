@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from core.apis.extras import passed_on
-from core.apis.schemas.kobold_bodies import GenerateRequest
+from core.apis.schemas.kobold_bodies import GenerateRequest, KoboldBody
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.read_body import read_body
 from core.config.field_types import field_names
+from core.config.neutral_values import asks_for_nothing
 from core.serving.asked import Asked, Names
 
 _TRANSLATED = (
@@ -53,6 +54,16 @@ def completion_of(body: GenerateRequest, *, stream: bool) -> Asked[CompletionReq
     with names.in_errors():
         completion = read_body(CompletionRequest, {**passed, **_translated(body), "stream": stream})
     return Asked(body=completion, names=names, ignored=tuple(ignored))
+
+
+def unknown_fields(body: KoboldBody) -> list[str]:
+    """The names of fields that are not known and ask for something."""
+    extra = body.model_extra or {}
+    return sorted(
+        name
+        for name, value in extra.items()
+        if name not in _NOTES and not asks_for_nothing(name, value)
+    )
 
 
 def _translated(body: GenerateRequest) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 
 from core.apis.kobold.compose_kobold import KoboldComposer
 from core.apis.kobold.genkeys import Owner, RunningText
-from core.apis.kobold.kobold_request import completion_of
+from core.apis.kobold.kobold_request import completion_of, unknown_fields
 from core.apis.schemas.kobold_bodies import (
     Aborted,
     Generated,
@@ -27,6 +27,7 @@ from core.server.access.guard import needed
 from core.server.api.served import known_model, prompted_model, tokenized_model
 from core.server.api.tokens import text_tokens
 from core.server.http.framing import NAMED
+from core.server.http.headers import unsupported_header
 from core.server.http.request_id import tracked
 from core.server.http.respond import respond
 from core.server.http.track import running_request
@@ -68,8 +69,9 @@ async def abort(http: Request) -> Aborted:
 
 
 @router.post("/extra/tokencount")
-async def count_tokens(body: TokenCountRequest, http: Request) -> TokenCount:
+async def count_tokens(body: TokenCountRequest, http: Request, response: Response) -> TokenCount:
     """The tokens of a text."""
+    response.headers.update(unsupported_header(http, unknown_fields(body)))
     model = await tokenized_model(http, body.model)
     add = body.special and not begins_with_bos(model, body.prompt)
     ids = await text_tokens(model, body.prompt, "prompt", add_special_tokens=add)
