@@ -227,7 +227,7 @@ class Serving:
             "model": plan.model.name,
             "backend": plan.model.config.backend,
             "path": plan.model.config.path,
-            "body": _without_media(plan, plan.body.model_dump(mode="json", exclude_unset=True)),
+            "body": _without_media(plan, plan.body.model_dump(exclude_unset=True)),
             "prompt": prompts[0] if len(prompts) == 1 else prompts,
             "prompt_token_ids": [list(request.prompt_token_ids) for request in requests],
             "sampling": sampling,

@@ -269,6 +269,12 @@ def test_tokens(demo: Server) -> None:  # KOB-6
     assert counted["ids"] == encoded["tokens"]
 
 
+def test_unknown_fields_of_a_count_are_named(serve_scripted: ServeScripted) -> None:
+    body = {"prompt": "x", "api_server": "here", "nobody_knows": 1}
+    counted = serve_scripted(["a"]).http.post("/api/extra/tokencount", json=body)
+    assert counted.headers["x-unsupported-params"] == "nobody_knows"
+
+
 def test_tokens_without_a_bos() -> None:  # KOB-6
     class WithBos(Recording):
         async def start(self) -> ModelInfo:

@@ -111,6 +111,12 @@ def test_a_model_that_stays_expires_far_away(server: Server) -> None:
     assert card["expires_at"] > "2200"
 
 
+def test_a_model_that_stays_for_thousands_of_years_expires_far_away() -> None:
+    with ollama_server(idle_timeout=1e12) as server:
+        [card] = server.http.get("/api/ps").json()["models"]
+        assert card["expires_at"] == "2300-01-01T00:00:00Z"
+
+
 def test_keys_see_their_models() -> None:
     with ollama_server(server={"auth": "required"}, keys=key_store()) as server:
         for name, seen in (("user", 1), ("other", 0), ("admin", 1)):

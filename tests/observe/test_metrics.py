@@ -83,6 +83,8 @@ def test_labels_are_never_what_clients_send(serve_scripted: ServeScripted) -> No
     server.http.get("/s3cret?s3cret")
     server.http.get("/v1/models/s3cret")
     server.http.request("PROPFIND", "/v1/models")
+    for path in ("/api/generate", "/api/v1/generate"):
+        server.http.post(path, json={"model": "s3cret", "prompt": "x"})
     text = server.http.get("/metrics").text
     assert "s3cret" not in text.lower()
     for method, route, status in (
@@ -90,6 +92,8 @@ def test_labels_are_never_what_clients_send(serve_scripted: ServeScripted) -> No
         ("GET", "other", "404"),
         ("GET", "/models/{model_id:path}", "404"),
         ("other", "/models", "405"),
+        ("POST", "/api/generate", "404"),
+        ("POST", "/api/v1/generate", "404"),
     ):
         labels = {"method": method, "route": route, "status": status, "model_name": ""}
         assert scraped(server, "http_requests_total", **labels) == 1, route

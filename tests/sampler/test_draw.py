@@ -117,7 +117,7 @@ EVERYTHING: list[dict[str, Any]] = [
     {"adaptive_target": 0.5, "adaptive_decay": 1.0, "skew": -3.0, "tfs": 0.5, "top_a": 0.3},
     {"dry_multiplier": 9.0, "dry_base": 100.0, "dry_allowed_length": 0},
     {"temperature_last": True, "temperature": 50.0, "top_k": 2**40, "min_p": 1.0},
-    {"repetition_penalty": 10.0, "penalty_last_n": 2**40, "dry_penalty_last_n": 2**40},
+    {"repetition_penalty": 10.0, "penalty_last_n": 2**70, "dry_penalty_last_n": 2**40},
 ]
 
 

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from time import monotonic
+from time import gmtime, monotonic, strftime, time_ns
 from typing import Any
+
+from pydantic_core import from_json
 
 from core.apis.compose_items import ItemComposer
 from core.apis.items import Gain, Item
@@ -35,6 +37,21 @@ def timestamp(seconds: float | None = None) -> str:
     return time.isoformat().replace("+00:00", "Z")
 
 
+class Clock:
+    """Timestamps of now, for many: what only changes with the second is written once."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def now(self) -> str:
+        """As `timestamp` has it."""
+        second, rest = divmod(time_ns(), 1_000_000_000)
+        if second != self._second:
+            self._second, self._text = second, strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
+        return f"{self._text}.{rest // 1000:06d}Z"
+
+
 MakeLine = Callable[[str, str | None, list[Call] | None, dict[str, Any]], Line]
 """Content, thought and calls of a line, and the fields that all lines have."""
 
@@ -59,6 +76,7 @@ class LineComposer(ItemComposer):
         self._line = line
         self._model = model
         self._loading = monotonic() - counter.received
+        self._clock = Clock()
 
     def opening(self) -> Iterable[Frame]:
         return ()
@@ -68,7 +86,7 @@ class LineComposer(ItemComposer):
 
     def gained(self, gain: Gain) -> Iterable[Frame]:
         if gain.item.kind != "call":
-            yield self._piece(gain.item, gain.text, timestamp(), gain.logprobs)
+            yield self._piece(gain.item, gain.text, self._clock.now(), gain.logprobs)
 
     def closed(self, item: Item) -> Iterable[Frame]:
         if item.kind == "call" and (calls := self._calls([item])):
@@ -86,7 +104,7 @@ class LineComposer(ItemComposer):
         return FrameTemplate.of(lambda text, time: self._piece(item, text, time), 2)
 
     def filled(self, template: FrameTemplate, text: str) -> Frame:
-        return template.fill(text, timestamp())
+        return template.fill(text, self._clock.now())
 
     def whole_json(self) -> bytes:
         about = self._about() | self._end()
@@ -108,7 +126,7 @@ class LineComposer(ItemComposer):
         return Frame(dumped(line))
 
     def _about(self, time: str | None = None) -> dict[str, Any]:
-        return {"model": self._model, "created_at": time or timestamp(), "done": False}
+        return {"model": self._model, "created_at": time or self._clock.now(), "done": False}
 
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
         return {"logprobs": LogprobForm().chat(logprobs).content} if logprobs else {}
@@ -167,9 +185,11 @@ def generate_line(
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
-    """The arguments of a call as an object; None if they were cut, and nobody may run the call."""
+    """The arguments of a call as an object; None if they were cut, and nobody may run the call,
+    or are nested more deeply than an answer can be.
+    """
     try:
-        parsed = json.loads(encodable(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
+        parsed = from_json(encodable(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
     if isinstance(parsed, dict):

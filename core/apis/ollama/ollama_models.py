@@ -16,8 +16,8 @@ from core.config.schema import resolved_path
 from core.models.registry import FoundModel
 from core.plugins import Plugins
 
-_FOR_EVER = "2300-01-01T00:00:00Z"
-"""When a model is unloaded that stays: Ollama, too, names a day far away."""
+_FOR_EVER = 10413792000.0
+"""When a model is unloaded that stays, the year 2300: Ollama, too, names a day far away."""
 
 _PARAMETERS = {
     "max_tokens": "num_predict",
@@ -129,9 +129,9 @@ def _modified(found: FoundModel, files: _Files) -> str:
 def _expires(found: FoundModel) -> str:
     model = found.entry
     if not model.config.idle_timeout or model.config.pinned:
-        return _FOR_EVER
+        return timestamp(_FOR_EVER)
     last = time.time() if model.use.count else model.last_used or model.loaded_at or time.time()
-    return timestamp(last + model.config.idle_timeout)
+    return timestamp(min(last + model.config.idle_timeout, _FOR_EVER))
 
 
 def _model_info(found: FoundModel, facts: FileFacts) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Changes to individual logits: penalties, bias, and end tokens before `min_tokens`."""
 
+import sys
 from collections import deque
 from collections.abc import Collection, Sequence
 
@@ -87,7 +88,7 @@ class _Counts:
         if last_n >= 0:
             token_ids = token_ids[max(0, len(token_ids) - last_n) :]
         token_ids = [i for i in token_ids if i < vocabulary_size]
-        self._window = deque(token_ids, last_n) if last_n >= 0 else None
+        self._window = deque(token_ids, min(last_n, sys.maxsize)) if last_n >= 0 else None
         self.counts = np.bincount(np.array(token_ids, np.intp), minlength=vocabulary_size)
         self._tokens = np.flatnonzero(self.counts)
 

@@ -17,6 +17,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientLeft, _client_left)
+    app.add_exception_handler(RecursionError, _too_deep)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -44,12 +45,17 @@ async def _http_error(http: Request, error: Exception) -> Response:
         case 400 if isinstance(error.__cause__, UnicodeDecodeError):
             answer = InvalidRequestError(f"the body is not valid UTF-8: {error.__cause__}")
         case 400 if isinstance(error.__cause__, RecursionError):
-            answer = InvalidRequestError("the body is nested too deeply")
+            return await _too_deep(http, error.__cause__)
         case 400 if isinstance(error.__cause__, ValueError):
             answer = InvalidRequestError(f"the body cannot be read: {error.__cause__}")
     return services(http).paths.error_response(
         http.scope, answer, status=error.status_code, headers=error.headers
     )
+
+
+async def _too_deep(http: Request, error: Exception) -> Response:
+    """Only what a body holds is nested as deeply as the client likes."""
+    return _response(http, InvalidRequestError("the body is nested too deeply"))
 
 
 async def _client_left(http: Request, error: Exception) -> Response:

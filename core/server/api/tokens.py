@@ -4,8 +4,10 @@ llama-server.
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from pydantic_core import to_json
 
 from core.chat.plan.prompt import Prompt
 from core.chat.plan.prompt_tokens import (
@@ -30,7 +32,6 @@ from core.server.schemas.token_bodies import (
     TokenEncodeResponse,
     TokenizeRequest,
     TokenizeResponse,
-    TokenPiece,
 )
 from core.server.services import services
 from core.serving.asked import Names
@@ -93,14 +94,18 @@ async def decode_tokens(
     return TokenDecodeResponse(text=text)
 
 
-@router.post("/tokenize", response_model_exclude_unset=True)
+@router.post(
+    "/tokenize",
+    response_model=TokenizeResponse | ContentTokens,
+    response_model_exclude_unset=True,
+)
 async def tokenize(
     body: TokenizeRequest, http: Request, response: Response
-) -> TokenizeResponse | ContentTokens:
+) -> TokenizeResponse | Response:
     """The tokens of a prompt, or of the prompt that messages come to, or of a content."""
     model = await tokenized_model(http, body.model)
     if body.content is not None:
-        return await _tokenize_content(body.content, body, model, http, response)
+        return await _tokenize_content(body.content, body, model, http)
     if body.prompt is None:
         prompt = await _prompt(body.chat(), http, model)
         token_ids = await uncut_prompt(model, prompt, "messages")
@@ -132,8 +137,8 @@ async def detokenize(
 
 
 async def _tokenize_content(
-    text: str, body: TokenizeRequest, model: ServedModel, http: Request, response: Response
-) -> ContentTokens:
+    text: str, body: TokenizeRequest, model: ServedModel, http: Request
+) -> Response:
     ignored = _fields_beside(body, _OF_CONTENT)
     add = body.add_special and not (body.parse_special and begins_with_bos(model, text))
     token_ids = None
@@ -142,12 +147,14 @@ async def _tokenize_content(
     if token_ids is None:
         ignored += ["parse_special"] * (not body.parse_special)
         token_ids = await uncut_tokens(model, text, "content", add_special_tokens=add)
-    _report(http, response, ignored)
-    if not body.with_pieces:
-        return ContentTokens(tokens=token_ids)
-    texts = await token_texts(model, token_ids)
-    pieces = [TokenPiece(id=id, piece=text) for id, text in zip(token_ids, texts, strict=True)]
-    return ContentTokens(tokens=pieces)
+    headers = unsupported_header(http, ignored)
+    tokens: list[Any] = token_ids
+    if body.with_pieces:
+        texts = await token_texts(model, token_ids)
+        tokens = [{"id": id, "piece": text} for id, text in zip(token_ids, texts, strict=True)]
+    # A model for each token takes a second for a long text, in which nothing else is answered.
+    answer = to_json({"tokens": tokens})
+    return Response(answer, media_type="application/json", headers=headers)
 
 
 async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]:

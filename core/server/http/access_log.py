@@ -52,7 +52,7 @@ class ObserveRequests:
         self, scope: Scope, status: int, seconds: float, running: RunningRequest | None
     ) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        route = getattr(scope.get("route"), "path", "other")
+        route = _route(scope)
         self._metrics.count_response(method, route, status, running.model if running else None)
         looked = method in ("GET", "HEAD")
         quiet = looked and (route.startswith(_QUIET) or scope["path"].startswith("/page/"))
@@ -77,3 +77,14 @@ class ObserveRequests:
                 f"{usage.completion_tokens} completion tokens"
             )
         logger.log(level, "%s", text, extra=fields)
+
+
+def _route(scope: Scope) -> str:
+    """The path of the route that answered, with what it is below: `/api`, but not `/v1`."""
+    route = scope.get("route")
+    if route is None:
+        return "other"
+    asked = scope["path"]
+    starts = (at for at, sign in enumerate(asked) if sign == "/")
+    at = next((at for at in starts if route.path_regex.match(asked[at:])), 0)
+    return f"{asked[:at].removeprefix('/v1')}{route.path}"

@@ -31,7 +31,7 @@ def _named(frames: Sequence[Frame]) -> Iterable[bytes]:
 
 
 def _lines(frames: Sequence[Frame]) -> Iterable[bytes]:
-    return (frame.json + b"\n" for frame in frames)
+    return [frame.json + b"\n" for frame in frames]
 
 
 DATA = Framing(sse.MEDIA_TYPE, _data, sse.DONE)
