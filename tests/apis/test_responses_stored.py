@@ -177,6 +177,19 @@ def test_input_items(at: Saying) -> None:
         assert error["param"] == query.partition("=")[0]
 
 
+def test_pages_of_items_with_one_id_end(at: Saying) -> None:
+    # RESP-28
+    first = at.whole(
+        [{**user(text), "id": id} for id, text in (("a", "1"), ("a", "2"), ("b", "3"))]
+    )
+    path = f"{PATH}/{first['id']}/input_items?order=asc&limit=1"
+    page = at.server.http.get(path).json()
+    for _ in range(3):
+        if page["has_more"]:
+            page = at.server.http.get(f"{path}&after={page['last_id']}").json()
+    assert (page["last_id"], page["has_more"]) == ("b", False)
+
+
 def test_own_input_items_only(at: Saying) -> None:
     first = at.whole("a")
     second = at.whole("b", previous_response_id=first["id"])
