@@ -267,6 +267,8 @@ def test_fields_of_other_servers(at: Saying) -> None:
     assert text_of(answer.json()["output"][0]) == "o"
     named = set(answer.headers["x-unsupported-params"].split(", "))
     assert named == {"made_up", "context_management", "n"}
+    counted = at.server.http.post(f"{PATH}/input_tokens", json={"input": "hi", "made_up": 1})
+    assert counted.headers["x-unsupported-params"] == "made_up"
     quiet = ("client_metadata", "prompt_cache_options", "access_programs", "image")
     assert "x-unsupported-params" not in at.post("hi", **{key: {"a": 1} for key in quiet}).headers
 

@@ -108,6 +108,14 @@ def test_references(at: Saying) -> None:
     assert [item["id"] for item in listed[:3]] == ids
 
 
+def test_a_reference_is_not_repeated(at: Saying) -> None:
+    """As few bytes could otherwise ask for any amount of text."""
+    id = at.whole("hi")["output"][0]["id"]
+    error = error_of(at.post([{"id": id}, user("x"), {"id": id}]))
+    assert error["param"] == "input[2].id"
+    assert id in error["message"]
+
+
 def test_what_is_not_to_be_kept(at: Saying) -> None:
     # RESP-25
     for stream in (False, True):

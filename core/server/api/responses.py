@@ -40,7 +40,9 @@ async def count_input_tokens(
     responses, running = _responses(http), running_request(http)
     request = await responses.read(body, running)
     count = await or_client_leaves(http, responses.count(request, running))
-    response.headers.update(unsupported_header(http, request.chat.ignored))
+    asked = request.chat
+    unknown = asked.names.each(asked.body.unknown_fields())
+    response.headers.update(unsupported_header(http, (*asked.ignored, *unknown)))
     return InputTokens(input_tokens=count)
 
 
