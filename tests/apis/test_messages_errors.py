@@ -177,6 +177,21 @@ def test_wrong_bodies(server: Server, body: dict[str, Any], place: str) -> None:
     still_answers(server)
 
 
+@pytest.mark.parametrize("content", ["", [], [{"type": "redacted_thinking", "data": "x"}]])
+def test_messages_that_say_nothing(server: Server, content: Any) -> None:
+    messages = [{"role": "assistant", "content": content}]
+    for path in (MESSAGES, COUNT):
+        response = server.http.post(path, json={**BODY, "messages": messages})
+        assert check(response) == "messages: none of them says anything"
+
+
+@pytest.mark.parametrize("field", ["tool_choice", "thinking", "metadata", "messages[0]"])
+def test_what_is_no_object(server: Server, field: str) -> None:
+    body = {"messages": [3]} if field == "messages[0]" else {field: 3}
+    message = check(server.http.post(MESSAGES, json={**BODY, **body}))
+    assert message == f"{field}: Input should be an object"
+
+
 @pytest.mark.parametrize("field", ["model", "messages", "max_tokens"])
 def test_what_is_required(server: Server, field: str) -> None:
     # MSG-26

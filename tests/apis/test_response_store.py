@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -69,14 +70,18 @@ async def found(store: ResponseStore, numbers: range, owner: str | None = None) 
     return [number for number in numbers if await store.get(f"resp_{number}", owner)]
 
 
+async def item_of(store: ResponseStore, id: str, owner: str | None) -> Json | None:
+    return (await store.items([id], owner)).get(id)
+
+
 async def test_is_had_at_once(make: Callable[..., ResponseStore]) -> None:
     store = make()
     stored = answer(1, text="half \ud83d of a smile, \0, and é", items=("item_1",))
     store.put(stored)
     assert await store.get("resp_1", None) == stored
     assert await store.chain("resp_1", None) == [stored]
-    assert await store.item("item_1", None) == {"id": "item_1", "of": 1}
-    assert await store.item("msg_1", None) == stored.response["output"][0]
+    assert await item_of(store, "item_1", None) == {"id": "item_1", "of": 1}
+    assert await item_of(store, "msg_1", None) == stored.response["output"][0]
     await store.close()
 
 
@@ -102,10 +107,25 @@ async def test_two_keys(make: Callable[..., ResponseStore]) -> None:  # RESP-24,
         assert await store.chain(other, owner) is None
         assert not await store.delete(other, owner)
     assert await store.get("resp_3", "two") is None
-    assert await store.item("shared", "one") == {"id": "shared", "of": 1}
-    assert await store.item("shared", "two") == {"id": "shared", "of": 2}
-    assert await store.item("shared", None) is None
-    assert await store.item("msg_1", "two") is None
+    assert await item_of(store, "shared", "one") == {"id": "shared", "of": 1}
+    assert await item_of(store, "shared", "two") == {"id": "shared", "of": 2}
+    assert await item_of(store, "shared", None) is None
+    assert await item_of(store, "msg_1", "two") is None
+    await store.close()
+
+
+async def test_items_of_several_at_once(make: Callable[..., ResponseStore]) -> None:  # RESP-24
+    store = make()
+    for number, ids in enumerate((["a", "b"], ["b", "c", "c"])):
+        stored = answer(number)
+        input = [{"id": id, "of": number, "at": at} for at, id in enumerate(ids)]
+        store.put(replace(stored, input=input))
+    assert await store.items(["c", "b", "a", "d"], None) == {
+        "a": {"id": "a", "of": 0, "at": 0},
+        "b": {"id": "b", "of": 1, "at": 0},
+        "c": {"id": "c", "of": 1, "at": 1},
+    }
+    assert await store.items(["a"], "somebody") == await store.items([], None) == {}
     await store.close()
 
 
@@ -117,7 +137,7 @@ async def test_children_go_on(make: Callable[..., ResponseStore]) -> None:  # RE
     assert not await store.delete("resp_1", None)
     assert await store.get("resp_1", None) is None
     assert await store.chain("resp_1", None) is None
-    assert await store.item("msg_1", None) is None
+    assert await item_of(store, "msg_1", None) is None
     chain = await store.chain("resp_3", None)
     assert chain
     assert [each.id for each in chain] == [f"resp_{number}" for number in range(4)]
@@ -145,7 +165,7 @@ async def test_what_is_asked_for_comes_before_what_is_done_later(
     got, chain, item, *deleted = await asyncio.gather(
         store.get("resp_1", None),
         store.chain("resp_2", None),
-        store.item("item", None),
+        item_of(store, "item", None),
         store.delete("resp_2", None),
         store.delete("resp_1", None),
     )
@@ -335,7 +355,7 @@ async def compare(path: Path | None, steps: list[tuple[Any, ...]], limits: Limit
                     chain = model.chain_of(expected) if expected else None
                     assert await store.chain(id, owner) == chain
             case "item":
-                assert await store.item(*told) == model.item(*told, now)
+                assert await item_of(store, *told) == model.item(*told, now)
             case "delete":
                 id = told[0] if isinstance(told[0], str) else f"resp_{told[0]}"
                 assert await store.delete(id, told[1]) == model.delete(id, told[1], now)
@@ -372,8 +392,8 @@ async def test_goes_on_after_a_restart(tmp_path: Path) -> None:
     assert [each.id for each in chain] == ["resp_0", "resp_1", "resp_2"]
     assert chain[2] == answer(2, "one", 1, items=("item_2",))
     assert await store.get("resp_1", "one") is None
-    assert await store.item("item_1", "one") is None
-    assert await store.item("item_2", "one")
+    assert await item_of(store, "item_1", "one") is None
+    assert await item_of(store, "item_2", "one")
     assert await store.get("resp_2", None) is None
     await store.close()
 
@@ -475,7 +495,7 @@ async def test_another_server_has_removed_it(tmp_path: Path) -> None:
     await two.get("resp_3", None)
     assert await one.get("resp_1", None) is None
     assert await one.chain("resp_2", None) is None
-    assert await one.item("item", None) is None
+    assert await item_of(one, "item", None) is None
     one.put(answer(4, parent=2))
     assert await one.chain("resp_4", None) is None
     await one.close()

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.apis.schemas.responses_answer import ResponseObject
+from core.apis.schemas.responses_body import ResponsesRequest
 from enginebay import ReasoningDelta, RefusalDelta
 from tests.api.test_chats import serving
 from tests.apis.response_events import (
@@ -265,8 +267,21 @@ def test_fields_of_other_servers(at: Saying) -> None:
     assert text_of(answer.json()["output"][0]) == "o"
     named = set(answer.headers["x-unsupported-params"].split(", "))
     assert named == {"made_up", "context_management", "n"}
+    counted = at.server.http.post(f"{PATH}/input_tokens", json={"input": "hi", "made_up": 1})
+    assert counted.headers["x-unsupported-params"] == "made_up"
     quiet = ("client_metadata", "prompt_cache_options", "access_programs", "image")
     assert "x-unsupported-params" not in at.post("hi", **{key: {"a": 1} for key in quiet}).headers
+
+
+@pytest.mark.parametrize(
+    "name", sorted(ResponseObject.model_fields.keys() - ResponsesRequest.model_fields.keys())
+)
+def test_fields_of_answers_are_none_of_requests(at: Saying, name: str) -> None:
+    """What only answers have is not told as it was sent."""
+    answer = at.post("hi", **{name: {"reason": "cancelled"}})
+    assert answer.headers["x-unsupported-params"] == name
+    assert answer.json()[name] != {"reason": "cancelled"}
+    assert at.events("hi", **{name: "x"})[-1]["response"]["status"] == "completed"
 
 
 def test_a_limit_speaks_of_its_own_field(at: Saying) -> None:

@@ -19,6 +19,13 @@ CALL = {"type": "function_call", "call_id": "c", "name": "f"}
 TOOL = {"type": "function", "name": "f"}
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 @pytest.fixture(scope="module")
 def at() -> Iterator[Saying]:
     with saying(engine={"context_length": 2000}) as server:
@@ -144,6 +151,9 @@ def test_wrong_bodies(at: Saying, body: Any, param: str) -> None:
         {"input": [{"role": "user", "content": "hi", "made_up": float("nan")}]},
         {"input": "hi", "tools": [{**TOOL, "parameters": {"a": float("inf")}}]},
         {"input": "hi", "tools": [{"type": "web_search", "a": ["\udfff"]}]},
+        {"input": "hi", "text": {"a": nested(700)}},
+        {"input": "hi", "tools": [{**TOOL, "parameters": {"a": nested(300)}}]},
+        {"input": [{"role": "user", "content": "hi", "made_up": nested(300)}]},
     ],
 )
 def test_what_cannot_be_sent_back(at: Saying, body: Any) -> None:
@@ -184,6 +194,12 @@ def test_wrong_names_in_paths_and_queries(at: Saying) -> None:
             path = f"{PATH}/resp_nobody/input_items?{query}={name}"
             response = at.server.http.get(path)
             assert 400 <= response.status_code < 500
+
+
+@pytest.mark.parametrize("depth", range(246, 256))
+def test_what_is_just_deep_enough_is_answered(at: Saying, depth: int) -> None:
+    is_answered(at, {"input": "hi", "text": {"a": nested(depth)}})
+    is_answered(at, {"input": "hi", "text": {"a": nested(depth)}, "stream": True})
 
 
 def test_unknown_model(at: Saying) -> None:

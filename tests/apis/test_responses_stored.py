@@ -108,6 +108,14 @@ def test_references(at: Saying) -> None:
     assert [item["id"] for item in listed[:3]] == ids
 
 
+def test_a_reference_is_not_repeated(at: Saying) -> None:
+    """As few bytes could otherwise ask for any amount of text."""
+    id = at.whole("hi")["output"][0]["id"]
+    error = error_of(at.post([{"id": id}, user("x"), {"id": id}]))
+    assert error["param"] == "input[2].id"
+    assert id in error["message"]
+
+
 def test_what_is_not_to_be_kept(at: Saying) -> None:
     # RESP-25
     for stream in (False, True):
@@ -175,6 +183,19 @@ def test_input_items(at: Saying) -> None:
     for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=nobody", "limit=-1"):
         error = error_of(at.server.http.get(f"{path}?{query}"))
         assert error["param"] == query.partition("=")[0]
+
+
+def test_pages_of_items_with_one_id_end(at: Saying) -> None:
+    # RESP-28
+    first = at.whole(
+        [{**user(text), "id": id} for id, text in (("a", "1"), ("a", "2"), ("b", "3"))]
+    )
+    path = f"{PATH}/{first['id']}/input_items?order=asc&limit=1"
+    page = at.server.http.get(path).json()
+    for _ in range(3):
+        if page["has_more"]:
+            page = at.server.http.get(f"{path}&after={page['last_id']}").json()
+    assert (page["last_id"], page["has_more"]) == ("b", False)
 
 
 def test_own_input_items_only(at: Saying) -> None:

@@ -37,7 +37,7 @@ class Turns:
 
     `ignored`: places of what has no effect. `continued`: the place of the message that the answer
     goes on with, which is then the last one, or None. `InvalidRequestError` for a last message that
-    no answer can go on with, and for blocks where they cannot be.
+    no answer can go on with, for blocks where they cannot be, and if nothing is said.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class Turns:
             else:
                 self._add_turn(role, sent)
         self._note_continued(messages)
+        if not self.messages:
+            raise InvalidRequestError("messages: none of them says anything", param="messages")
 
     @property
     def ignored(self) -> tuple[str, ...]:

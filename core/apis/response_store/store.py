@@ -37,7 +37,7 @@ class ResponseStore(ABC):
 
     Nobody finds what another owner has made. An answer that was deleted, or evicted as the least
     recently used one, is not found, but the chains of its children still have it. `get`, `chain`
-    and `item` use the answer that they find.
+    and `items` use the answers that they find.
     """
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.time) -> None:
@@ -72,22 +72,27 @@ class ResponseStore(ABC):
         """The answer with this id; None if this owner has none."""
         self._begin()
         record = self._kept.find(id, owner)
-        found = record and await self._use(record, [record])
+        found = record and await self._use([record], [record])
         return found[0] if found else None
 
     async def chain(self, id: str, owner: str | None) -> list[StoredResponse] | None:
         """The answer with this id and all that it follows, oldest first; None if it is unknown."""
         self._begin()
         record = self._kept.find(id, owner)
-        return await self._use(record, self._kept.chain(record)) if record else None
+        return await self._use([record], self._kept.chain(record)) if record else None
 
-    async def item(self, id: str, owner: str | None) -> dict[str, Any] | None:
-        """An item of an input or an answer by its id; None if this owner has none."""
+    async def items(self, ids: Iterable[str], owner: str | None) -> dict[str, dict[str, Any]]:
+        """Items of inputs and answers by their ids: those of them that this owner has."""
         self._begin()
-        record = self._kept.find_item(id, owner)
-        found = record and await self._use(record, [record])
-        items = _items(found[0]) if found else []
-        return next((item for item in items if item.get("id") == id), None)
+        records = {id: self._kept.find_item(id, owner) for id in ids}
+        holding = [record for record in dict.fromkeys(records.values()) if record]
+        found: dict[str, dict[str, Any]] = {}
+        for stored in await self._use(holding, holding) or ():
+            for item in reversed(_items(stored)):  # of those with one id it is the first
+                record = records.get(item["id"])
+                if record and record.id == stored.id:
+                    found[item["id"]] = item
+        return found
 
     async def delete(self, id: str, owner: str | None) -> bool:
         """Delete an answer for good; whether there was one."""
@@ -122,9 +127,13 @@ class ResponseStore(ABC):
         self._kept.fit(now)
         return now
 
-    async def _use(self, record: Record, records: Sequence[Record]) -> list[StoredResponse] | None:
-        """The answers of `records`, noting that the one of `record` is used."""
-        self._kept.use(record, self._clock())
+    async def _use(
+        self, used: Sequence[Record], records: Sequence[Record]
+    ) -> list[StoredResponse] | None:
+        """The answers of `records`, noting which of them are used."""
+        now = self._clock()
+        for record in used:
+            self._kept.use(record, now)
         self._write(None, self._kept.changes())
         contents = await self._read([each.id for each in records])
         if contents is None:

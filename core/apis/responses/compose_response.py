@@ -26,6 +26,7 @@ from core.apis.schemas.responses_answer import (
     ResponseUsage,
     Status,
 )
+from core.apis.schemas.responses_body import ResponsesRequest
 from core.chat.answer.composer import Frame, FrameTemplate
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.usage_bodies import Usage
@@ -41,6 +42,11 @@ _ENDS: dict[FinishReason, tuple[Status, IncompleteDetails]] = {
     "content_filter": ("incomplete", IncompleteDetails(reason="content_filter")),
     "abort": ("cancelled", IncompleteDetails(reason="cancelled")),
 }
+
+_ECHOED = (ResponseObject.model_fields.keys() & ResponsesRequest.model_fields.keys()) - {
+    *("temperature", "top_p", "service_tier")
+}
+"""The fields of a request that its answer tells as they were sent."""
 
 
 class ResponseComposer(ItemComposer):
@@ -192,11 +198,7 @@ def _begun(
 ) -> ResponseObject:
     """The response before there is any answer: what was asked for, and what is used for it."""
     sent, params = request.sent, planned.plan.params.params
-    as_sent = {
-        name: sent[name]
-        for name in ResponseObject.model_fields.keys() & sent.keys()
-        if name not in ("temperature", "top_p", "service_tier")
-    }
+    as_sent = {name: sent[name] for name in _ECHOED & sent.keys()}
     reasoning = {"effort": None, "summary": None, **sent.get("reasoning", {})}
     text = {"format": {"type": "text"}, **sent.get("text", {})}
     own = {

@@ -21,15 +21,27 @@ _TEXTS = ("output_text", "input_text", "text")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A message, and the places in the request of what is in it, by paths inside the message."""
+    """A message, and the places in the request of what is in it, by paths inside the message.
 
-    message: dict[str, Any]
+    `texts` and `thoughts` are pieces of what the assistant says and thinks in it.
+    """
+
+    fields: dict[str, Any]
     places: dict[str, str]
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """It as a chat has it."""
+        said = {"content": "".join(self.texts)} if self.texts else {}
+        thought = {"reasoning_content": "\n\n".join(self.thoughts)} if self.thoughts else {}
+        return {**self.fields, **said, **thought}
 
     @property
     def calls(self) -> list[dict[str, Any]]:
         """The calls of a message of the assistant, which may have more."""
-        found: list[dict[str, Any]] = self.message.setdefault("tool_calls", [])
+        found: list[dict[str, Any]] = self.fields.setdefault("tool_calls", [])
         return found
 
 
@@ -87,10 +99,8 @@ class History:
 
     def _say(self, item: MessageItem, place: str) -> None:
         text = _assistant_text(item.content, place)
-        said = self._open is not None and "content" in self._open.message
-        calls = self._open is not None and bool(self._open.message.get("tool_calls"))
-        turn = self._turn(place, goes_on=calls or not said)
-        turn.message["content"] = turn.message.get("content", "") + text
+        turn = self._turn(place, goes_on=self._called_in_turn or not self._said_in_turn)
+        turn.texts.append(text)
         turn.places.setdefault(".content", f"{place}.content")
 
     def _think(self, item: ReasoningItem, place: str) -> None:
@@ -99,12 +109,17 @@ class History:
             thought = _texts(item.content) or _texts(item.summary)
         if not thought:
             return
-        message: Mapping[str, Any] = self._open.message if self._open else {}
-        goes_on = bool(message.get("tool_calls")) or "content" not in message
-        turn = self._turn(place, goes_on=goes_on)
-        before = turn.message.get("reasoning_content")
-        turn.message["reasoning_content"] = f"{before}\n\n{thought}" if before else thought
+        turn = self._turn(place, goes_on=self._called_in_turn or not self._said_in_turn)
+        turn.thoughts.append(thought)
         turn.places.setdefault(".reasoning_content", place)
+
+    @property
+    def _said_in_turn(self) -> bool:
+        return self._open is not None and bool(self._open.texts)
+
+    @property
+    def _called_in_turn(self) -> bool:
+        return self._open is not None and "tool_calls" in self._open.fields
 
     def _call(
         self, item: FunctionCallItem | CustomCallItem, arguments: str, field: str, place: str

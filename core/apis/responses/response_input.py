@@ -56,11 +56,10 @@ async def all_items(
     ]
     if isinstance(body.input, str) or not (body.input or items):
         return [*items, Placed(MessageItem(role="user", content=body.input or ""), "input")]
+    referred = await _referred(body.input, store, owner)
     for position, item in enumerate(body.input):
-        place = f"input[{position}]"
-        if isinstance(item, ItemReference):
-            item = await _referred(item.id, place, store, owner)
-        items.append(Placed(item, place))
+        item = referred[item.id] if isinstance(item, ItemReference) else item
+        items.append(Placed(item, f"input[{position}]"))
     return items
 
 
@@ -81,25 +80,37 @@ async def _chain(
     return chain
 
 
-async def _referred(id: str, place: str, store: ResponseStore | None, owner: str | None) -> Item:
-    found = await store.item(id, owner) if store else None
-    if found is None:
-        raise ResponseNotFoundError(
-            f"there is no stored item with the id {id[:100]!r}", param=f"{place}.id"
-        )
-    return ITEM.validate_python(found)
+async def _referred(
+    items: Sequence[Item], store: ResponseStore | None, owner: str | None
+) -> dict[str, Item]:
+    """The stored items that others refer to, by id; each at most once, however large it is."""
+    places: dict[str, str] = {}
+    for position, item in enumerate(items):
+        if isinstance(item, ItemReference):
+            place = f"input[{position}].id"
+            if places.setdefault(item.id, place) != place:
+                raise InvalidRequestError(
+                    f"the item with the id {item.id[:100]!r} is in the input twice", param=place
+                )
+    found = await store.items(places, owner) if store and places else {}
+    for id, place in places.items():
+        if id not in found:
+            raise ResponseNotFoundError(
+                f"there is no stored item with the id {id[:100]!r}", param=place
+            )
+    return {id: ITEM.validate_python(item) for id, item in found.items()}
 
 
 def unread(items: Sequence[Placed]) -> list[str]:
     """Places of own items that mean nothing here, and of unknown keys, of each the first one."""
     names: list[str] = []
-    known: set[str] = set()
+    known = set(_NO_EFFECT)
     for placed in items:
         if isinstance(placed.item, HostedItem):
             names.append(placed.place)
             continue
         for key, value in (placed.item.model_extra or {}).items():
-            if key not in _NO_EFFECT | known and not asks_for_nothing(key, value):
+            if key not in known and not asks_for_nothing(key, value):
                 known.add(key)
                 names.append(f"{placed.place}.{key}")
     return names

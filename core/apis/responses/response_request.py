@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import to_json
+
 from core.apis.extras import passed_on
 from core.apis.response_store.store import ResponseStore
 from core.apis.responses.response_history import History
@@ -84,6 +86,7 @@ def _as_sent(body: ResponsesRequest) -> dict[str, Any]:
     try:
         sent = body.model_dump(exclude_unset=True, by_alias=True)
         json.dumps(sent, allow_nan=False, ensure_ascii=False).encode()
+        to_json([sent])  # as deep as in an event
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(
             "the body cannot be told in an answer: it has a lone surrogate, a number that is none, "

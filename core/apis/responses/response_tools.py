@@ -34,12 +34,15 @@ class Offered:
 class OfferedTools:
     """The functions of a chat that the tools of a request come to.
 
-    `functions`: as chats have them. `known`: the tools, by the names of their functions. `places`:
-    the places of the functions in the request. `ignored`: the places of tools that run nowhere.
+    `functions`: as chats have them. `known`: the tools, by the names of their functions. `named`:
+    these names, by those of the tools and their namespaces; without a namespace, of any that has
+    such a tool if there is none without one. `places`: the places of the functions in the request.
+    `ignored`: the places of tools that run nowhere.
     """
 
     functions: Sequence[Mapping[str, Any]] = ()
     known: Mapping[str, Offered] = field(default_factory=dict)
+    named: Mapping[tuple[str, str | None], str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
@@ -49,8 +52,7 @@ class OfferedTools:
 
     def function(self, name: str, namespace: str | None) -> str:
         """The function that this tool is; one that is not offered any more is called as it is."""
-        found = self._find(name, namespace)
-        return found[0] if found else name
+        return self.named.get((name, namespace or None), name)
 
     def chosen(self, choice: ToolChoice) -> Any:
         """A chat's `tool_choice`; `InvalidRequestError` if it names what is not offered."""
@@ -69,19 +71,13 @@ class OfferedTools:
             raise UnsupportedParameterError(
                 f"this server does not run tools of the type {tool.type!r}", param="tool_choice"
             )
-        found = self._find(tool.name or "", tool.namespace)
-        if found is None or found[1].custom != (tool.type == "custom"):
+        function = self.named.get((tool.name or "", tool.namespace or None))
+        if function is None or self.known[function].custom != (tool.type == "custom"):
             raise InvalidRequestError(
                 f"there is no tool named {tool.name!r} of the type {tool.type!r}",
                 param="tool_choice",
             )
-        return {"type": "function", "function": {"name": found[0]}}
-
-    def _find(self, name: str, namespace: str | None) -> tuple[str, Offered] | None:
-        """The function and the tool; without a namespace, of any if there is none without one."""
-        same = [(f, tool) for f, tool in self.known.items() if tool.name == name]
-        exact = [each for each in same if each[1].namespace == namespace]
-        return next(iter(exact or ([] if namespace else same)), None)
+        return {"type": "function", "function": {"name": function}}
 
 
 def offered_tools(tools: Sequence[ResponseTool]) -> OfferedTools:
@@ -90,6 +86,8 @@ def offered_tools(tools: Sequence[ResponseTool]) -> OfferedTools:
     names = Counter(tool.name for _, tool, _ in placed if not _is_hosted(tool))
     functions: list[Mapping[str, Any]] = []
     known: dict[str, Offered] = {}
+    named: dict[tuple[str, str | None], str] = {}
+    others: dict[tuple[str, str | None], str] = {}
     places: dict[str, str] = {}
     ignored: list[str] = []
     for place, tool, namespace in placed:
@@ -101,6 +99,9 @@ def offered_tools(tools: Sequence[ResponseTool]) -> OfferedTools:
         at = f"tools[{len(functions)}]"
         custom = isinstance(tool, CustomTool)
         known[name] = Offered(tool.name, namespace, custom)
+        named[tool.name, namespace] = name
+        if namespace is not None:
+            others.setdefault((tool.name, None), name)
         places |= {at: place, f"{at}.function": place}
         if isinstance(tool, CustomTool):
             function = _taking_text(tool, place)
@@ -109,7 +110,13 @@ def offered_tools(tools: Sequence[ResponseTool]) -> OfferedTools:
         else:
             function = tool.model_dump(exclude_none=True, exclude={"type", *_NO_EFFECT})
         functions.append({"type": "function", "function": {**function, "name": name}})
-    return OfferedTools(functions=functions, known=known, places=places, ignored=tuple(ignored))
+    return OfferedTools(
+        functions=functions,
+        known=known,
+        named={**others, **named},
+        places=places,
+        ignored=tuple(ignored),
+    )
 
 
 def _placed(

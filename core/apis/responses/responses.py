@@ -84,7 +84,7 @@ class Responses:
 def page(
     items: Sequence[dict[str, Any]], order: Literal["asc", "desc"], limit: int, after: str | None
 ) -> InputItemList:
-    """The next items of a list, in this order, behind the one with the id `after`."""
+    """The next items of a list, in this order, behind the last one with the id `after`."""
     ordered = list(items) if order == "asc" else list(reversed(items))
     first = 0
     if after is not None:
@@ -93,7 +93,7 @@ def page(
             raise InvalidRequestError(
                 f"there is no input item with the id {after[:100]!r}", param="after"
             )
-        first = places[0] + 1
+        first = places[-1] + 1
     data = ordered[first : first + limit]
     return InputItemList(
         data=data,

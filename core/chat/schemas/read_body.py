@@ -17,7 +17,7 @@ _TYPES = {
     **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
     "list_type": "a list",
     "dict_type": "an object",
-    "model_type": "an object",
+    **dict.fromkeys(("model_type", "model_attributes_type"), "an object"),
     "none_required": "null",
 }
 """The types of JSON that pydantic's problems ask for."""
