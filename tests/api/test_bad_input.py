@@ -503,12 +503,15 @@ def test_any_message_is_answered(server: Server, messages: Any, functions: Any) 
 
 # Every route there is: one that is new has to say here what it takes.
 BODIES: dict[str, dict[str, Any]] = {
+    "/v1/apply-template": {"messages": USER},
     "/v1/chat/completions": {"messages": USER},
     "/v1/chat/completions/explain": {"messages": USER},
+    "/v1/chat/completions/input_tokens": {"messages": USER},
     "/v1/completions": {"prompt": "x"},
     "/v1/detokenize": {"tokens": [65]},
     "/v1/download": {"repo_id": "nobody/nothing"},
     "/v1/classify": {"input": "x"},
+    "/v1/infill": {"input_prefix": "x", "input_suffix": "y"},
     "/v1/embed": {"inputs": "x"},
     "/v1/embeddings": {"input": "x"},
     "/v1/lora/load": {"loras": [{"name": "x"}]},
