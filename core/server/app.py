@@ -139,5 +139,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         shared.watch.close()
         await asyncio.gather(loading, watching, return_exceptions=True)
         await shared.serving.close()
-        if shared.responses:
-            await shared.responses.close()
+        if shared.response_store:
+            await shared.response_store.close()

@@ -33,9 +33,9 @@ class Services:
     metrics: Metrics
     watch: Watch
     paths: Paths
-    kobold: RunningTexts
-    cards: ModelCards
-    responses: ResponseStore | None
+    running_texts: RunningTexts
+    model_cards: ModelCards
+    response_store: ResponseStore | None
 
 
 def make_services(
@@ -57,10 +57,10 @@ def make_services(
         downloads=Downloads(places(config)),
         metrics=metrics,
         watch=watch,
-        kobold=RunningTexts(),
-        cards=ModelCards(plugins, config.base),
+        running_texts=RunningTexts(),
+        model_cards=ModelCards(plugins, config.base),
         paths=Paths(plugins.routes, apis),
-        responses=open_store(config.server, config.base) if "responses" in apis else None,
+        response_store=open_store(config.server, config.base) if "responses" in apis else None,
     )
 
 

@@ -58,7 +58,7 @@ def two() -> Iterator[tuple[Holding, Client, Client]]:
 
 
 def texts_of(at: Holding) -> RunningTexts:
-    found: RunningTexts = at.server.app.state.services.kobold
+    found: RunningTexts = at.server.app.state.services.running_texts
     return found
 
 

@@ -57,14 +57,14 @@ async def generate_stream(body: GenerateRequest, http: Request) -> Response:
 @router.post("/extra/generate/check", response_model_exclude_unset=True)
 async def check(http: Request) -> Generated:
     """The text of what is being generated, so far."""
-    text = services(http).kobold.so_far(_owner(http), await _genkey(http))
+    text = services(http).running_texts.so_far(_owner(http), await _genkey(http))
     return Generated(results=[GeneratedText(text=text)])
 
 
 @router.post("/extra/abort")
 async def abort(http: Request) -> Aborted:
     """End what is being generated."""
-    services(http).kobold.abort(_owner(http), await _genkey(http))
+    services(http).running_texts.abort(_owner(http), await _genkey(http))
     return Aborted()
 
 
@@ -131,7 +131,7 @@ async def soft_prompt() -> Value:
 async def performance(http: Request) -> Performance:
     """How long the last text took, and how busy the models are that the key may use."""
     models = usable_models(http)
-    return services(http).kobold.performance(
+    return services(http).running_texts.performance(
         running=sum(each.running for each in models), waiting=sum(each.waiting for each in models)
     )
 
@@ -147,7 +147,7 @@ async def _answer(body: GenerateRequest, http: Request, *, stream: bool) -> Answ
         running=running,
         composer=composer,
     )
-    await running.hold(services(http).kobold.during(text))
+    await running.hold(services(http).running_texts.during(text))
     planned = await services(http).serving.plan_completion(asked, running, composer.id)
     return Answer(planned, composer)
 

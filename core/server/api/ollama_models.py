@@ -36,7 +36,7 @@ async def version() -> Version:
 @router.get("/tags")
 async def tags(http: Request) -> ModelTags:
     """Every model that the request's key may use, loaded or not, with known adapters."""
-    cards = services(http).cards
+    cards = services(http).model_cards
     return ModelTags(models=[await cards.brief(found) for found in _usable(http)])
 
 
@@ -44,7 +44,7 @@ async def tags(http: Request) -> ModelTags:
 async def loaded(http: Request) -> LoadedModels:
     """Those of them that are in memory."""
     await services(http).models.measure()
-    cards = services(http).cards
+    cards = services(http).model_cards
     there = [found for found in _usable(http) if found.entry.is_loaded and not found.adapter]
     return LoadedModels(models=[await cards.loaded(found) for found in there])
 
@@ -54,7 +54,7 @@ async def show(body: OllamaModel, http: Request, response: Response) -> ModelSho
     """What is known of a model; of one that was never loaded what its files say."""
     found = named_model(http, known_name(http, body.asked_model))
     response.headers.update(unsupported_header(http, body.unknown_keys))
-    return await services(http).cards.shown(found)
+    return await services(http).model_cards.shown(found)
 
 
 def _usable(http: Request) -> Iterator[FoundModel]:

@@ -88,7 +88,7 @@ async def list_input_items(response_id: str, http: Request) -> InputItemList:
 
 def _responses(http: Request) -> Responses:
     shared = services(http)
-    return Responses(shared.serving, shared.responses)
+    return Responses(shared.serving, shared.response_store)
 
 
 async def _answer(body: ResponsesRequest, http: Request) -> Answer[ResponseComposer]:
