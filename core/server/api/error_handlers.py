@@ -1,5 +1,7 @@
 """Turns any exception into an error response of the API."""
 
+import logging
+
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -9,6 +11,8 @@ from core.contract.errors import InvalidRequestError, RequestTooLargeError, Serv
 from core.server.access.disclosure import visible_error
 from core.server.http.respond import ClientLeft
 from core.server.services import services
+
+logger = logging.getLogger(__name__)
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -55,6 +59,7 @@ async def _http_error(http: Request, error: Exception) -> Response:
 
 async def _too_deep(http: Request, error: Exception) -> Response:
     """Only what a body holds is nested as deeply as the client likes."""
+    logger.warning("%s %s: a body that is nested too deeply", http.method, http.scope["path"])
     return _response(http, InvalidRequestError("the body is nested too deeply"))
 
 
