@@ -141,7 +141,7 @@ def test_what_means_off(serve_scripted: ServeScripted, path: str, fields: dict[s
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "schema"),
         ({"response_format": {"type": "grammar"}}, "response_format.grammar", "grammar"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "json_object"),
-        ({"response_format": "json_object"}, "response_format", "valid"),
+        ({"response_format": "json_object"}, "response_format", "an object"),
         ({"guided_json": "{"}, "guided_json", "JSON text"),
         ({"guided_json": [1]}, "guided_json", "JSON Schema"),
         ({"guided_json": {"type": "objekt"}}, "guided_json", "type"),
@@ -167,7 +167,7 @@ def test_what_means_off(serve_scripted: ServeScripted, path: str, fields: dict[s
             "unknown special token",
         ),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag", ""),
-        ({"structured_outputs": "x"}, "structured_outputs", "valid"),
+        ({"structured_outputs": "x"}, "structured_outputs", "an object"),
         (
             {"guided_regex": "a", "json_schema": SCHEMA},
             "guided_regex",

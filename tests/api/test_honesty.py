@@ -24,7 +24,7 @@ NOT_HERE: dict[str, Any] = {
     "spaces_between_special_tokens": True, "use_beam_search": True, "num_beams": 4,
     "length_penalty": 2, "early_stopping": True, "best_of": 2, "detokenize": False,
     "cache_prompt": False, "parse_tool_calls": False, "id_slot": 0, "n_keep": -1, "n_probs": 3,
-    "t_max_predict_ms": 10, "timings_per_token": True, "samplers": ["top_k"], "lora": [{"id": 0}],
+    "t_max_predict_ms": 10, "samplers": ["top_k"], "lora": [{"id": 0}],
     "penalize_nl": True, "regex": "a+", "ebnf": "x", "stop_regex": "x", "no_stop_trim": True,
     "stream_reasoning": False, "return_hidden_states": True, "truncation_side": "right",
     "truncation_length": 5, "loop_detect_window": 800, "cfg_scale": 2, "guidance_scale": 3,

@@ -103,7 +103,7 @@ def test_one_job_keeps_to_its_salt(load_exllamav2: LoadExLlamaV2, prompts: list[
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Two that change what is said, without near ties between tokens."""
     paths = {}
-    for number, name in enumerate(("one", "two"), 3):
+    for name, number in zip(("one", "two"), (11, 25), strict=True):
         folder = tmp_path_factory.mktemp(name)
         config = {"peft_type": "LORA", "r": 4, "lora_alpha": 64, "target_modules": ["q_proj"]}
         (folder / "adapter_config.json").write_text(json.dumps(config))
