@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from core.apis.items import Gain, Item, Items
+from core.chat.answer.collector import text_of
 from core.chat.answer.composer import Composer, Frame, FrameTemplate
 from core.chat.answer.usage import UsageCounter
 from core.contract.types import (
@@ -11,7 +12,6 @@ from core.contract.types import (
     FinishReason,
     Part,
     ReasoningDelta,
-    ToolCallDelta,
     Update,
 )
 
@@ -30,7 +30,6 @@ class ItemComposer(Composer):
         self.stop_reason: str | int | None = None
         self._tells_reasoning = tells_reasoning
         self._opened = False
-        self._deltas = 0  # of the open item
         self._template: FrameTemplate | None = None
 
     @property
@@ -94,25 +93,23 @@ class ItemComposer(Composer):
 
     def _gained(self, gain: Gain) -> Iterable[Frame]:
         if gain.opens:
-            self._deltas, self._template = 0, None
+            self._template = None
             if gain.closed:
                 yield from self.closed(gain.closed)
             yield from self.opened(gain.item)
-        self._deltas += 1
         if gain.text or gain.logprobs:
             yield from self.gained(gain)
 
     def _ready_made(self, part: Part) -> Frame | None:
         """What `gained` says of a text that goes on; None for an item's first two pieces."""
-        logprobs = isinstance(part, ContentDelta) and part.logprobs
-        text = part.arguments if isinstance(part, ToolCallDelta) else part.text
-        if self._deltas < 2 or logprobs or not text or not self.items.goes_on(part):
+        item, text = self.items.open, text_of(part)
+        if item is None or len(item.pieces) < 2 or not text or not self.items.goes_on(part):
+            return None
+        if isinstance(part, ContentDelta) and part.logprobs:
             return None
         if self._template is None:
-            item = self.items.open
-            self._template = self.delta_template(item) if item else None
+            self._template = self.delta_template(item)
             if self._template is None:
-                self._deltas = 0  # not asked for again with every token
                 return None
         self.items.add(part)
         return self.filled(self._template, text)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from core.chat.answer.collector import text_of
 from core.contract.types import (
     ContentDelta,
     Part,
@@ -88,7 +89,7 @@ class Items:
             closed = self.open
             self.all.append(self._opened(part))
         item = self.all[-1]
-        text = part.arguments if isinstance(part, ToolCallDelta) else part.text
+        text = text_of(part)
         logprobs = part.logprobs if isinstance(part, ContentDelta) else ()
         item.pieces.append(text)
         item.logprobs += logprobs

@@ -5,9 +5,10 @@ from typing import Literal
 from pydantic_core import to_json
 
 from core.apis.schemas.kobold_bodies import Generated, GeneratedText
+from core.chat.answer.collector import content_of
 from core.chat.answer.composer import Composer, Frame, FrameTemplate
 from core.contract.errors import ServingError
-from core.contract.types import ContentDelta, FinishReason, Update
+from core.contract.types import FinishReason, Update
 
 
 def _event(token: str, finish_reason: str | None) -> Frame:
@@ -55,7 +56,7 @@ class KoboldComposer(Composer):
         return Generated(results=[result]).model_dump_json().encode()
 
     def _gained(self, update: Update) -> str:
-        text = "".join(part.text for part in update.parts if isinstance(part, ContentDelta))
+        text = content_of(update.parts)
         self._pieces.append(text)
         if update.finish_reason:
             self.finish_reason, self.stop_reason = update.finish_reason, update.stop_reason

@@ -6,11 +6,12 @@ from typing import Any, Literal
 from pydantic_core import to_json
 
 from core.apis.schemas.infill_bodies import InfillAnswer, InfillEvent
+from core.chat.answer.collector import content_of
 from core.chat.answer.compose_openai import Head
 from core.chat.answer.composer import Composer, Frame, FrameTemplate, dumped
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import ServingError
-from core.contract.types import ContentDelta, FinishReason, Update
+from core.contract.types import FinishReason, Update
 
 StopType = Literal["none", "eos", "limit", "word"]
 
@@ -55,7 +56,7 @@ class InfillComposer(Composer):
             event = self._event("", [], 0)
             event.prompt_progress = self._counter.progress(update.prefill)
             return [Frame(dumped(event))]
-        text = self._text(update)
+        text = content_of(update.parts)
         self._note(update, text)
         if not text and not update.token_ids:
             return []
@@ -75,16 +76,13 @@ class InfillComposer(Composer):
         return [Frame(to_json(error.body()))]
 
     def add(self, update: Update) -> None:
-        text = self._text(update)
+        text = content_of(update.parts)
         self._note(update, text)
         self._pieces.append(text)
         self._tokens += update.token_ids
 
     def whole_json(self) -> bytes:
         return self._answer("".join(self._pieces), self._tokens if self._with_tokens else [])
-
-    def _text(self, update: Update) -> str:
-        return "".join(part.text for part in update.parts if isinstance(part, ContentDelta))
 
     def _note(self, update: Update, text: str) -> None:
         self._has_new_line = self._has_new_line or "\n" in text

@@ -240,6 +240,16 @@ class Collector:
         return logprobs
 
 
+def text_of(part: Part) -> str:
+    """The text of a part; of a call's the JSON text of its arguments."""
+    return part.arguments if isinstance(part, ToolCallDelta) else part.text
+
+
+def content_of(parts: Iterable[Part]) -> str:
+    """The text of the content among these parts."""
+    return "".join(part.text for part in parts if isinstance(part, ContentDelta))
+
+
 def _attach(parts: list[Part], logprobs: tuple[TokenLogprob, ...]) -> list[Part]:
     """Give `logprobs` to the last content part."""
     for i in range(len(parts) - 1, -1, -1):

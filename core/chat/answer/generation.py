@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from time import monotonic
 
 from core.chat.answer.capture import Capture
-from core.chat.answer.collector import Collector
+from core.chat.answer.collector import Collector, text_of
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
@@ -23,7 +23,6 @@ from core.contract.types import (
     FinishReason,
     GenerationRequest,
     Part,
-    ToolCallDelta,
     Update,
 )
 from core.models.served import ServedModel
@@ -103,7 +102,7 @@ class Generation:
                         else:
                             counts.add(update.index, len(update.token_ids), update.finish_reason)
                         if self._texts is not None:
-                            self._texts[update.index] += map(_text, update.parts)
+                            self._texts[update.index] += map(text_of, update.parts)
                         yield update
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
@@ -234,10 +233,6 @@ def _update(
         delta.prompt_logprobs,
         delta.token_ids,
     )
-
-
-def _text(part: Part) -> str:
-    return part.arguments if isinstance(part, ToolCallDelta) else part.text
 
 
 def _of_the_prompt(delta: Delta) -> Delta:
