@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.apis.response_store.answers_file import AnswersFile
@@ -322,6 +322,10 @@ LIMITS = st.builds(
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @given(steps=st.lists(STEPS, min_size=5, max_size=60), limits=LIMITS)
+@example(  # the last one to go is too old by the time that it is asked for
+    steps=[("put", {"owner": None, "parent": None, "text": "", "items": ()}), ("wait", 101.0)],
+    limits=Limits(entries=1, bytes=75, seconds=100.0),
+)
 def test_is_like_the_model(kind: str, steps: list[tuple[Any, ...]], limits: Limits) -> None:
     with TemporaryDirectory() as folder, asyncio.Runner() as runner:
         path = Path(folder) / "store" if kind == "sqlite" else None

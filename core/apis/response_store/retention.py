@@ -41,6 +41,9 @@ class Changes:
     gone: list[str] = field(default_factory=list)
     used: dict[str, float] = field(default_factory=dict)
 
+    def __bool__(self) -> bool:
+        return bool(self.hidden or self.gone or self.used)
+
 
 class Retention:
     """Records of answers, within limits. The least recently used answer goes first.

@@ -30,7 +30,6 @@ class SqliteStore(ResponseStore):
         self._thread = ThreadPoolExecutor(1, "enginebay-responses")
         self._kept.restore(file.records())
         self._begin()
-        self._write(None, self._kept.changes())
 
     async def close(self) -> None:
         self._thread.submit(self._file.close)

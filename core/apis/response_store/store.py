@@ -62,7 +62,6 @@ class ResponseStore(ABC):
         )
         if refusal := self._kept.refusal(record):
             logger.warning("the answer %s cannot be kept: %s", stored.id, refusal)
-            self._write(None, self._kept.changes())
             return
         self._kept.add(record)
         self._kept.fit(now)
@@ -125,6 +124,8 @@ class ResponseStore(ABC):
         """The time; what is too old by now is not kept any more."""
         now = self._clock()
         self._kept.fit(now)
+        if changes := self._kept.changes():
+            self._write(None, changes)
         return now
 
     async def _use(
