@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from core.chat.answer.collector import text_of
 from core.contract.backend import Backend
 from core.contract.chat import Chat
 from core.contract.engine import Engine
@@ -18,7 +19,6 @@ from core.contract.types import (
     ModelInfo,
     Part,
     TokenCounts,
-    ToolCallDelta,
 )
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -97,7 +97,7 @@ class Choice:
     def said(self) -> tuple[tuple[int, ...], tuple[tuple[type[Part], str], ...]]:
         """What can be compared with other choices: tokens, or all text of parts and its kind."""
         kinds = itertools.groupby(self.parts, type)
-        texts = ((kind, "".join(map(_text, parts))) for kind, parts in kinds)
+        texts = ((kind, "".join(map(text_of, parts))) for kind, parts in kinds)
         return self.token_ids, tuple(texts)
 
     @property
@@ -114,10 +114,6 @@ class Choice:
     def last(self) -> Delta:
         """The delta that should have the `finish_reason`."""
         return self.deltas[-1]
-
-
-def _text(part: Part) -> str:
-    return part.arguments if isinstance(part, ToolCallDelta) else part.text
 
 
 class Probe:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 
+from core.chat.answer.collector import text_of
 from core.chat.plan.media_parts import KINDS
 from core.contract.chat import Chat
 from core.contract.engine import Engine
@@ -135,7 +136,7 @@ class ScriptedChat(Engine):
         finish_reason = self._finish_reason if part is None else None
         if part is not None:
             part = _cut(part, choice.room)
-            tokens = len(_said(part))
+            tokens = len(text_of(part))
             choice.room -= tokens
             choice.tokens += tokens
             choice.reasoning_tokens += tokens if isinstance(part, ReasoningDelta) else 0
@@ -155,10 +156,6 @@ class ScriptedChat(Engine):
             stop_reason=choice.stop.found if finish_reason else None,
             usage=None if running.choices else running.usage(),
         )
-
-
-def _said(part: Part) -> str:
-    return part.arguments if isinstance(part, ToolCallDelta) else part.text
 
 
 def _cut(part: Part, room: int) -> Part:
