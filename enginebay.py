@@ -29,6 +29,10 @@ from core.contract.errors import ServingError as ServingError
 from core.contract.errors import UnsupportedModalityError as UnsupportedModalityError
 from core.contract.errors import UnsupportedParameterError as UnsupportedParameterError
 from core.contract.errors import WrongModelError as WrongModelError
+from core.contract.estimates import FreeMemory as FreeMemory
+from core.contract.estimates import MemoryEstimate as MemoryEstimate
+from core.contract.estimates import MemoryPart as MemoryPart
+from core.contract.estimates import MemoryUse as MemoryUse
 from core.contract.formats import AnswerMarks as AnswerMarks
 from core.contract.formats import CallGrammar as CallGrammar
 from core.contract.formats import Parser as Parser
@@ -107,6 +111,7 @@ from core.engine.batching.tokenizing import TokenizingEngine as TokenizingEngine
 from core.engine.completion import Completion as Completion
 from core.engine.completion import TokensToText as TokensToText
 from core.engine.detokenizer import Detokenizer as Detokenizer
+from core.engine.host_memory import free_ram as free_ram
 from core.engine.pooling.pooling_engine import PairEncoder as PairEncoder
 from core.engine.pooling.pooling_engine import Pooler as Pooler
 from core.engine.pooling.pooling_engine import PoolingEngine as PoolingEngine
@@ -135,4 +140,7 @@ from core.media.pictures import size_within as size_within
 from core.media.sound import decode_sound as decode_sound
 from core.media.video import Video as Video
 from core.media.video import decode_video as decode_video
+from core.models.gguf_header import GgufHeader as GgufHeader
+from core.models.gguf_header import GgufTensor as GgufTensor
+from core.models.gguf_header import gguf_header as gguf_header
 from core.serving.opening import open as open

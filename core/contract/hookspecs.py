@@ -23,7 +23,8 @@ def register_backends(register: BackendRegister) -> None:
 
     `create(settings)` is called later, when a model of that backend is loaded; import the engine
     library there, not here. A third argument, a pydantic class, validates the model's `options`;
-    `requires` names the modules that will be imported, `serves` tells which paths hold its models.
+    `requires` names the modules that will be imported, `serves` tells which paths hold its models,
+    `estimate` what memory one of them will take.
     """
 
 

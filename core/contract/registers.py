@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from core.contract.backend import Backend
+from core.contract.estimates import EstimateMemory
 from core.contract.types import BackendSettings
 
 T = TypeVar("T")
@@ -59,18 +60,22 @@ class BackendEntry:
     `requires`: the modules that it imports when it is created, so that `enginebay plugins` can say
     which of them are missing. `serves`: whether what is at a path looks like a model for it, so
     that `enginebay chat --path` finds the backend; it looks at names and small files only.
+    `estimate`: what memory a model will take, from its headers; without it, the size of its files
+    is the estimate.
     """
 
     create: CreateBackend
     options: type[Any] | None = None
     requires: tuple[str, ...] = ()
     serves: Callable[[Path], bool] | None = None
+    estimate: EstimateMemory | None = None
 
 
 class BackendRegister(Register[BackendEntry]):
     """`register(name, create)`, or with all that a `BackendEntry` may have:
 
-    `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine)`.
+    `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine,
+    estimate=what_it_takes)`.
     """
 
     def __init__(self) -> None:
@@ -84,6 +89,7 @@ class BackendRegister(Register[BackendEntry]):
         *,
         requires: Sequence[str] = (),
         serves: Callable[[Path], bool] | None = None,
+        estimate: EstimateMemory | None = None,
     ) -> None:
         if isinstance(create, BackendEntry):
             super().__call__(name, create)
@@ -96,4 +102,8 @@ class BackendRegister(Register[BackendEntry]):
             raise TypeError(f"`requires` of the backend {name!r} must be a list of module names")
         if serves is not None and not callable(serves):
             raise TypeError(f"`serves` of the backend {name!r} must be a function, not {serves!r}")
-        super().__call__(name, BackendEntry(create, options, tuple(requires), serves))
+        if estimate is not None and not callable(estimate):
+            raise TypeError(
+                f"`estimate` of the backend {name!r} must be a function, not {estimate!r}"
+            )
+        super().__call__(name, BackendEntry(create, options, tuple(requires), serves, estimate))

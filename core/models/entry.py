@@ -14,10 +14,10 @@ from core.contract.errors import (
     ModelNotFoundError,
     encodable,
 )
+from core.contract.estimates import MemoryUse
 from core.contract.types import EngineStats, ModelInfo
 from core.models.formats import format_choice
 from core.models.loras import Loras
-from core.models.memory import MemoryUse
 from core.models.overrides import Overrides
 from core.models.presets import Preset
 from core.models.progress import LoadProgress

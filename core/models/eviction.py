@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 from core.config.loading import LoadingConfig
 from core.contract.errors import BackendUnavailableError
+from core.contract.estimates import MemoryUse
 from core.models.clock import Clock
 from core.models.entry import ModelEntry
-from core.models.memory import MemoryUse, Meter
+from core.models.memory import Meter
 from core.models.memory_limits import Holder, Limits, first_to_go, gib, holders, taken_by
 from core.models.running_backends import Backends
 

@@ -4,33 +4,16 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 
+from core.contract.estimates import FreeMemory, MemoryUse
+from core.engine.host_memory import free_ram, free_swap
+
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".onnx", ".data")
 _PART = re.compile(r"-\d{5}-of-\d{5}(?=\.)")
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Bytes of RAM and of GPU memory."""
-
-    ram: int = 0
-    gpu: int = 0
-
-    def __add__(self, other: "MemoryUse") -> "MemoryUse":
-        return MemoryUse(self.ram + other.ram, self.gpu + other.gpu)
-
-    def since(self, before: "MemoryUse") -> "MemoryUse":
-        """The increase since `before`; decreases count as 0."""
-        return MemoryUse(max(0, self.ram - before.ram), max(0, self.gpu - before.gpu))
-
-    def highest(self, other: "MemoryUse") -> "MemoryUse":
-        """The larger one of each kind."""
-        return MemoryUse(max(self.ram, other.ram), max(self.gpu, other.gpu))
 
 
 class Meter(Protocol):
@@ -38,6 +21,9 @@ class Meter(Protocol):
 
     def total(self) -> MemoryUse:
         """All the memory of this machine."""
+
+    def free(self) -> FreeMemory:
+        """What is free now; in a container, of its limit."""
 
     def gpu_taken(self) -> int:
         """Bytes of GPU memory in use by any process."""
@@ -54,6 +40,11 @@ class SystemMeter:
 
     def total(self) -> MemoryUse:
         return MemoryUse(psutil.virtual_memory().total, sum(total for total, _ in self._gpus()))
+
+    def free(self) -> FreeMemory:
+        gpus = self._gpus()
+        gpu = sum(total - taken for total, taken in gpus) if gpus else None
+        return FreeMemory(free_ram(), gpu, free_swap())
 
     def gpu_taken(self) -> int:
         return sum(taken for _, taken in self._gpus())

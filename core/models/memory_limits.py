@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.config.loading import LoadingConfig, bytes_of
+from core.contract.estimates import MemoryUse
 from core.models.entry import ModelEntry
-from core.models.memory import MemoryUse
 from core.models.running_backends import StartedBackend
 
 

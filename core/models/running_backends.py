@@ -11,11 +11,12 @@ from core.config.engines import engine_key
 from core.config.schema import ModelConfig, resolved_path
 from core.contract.backend import Backend
 from core.contract.errors import BackendUnavailableError
+from core.contract.estimates import MemoryUse
 from core.contract.types import BackendSettings, ModelInfo, ReportProgress
 from core.models.admission_queue import Gate, with_headroom
 from core.models.check_config import validated_options
 from core.models.loras import Loras
-from core.models.memory import MemoryUse, Meter, size_of_files
+from core.models.memory import Meter, size_of_files
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)

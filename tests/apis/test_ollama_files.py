@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.apis.ollama.gguf_header import gguf_header
+from core.models.gguf_header import gguf_header
 from core.config.schema import Config
 from core.plugins import Plugins
 from tests.backends.gguf_models import CONTEXT, WIDTH, write_bert, write_llama

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config
+from core.contract.estimates import MemoryUse
 from core.contract.types import BackendSettings, ModelInfo
 from core.models.entry import ModelEntry
-from core.models.memory import MemoryUse
 from core.models.registry import Models
 from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.contract.errors import BackendUnavailableError
-from core.models.memory import MemoryUse
+from core.contract.estimates import MemoryUse
 from core.models.registry import Models
 from tests.models.conftest import GIB, House, settle
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.contract.errors import BackendUnavailableError
-from core.models.memory import MemoryUse
+from core.contract.estimates import MemoryUse
 from tests.models.conftest import GIB, House, ask, hold, settle, states
 
 

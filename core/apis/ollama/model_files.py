@@ -9,8 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from core.apis.ollama.gguf_header import gguf_header
 from core.contract.errors import encodable
+from core.models.gguf_header import gguf_header
 from core.models.memory import weight_files
 
 logger = logging.getLogger(__name__)

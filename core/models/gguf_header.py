@@ -4,6 +4,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from mmap import ACCESS_READ, mmap
@@ -15,15 +16,34 @@ _NUMBERS = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d")
 """How `struct` calls the types of numbers, by their ids."""
 _STRING, _ARRAY = 8, 9
 _DIMENSIONS = 8  # ggml has 4
-_KEPT = 64  # items of an array; longer ones are vocabularies
+_KEPT = 512  # items of an array; longer ones are vocabularies
+_ALIGNMENT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """A tensor: its name, its dimensions (the innermost first), and its bytes in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """The metadata, without long lists, and the number of weights in this file."""
+    """The metadata, without the items of long lists, and the tensors of this file.
+
+    `lengths`: how many items each list has.
+    """
 
     values: dict[str, Any]
-    parameters: int
+    lengths: dict[str, int]
+    tensors: tuple[GgufTensor, ...]
+
+    @property
+    def parameters(self) -> int:
+        """The number of weights in this file."""
+        return sum(prod(tensor.shape) for tensor in self.tensors)
 
 
 def gguf_header(path: Path) -> GgufHeader:
@@ -39,6 +59,7 @@ class _Reader:
     def __init__(self, content: mmap) -> None:
         self._content = content
         self._at = 0
+        self._length = 0  # of the last list
 
     def header(self) -> GgufHeader:
         if self._content[: len(_MAGIC)] != _MAGIC:
@@ -48,19 +69,36 @@ class _Reader:
         if version not in (2, 3):
             raise ValueError(f"GGUF version {version} is not known")
         found = {}
+        lengths = {}
         for _ in range(values):
-            name = self._text()
-            found[name] = self._value(self._number("I"))
-        return GgufHeader(found, sum(self._weights() for _ in range(tensors)))
+            name, kind = self._text(), self._number("I")
+            found[name] = self._value(kind)
+            if kind == _ARRAY:
+                lengths[name] = self._length
+        places = [self._tensor() for _ in range(tensors)]
+        return GgufHeader(found, lengths, self._sized(places, found.get("general.alignment")))
 
-    def _weights(self) -> int:
-        self._text()  # its name
+    def _tensor(self) -> tuple[str, tuple[int, ...], int]:
+        """Its name, shape, and where its data begin after the header."""
+        name = self._text()
         dimensions = self._number("I")
         if dimensions > _DIMENSIONS:
             raise ValueError(f"a tensor with {dimensions} dimensions")
         shape = self._numbers(f"{dimensions}Q")
-        self._numbers("IQ")  # its type and place
-        return prod(shape)
+        _, start = self._numbers("IQ")
+        return name, shape, start
+
+    def _sized(
+        self, places: Sequence[tuple[str, tuple[int, ...], int]], alignment: Any
+    ) -> tuple[GgufTensor, ...]:
+        """Each tensor reaches to where the next one begins, so no table of formats is needed."""
+        align = alignment if isinstance(alignment, int) and alignment > 0 else _ALIGNMENT
+        data = len(self._content) - -(-self._at // align) * align
+        starts = sorted({start for *_, start in places})
+        ends = dict(zip(starts, [*starts[1:], max(data, 0)], strict=True)) if starts else {}
+        return tuple(
+            GgufTensor(name, shape, max(0, ends[start] - start)) for name, shape, start in places
+        )
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -68,6 +106,7 @@ class _Reader:
         if kind != _ARRAY:
             return self._number(_NUMBERS[kind])
         kind, length = self._numbers("IQ")
+        self._length = length
         if length <= _KEPT:
             return [self._value(kind) for _ in range(length)]
         if kind == _STRING:
