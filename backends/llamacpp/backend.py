@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from backends import missing, spin
+from backends.llamacpp.estimate import estimate_memory
 from backends.llamacpp.files import is_mmproj
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
@@ -12,7 +13,14 @@ from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineB
 def register_backend(register: BackendRegister) -> None:
     """Add the backend; its libraries are imported when a model is started."""
     requires = ("llama_cpp",)
-    register("llamacpp", create, LlamaCppOptions, requires=requires, serves=_is_gguf)
+    register(
+        "llamacpp",
+        create,
+        LlamaCppOptions,
+        requires=requires,
+        serves=_is_gguf,
+        estimate=estimate_memory,
+    )
 
 
 def create(settings: BackendSettings) -> Backend:

@@ -22,15 +22,12 @@ from backends.llamacpp.library import (
     memory_seq_cp,
     memory_seq_rm,
 )
-from backends.llamacpp.memory import CacheSize
+from backends.llamacpp.memory import CacheSize, PassSizes
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 
 Rows = NDArray[np.float32]
 
-_BATCH_TOKENS, _BATCH_TOKENS_GPU = 512, 2048
-_UBATCH_TOKENS = 512
-_GUESSED_FOR = 4  # choices; with more together nothing is guessed
 _NO_ROOM = 1
 _FLASH_ATTENTION = {
     "auto": llama.LLAMA_FLASH_ATTN_TYPE_AUTO,
@@ -253,21 +250,14 @@ def new_context(model: Model, params: Any) -> Any:
     return pointer
 
 
-def batch_tokens(options: LlamaCppOptions, *, gpu: bool) -> int:
-    """Tokens of one forward pass."""
-    return options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
-
-
 def _params(options: LlamaCppOptions, size: CacheSize, *, gpu: bool) -> Any:
     params = context_params(options)
     params.n_ctx = size.tokens
     params.n_seq_max = size.slots
     params.kv_unified = size.unified
-    params.n_batch = max(batch_tokens(options, gpu=gpu), size.slots)
-    params.n_ubatch = min(options.ubatch_tokens or _UBATCH_TOKENS, params.n_batch)
-    # Left to itself the library makes room for the logits of a whole batch.
-    guessed = _GUESSED_FOR * options.guessed_tokens
-    params.n_outputs_max = min(size.slots + guessed, params.n_batch)
+    passes = PassSizes.of(options, size.slots, gpu=gpu)
+    params.n_batch, params.n_ubatch = passes.batch, passes.ubatch
+    params.n_outputs_max = passes.outputs
     return params
 
 

@@ -7,25 +7,13 @@ from typing import Any
 
 from backends.llamacpp.context import Context, Rows
 from backends.llamacpp.files import find_gguf, unavailable
-from backends.llamacpp.memory import CacheSize
+from backends.llamacpp.memory import MAX_DRAFTED, CacheSize, draft_length, draft_options
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import ChoiceState, Drafter, common_prefix
 
-MAX_CHOICES = 4
-"""With more choices at once, the large model is limited by compute, not by memory bandwidth."""
-
 _DIFFERENT_TOKENS = 16  # reserved ones may have other names
-_SHARED_OPTIONS = {
-    "threads",
-    "threads_batch",
-    "gpu_layers",
-    "flash_attention",
-    "mmap",
-    "repack",
-    "batch_tokens",
-}
 
 
 def load_drafter(
@@ -42,16 +30,16 @@ def load_drafter(
     A `BackendUnavailableError` for an incompatible one.
     """
     path = find_gguf(draft)
-    own = LlamaCppOptions(**options.model_dump(include=_SHARED_OPTIONS))
-    model = Model(path, own, lambda stage, fraction: None)
+    own = draft_options(options)
+    model = Model(path, own, lambda stage, fraction: None, gpu=gpu)
     model.check_generates_text()
     pieces = Tokenizer(model).pieces
     if sum(map(ne, pieces, tokenizer.pieces)) > _DIFFERENT_TOKENS:
         raise unavailable(
             path, f"its vocabulary differs from that of {served.name}; choose another"
         )
-    length = min(context_length, model.trained_context or context_length)
-    context = Context(model, own, CacheSize.separate(MAX_CHOICES, length), gpu=gpu)
+    length = draft_length(model.shape, context_length)
+    context = Context(model, own, CacheSize.separate(MAX_DRAFTED, length), gpu=gpu)
     if not context.can_cut():
         raise unavailable(path, "a recurrent model cannot be a draft model; choose another")
     shared = min(len(pieces), len(tokenizer.pieces))
@@ -66,20 +54,20 @@ class ModelDrafter(Drafter):
     """
 
     def __init__(self, context: Context, vocab_size: int, tokens: int) -> None:
-        """`context` has `MAX_CHOICES` slots, and forgets the end of a sequence when asked.
+        """`context` has `MAX_DRAFTED` slots, and forgets the end of a sequence when asked.
 
         Both models have the first `vocab_size` tokens.
         """
         self._context = context
         self._vocab_size = vocab_size
         self._tokens = tokens
-        self._held: list[list[int]] = [[] for _ in range(MAX_CHOICES)]
+        self._held: list[list[int]] = [[] for _ in range(MAX_DRAFTED)]
 
     def draft(
         self, choices: Sequence[ChoiceState[Any]], room: int
     ) -> Mapping[ChoiceState[Any], Sequence[int]]:
         drafts: dict[ChoiceState[Any], list[int]] = {}
-        if len(choices) > MAX_CHOICES:
+        if len(choices) > MAX_DRAFTED:
             return drafts
         texts = {choice: _text(choice) for choice in choices}
         wanted = {}
@@ -107,7 +95,7 @@ class ModelDrafter(Drafter):
     def _slots(self, texts: Mapping[ChoiceState[Any], list[int]]) -> dict[ChoiceState[Any], int]:
         """For each choice the slot that holds most of its text, and no more than that."""
         slots: dict[ChoiceState[Any], int] = {}
-        free = set(range(MAX_CHOICES))
+        free = set(range(MAX_DRAFTED))
         for choice, text in texts.items():
             kept, slot = max((common_prefix(self._held[i], text), -i) for i in free)
             kept = min(kept, len(text) - 1)

@@ -9,18 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.llamacpp.batch import Batch
-from backends.llamacpp.context import batch_tokens, context_params, new_context
+from backends.llamacpp.context import context_params, new_context
 from backends.llamacpp.library import address, llama, logged_errors, memory_clear
-from backends.llamacpp.memory import context_length, padded
+from backends.llamacpp.memory import PoolingSizes, batch_tokens
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import PassLimits
 
 Vector = NDArray[np.float32]
 Prompt = Sequence[int]
-
-_LONGEST = 8192
-"""Default maximum tokens of a text; compute buffers grow with it."""
 
 _PLAIN_SCORES = 2**22
 """Attention scores of a head for which there is memory without flash attention, which rounds to
@@ -51,17 +48,12 @@ class EmbeddingContext:
     """
 
     def __init__(self, model: Model, options: LlamaCppOptions, pooling: str, *, gpu: bool) -> None:
-        longest = context_length(model, options)
-        if options.context_length is None:
-            longest = min(longest, _LONGEST)
+        sizes = PoolingSizes.of(model.shape, options, gpu=gpu)
         together = batch_tokens(options, gpu=gpu)
         self._max_texts = options.max_batch_size
         self.limits = PassLimits(max_texts=self._max_texts, batch_tokens=together, pads=False)
-        tokens = together if model.causal else max(together, longest)
-        # llama.cpp tries the largest pass with as many tokens for each text, and ends the process
-        # when it has to round.
-        self._pass = -(-tokens // self._max_texts) * self._max_texts
-        pointer = self._pointer = new_context(model, self._params(options, pooling, longest))
+        self._pass = sizes.together
+        pointer = self._pointer = new_context(model, self._params(options, pooling, sizes))
         self._model = model
         self._free = weakref.finalize(self, llama.llama_free, pointer)
         self._free.atexit = False
@@ -69,7 +61,7 @@ class EmbeddingContext:
         self._memory = address(memory) if memory else None
         self._batch = Batch(self._pass)
         self._combine = _COMBINE[pooling]
-        self.context_length = longest if memory else min(longest, self._pass)
+        self.context_length = sizes.longest if memory else min(sizes.longest, self._pass)
         size = llama.llama_model_n_cls_out if pooling == "rank" else llama.llama_model_n_embd_out
         self.vector_size: int = size(model.pointer)
 
@@ -92,13 +84,13 @@ class EmbeddingContext:
         """Free the context; nothing else may be called any more."""
         self._free()
 
-    def _params(self, options: LlamaCppOptions, pooling: str, longest: int) -> Any:
+    def _params(self, options: LlamaCppOptions, pooling: str, sizes: PoolingSizes) -> Any:
         params = context_params(options)
         params.embeddings = True
         params.pooling_type = _POOLING[pooling]
         params.kv_unified = True
         params.n_seq_max = self._max_texts
-        params.n_ctx = padded(max(longest, self._pass))
+        params.n_ctx = sizes.tokens
         params.n_batch = params.n_ubatch = self._pass
         plain = params.n_ctx * self._pass <= _PLAIN_SCORES
         if plain and options.flash_attention == "auto" and options.cache_type_v in _PLAIN_TYPES:

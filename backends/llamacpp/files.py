@@ -1,9 +1,6 @@
 """Finds the GGUF file or files of a model's path."""
 
 import re
-import struct
-from collections.abc import Sequence
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from enginebay import BackendUnavailableError
@@ -29,7 +26,7 @@ def find_gguf(path: Path) -> Path:
         path = _only_model(path)
     if not path.exists():
         raise unavailable(path, "there is no such file; `path` must name a GGUF file")
-    parts = _parts(path)
+    parts = parts_of(path)
     if missing := [part.name for part in parts if not part.exists()]:
         raise unavailable(
             path,
@@ -67,21 +64,7 @@ def is_mmproj(file: Path) -> bool:
 
 def size(path: Path) -> int:
     """Bytes of the file and of all other parts of its model."""
-    return sum(part.stat().st_size for part in _parts(path))
-
-
-def lists_tensor(path: Path, names: Sequence[str]) -> bool:
-    """Whether a part of the model says that it has a tensor of one of these names.
-
-    llama.cpp does not tell. Names are strings after their length, in front of all weights:
-    https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-    """
-    spelled = [struct.pack("<Q", len(name)) + name.encode() for name in names]
-    for part in _parts(path):
-        with part.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            if any(content.find(name) >= 0 for name in spelled):
-                return True
-    return False
+    return sum(part.stat().st_size for part in parts_of(path))
 
 
 def _words(file: Path) -> set[str]:
@@ -91,7 +74,7 @@ def _words(file: Path) -> set[str]:
 
 def _models(folder: Path) -> list[Path]:
     files = folder.glob("*.gguf")
-    return sorted({_parts(file)[0] for file in files if not is_mmproj(file)})
+    return sorted({parts_of(file)[0] for file in files if not is_mmproj(file)})
 
 
 def _only_model(folder: Path) -> Path:
@@ -108,7 +91,8 @@ def _only_model(folder: Path) -> Path:
     return models[0]
 
 
-def _parts(path: Path) -> list[Path]:
+def parts_of(path: Path) -> list[Path]:
+    """The file, or all parts of the model that it is one of."""
     match = _PART.fullmatch(path.name)
     if match is None:
         return [path]

@@ -53,7 +53,7 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine | PoolingEngine:
     if options.numa != "disabled":
         llama.llama_numa_init(_NUMA[options.numa])
     settings.report_progress("loading weights", 0.05)
-    model = Model(path, options, settings.report_progress)
+    model = Model(path, options, settings.report_progress, gpu=gpu)
     model.check_supported()
     settings.report_progress("allocating the KV cache", 0.9)
     tokenizer = Tokenizer(model)
@@ -69,7 +69,7 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine | PoolingEngine:
 def _pools(model: Model, options: LlamaCppOptions) -> bool:
     if options.embeddings is not None:
         return options.embeddings
-    return bool(options.pooling or model.pooling or not model.causal)
+    return bool(options.pooling or model.pooling or not model.shape.causal)
 
 
 def _pooling_engine(
@@ -125,7 +125,7 @@ def _text_engine(
     loaded = load_projector(settings, model, options, gpu=gpu)
     if loaded:
         settings.report_progress("allocating the KV cache", 0.94)
-    size = cache_size(model, options, gpu=gpu)
+    size = cache_size(model.shape, options, model.affordable_tokens(options), gpu=gpu)
     at_once = loaded.at_once if loaded else 0
     context = Context(model, options, size, gpu=gpu, at_once=at_once)
     if not context.has_memory:
@@ -138,7 +138,7 @@ def _text_engine(
     runner = LlamaRunner(model, context, tokenizer, size, adapters, media, keeps_all=keeps_all)
     length = min(size.context_length, context.tokens_per_sequence)
     info = model_info(model, tokenizer, length, adapters.names)
-    _log(settings.name, options, size, context, length)
+    _log(settings.name, options, model, size, context, length)
     return LlamaCppEngine(
         runner,
         tokenizer,
@@ -200,15 +200,21 @@ def _check_gpu(path: Path, options: LlamaCppOptions, *, gpu: bool) -> None:
 
 
 def _log(
-    name: str, options: LlamaCppOptions, size: CacheSize, context: Context, length: int
+    name: str,
+    options: LlamaCppOptions,
+    model: Model,
+    size: CacheSize,
+    context: Context,
+    length: int,
 ) -> None:
+    cached = model.layout.ram_token + model.layout.gpu_token
     logger.info(
         "%s: KV cache of %d tokens (%s), about %.2f GiB in %s/%s; contexts of %d tokens; "
         "%d sequences, %d decoded together",
         name,
         context.tokens,
         "unified" if size.unified else "split per sequence",
-        size.bytes / 2**30,
+        size.tokens * cached / 2**30,
         options.cache_type_k,
         options.cache_type_v,
         length,

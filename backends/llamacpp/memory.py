@@ -1,50 +1,189 @@
-"""The size and layout of the KV cache."""
+"""The size and layout of the KV cache, and where the layers of a model go."""
 
-import ctypes
-import ctypes.util
+import re
 from dataclasses import dataclass
-from pathlib import Path
+from math import inf
 
+from backends.llamacpp.cpu import has_amx
 from backends.llamacpp.files import unavailable
-from backends.llamacpp.library import llama
-from backends.llamacpp.model import Model
 from backends.llamacpp.options import MAX_SEQUENCES, LlamaCppOptions
+from backends.llamacpp.shape import EXPERTS, ModelShape
+from enginebay import FreeMemory
 
 _SHARE_OF_FREE_MEMORY = 0.5
 _TOKENS_A_SEQUENCE = 4096
 _PADDING = 256
 _UNTOLD_CONTEXT = 4096
 _NO_LIMIT = 2**31
-_GPU_TYPES = (1, 2)  # GGML_BACKEND_DEVICE_TYPE_GPU, _IGPU
+_BATCH_TOKENS, _BATCH_TOKENS_GPU = 512, 2048
+_UBATCH_TOKENS = 512
+_GUESSED_FOR = 4  # choices; with more together nothing is guessed
+
+_REPACKED = (2, 10, 12, 20, 39)  # Q4_0, Q2_K, Q4_K, IQ4_NL, MXFP4: ggml's numbers
+_LONGEST_TEXT = 8192  # by default: compute buffers grow with it
+
+# Left on the GPU when layers are placed, for what no header tells.
+_GPU_SPARE, _GPU_SPARE_SHARE = 256 << 20, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSize:
-    """`tokens` of `slots` sequences; `bytes` is an estimate."""
+    """`tokens` of `slots` sequences."""
 
     unified: bool
     slots: int
     tokens: int
     context_length: int
-    bytes: int
 
     @classmethod
     def separate(cls, slots: int, context_length: int) -> "CacheSize":
         """One part for each of `slots` sequences, whatever memory that takes."""
         tokens = slots * padded(context_length)
-        return cls(
-            unified=False, slots=slots, tokens=tokens, context_length=context_length, bytes=0
-        )
+        return cls(unified=False, slots=slots, tokens=tokens, context_length=context_length)
 
 
-def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSize:
-    """As the options say, and otherwise what serves well and fits into free memory.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What lies where: `gpu_layers`, the output one of them, are on the GPU, the last ones first.
 
-    Half of the memory that is free once the weights are loaded may go into the cache.
+    `ram` and `gpu` are bytes of weights, `repacked` of those in RAM that are kept a second time in
+    the order of the CPU's kernels; `ram_token` and `gpu_token` of a token in the KV cache.
     """
-    wanted = context_length(model, options)
-    token_bytes = model.cache_bytes_per_token(options.cache_type_k, options.cache_type_v)
-    affordable = _affordable_tokens(model, options, token_bytes, gpu=gpu)
+
+    gpu_layers: int
+    ram: int
+    gpu: int
+    repacked: int
+    ram_token: float
+    gpu_token: float
+
+    def affordable_tokens(self, free: FreeMemory | None) -> int:
+        """Tokens of cache that may be taken of what is free once the weights are loaded."""
+        if free is None:
+            return _NO_LIMIT
+        ram = free.ram * _SHARE_OF_FREE_MEMORY / self.ram_token if self.ram_token else inf
+        gpu = inf
+        if free.gpu is not None and self.gpu_token:
+            gpu = free.gpu * _SHARE_OF_FREE_MEMORY / self.gpu_token
+        return max(0, int(min(ram, gpu, _NO_LIMIT)))
+
+
+@dataclass(frozen=True, slots=True)
+class PassSizes:
+    """Tokens of a forward pass, of what is computed at once in it, and rows of logits."""
+
+    batch: int
+    ubatch: int
+    outputs: int
+
+    @classmethod
+    def of(cls, options: LlamaCppOptions, slots: int, *, gpu: bool) -> "PassSizes":
+        """For a context with that many sequences."""
+        batch = max(batch_tokens(options, gpu=gpu), slots)
+        ubatch = min(options.ubatch_tokens or _UBATCH_TOKENS, batch)
+        # Left to itself the library makes room for the logits of a whole batch.
+        outputs = min(slots + _GUESSED_FOR * options.guessed_tokens, batch)
+        return cls(batch, ubatch, outputs)
+
+
+def batch_tokens(options: LlamaCppOptions, *, gpu: bool) -> int:
+    """Tokens of one forward pass."""
+    return options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
+
+
+def placed(shape: ModelShape, options: LlamaCppOptions, free_gpu: int | None) -> Layout:
+    """The layers on the GPU as the options say; `auto`: as many as fit into `free_gpu` bytes.
+
+    They must fit beside the KV cache for the context that was asked for, and what is computed on
+    the way. `free_gpu` is None where there is no GPU that llama.cpp can use.
+    """
+    most = shape.layers + 1
+    if free_gpu is None:
+        return layout(shape, options, 0)
+    if isinstance(options.gpu_layers, int):
+        return layout(shape, options, min(options.gpu_layers, most))
+    if options.gpu_layers == "all":
+        return layout(shape, options, most)
+    tokens = reserved_tokens(shape, options)
+    left = free_gpu - max(_GPU_SPARE, int(free_gpu * _GPU_SPARE_SHARE))
+    slots = min(2 * options.max_batch_size, MAX_SEQUENCES)
+    left -= compute_bytes(shape, PassSizes.of(options, slots, gpu=True), tokens, options)
+    for count in range(most, 0, -1):
+        tried = layout(shape, options, count)
+        if tried.gpu + tokens * tried.gpu_token <= left:
+            return tried
+    return layout(shape, options, 0)
+
+
+def reserved_tokens(shape: ModelShape, options: LlamaCppOptions) -> int:
+    """Tokens of cache that layers on the GPU must leave room for."""
+    asked = options.cache_tokens or options.context_length
+    return padded(asked or min(context_length(shape, options), _TOKENS_A_SEQUENCE))
+
+
+def layout(shape: ModelShape, options: LlamaCppOptions, gpu_layers: int) -> Layout:
+    """Where everything lies with so many layers on the GPU."""
+    first = shape.layers + 1 - gpu_layers
+    overrides = [(re.compile(pattern), target) for pattern, target in tensor_overrides(options)]
+    ram = gpu = repacked = 0
+    repack = not has_amx() if options.repack is None else options.repack
+    for tensor in shape.tensors:
+        target = next((to for pattern, to in overrides if pattern.search(tensor.name)), None)
+        on_gpu = shape.layer_of(tensor) >= first if target is None else "CPU" not in target
+        if on_gpu:
+            gpu += tensor.bytes
+        else:
+            ram += tensor.bytes
+            if (
+                repack
+                and tensor.format in _REPACKED
+                and (shape.tied or tensor.name != "token_embd.weight")
+            ):
+                repacked += tensor.bytes
+    if gpu_layers and shape.tied:
+        gpu += shape.embedding_bytes  # the output is a copy of the embeddings, which stay in RAM
+    layers = shape.cache_bytes(options.cache_type_k, options.cache_type_v)
+    there = sum(layers[max(0, first) :]) if options.offload_kv else 0.0
+    return Layout(gpu_layers, ram, gpu, repacked, sum(layers) - there, there)
+
+
+def tensor_overrides(options: LlamaCppOptions) -> list[tuple[str, str]]:
+    """Regular expressions of tensor names and the buffer types that they go to; the first wins."""
+    found = list(options.tensor_overrides)
+    if options.cpu_moe_layers == "all":
+        found.append((EXPERTS, "CPU"))
+    elif options.cpu_moe_layers:
+        found += [(rf"blk\.{layer}{EXPERTS}", "CPU") for layer in range(options.cpu_moe_layers)]
+    return found
+
+
+def compute_bytes(
+    shape: ModelShape, passes: PassSizes, tokens: int, options: LlamaCppOptions
+) -> int:
+    """What a pass takes on the way, with a KV cache of so many tokens.
+
+    As llama.cpp 0.3.36 lays it out for a Llama: the mask of the cache, four states of a token, and
+    three of its feed-forward part; scores of all heads where attention is not computed in one go;
+    or the logits, if they are more.
+    """
+    rows = passes.ubatch
+    plain = options.flash_attention == "off"
+    mask = rows * tokens * (4 if plain else 2)
+    scores = rows * tokens * shape.heads if plain else 0
+    layer = 4 * rows * 4 * shape.width + 4 * max(3 * rows * shape.feed_forward, scores)
+    return max(mask + layer, 4 * passes.outputs * shape.vocab_size)
+
+
+def output_bytes(shape: ModelShape, passes: PassSizes) -> int:
+    """Of the rows of logits that a pass gives."""
+    return 4 * passes.outputs * shape.vocab_size
+
+
+def cache_size(
+    shape: ModelShape, options: LlamaCppOptions, affordable: int, *, gpu: bool
+) -> CacheSize:
+    """As the options say, and otherwise what serves well and is `affordable`, in tokens."""
+    wanted = context_length(shape, options)
     rows = options.max_batch_size
     unified = options.kv_unified
     if unified is None:
@@ -65,41 +204,76 @@ def cache_size(model: Model, options: LlamaCppOptions, *, gpu: bool) -> CacheSiz
         tokens = slots * padded(length)
     if options.context_length and length < options.context_length:
         raise unavailable(
-            model.path,
+            shape.path,
             f"cache_tokens {options.cache_tokens} for {slots} sequences leaves {length} tokens "
             f"each, less than context_length {options.context_length}; raise cache_tokens, lower "
             "max_batch_size or set kv_unified: true",
         )
-    return CacheSize(
-        unified=unified,
-        slots=slots,
-        tokens=padded(tokens),
-        context_length=length,
-        bytes=int(padded(tokens) * token_bytes),
-    )
+    return CacheSize(unified=unified, slots=slots, tokens=padded(tokens), context_length=length)
 
 
-def _affordable_tokens(
-    model: Model, options: LlamaCppOptions, token_bytes: float, *, gpu: bool
-) -> int:
-    free = free_memory(gpu=gpu)
-    if free is None or not token_bytes:
-        return _NO_LIMIT
-    if options.mmap and not gpu:
-        free -= model.bytes  # pages of a mapped file count as free, and are needed all the same
-    return max(0, int(free * _SHARE_OF_FREE_MEMORY / token_bytes))
-
-
-def context_length(model: Model, options: LlamaCppOptions) -> int:
+def context_length(shape: ModelShape, options: LlamaCppOptions) -> int:
     """Tokens of one sequence: as the options say, else as the model was trained for."""
-    trained, wanted = model.trained_context, options.context_length
+    trained, wanted = shape.trained_context, options.context_length
     if wanted and trained and wanted > trained and not options.extends_context:
         raise unavailable(
-            model.path,
+            shape.path,
             f"context_length {wanted} exceeds the {trained} tokens the model was trained for; "
             "lower it, or extend the model with rope_scaling or rope_freq_scale",
         )
     return wanted or trained or _UNTOLD_CONTEXT
+
+
+@dataclass(frozen=True, slots=True)
+class PoolingSizes:
+    """Tokens of the longest text, of a pass, and of the cache."""
+
+    longest: int
+    together: int
+    tokens: int
+
+    @classmethod
+    def of(cls, shape: ModelShape, options: LlamaCppOptions, *, gpu: bool) -> "PoolingSizes":
+        """For a model that embeds or ranks `max_batch_size` texts at once."""
+        longest = context_length(shape, options)
+        if options.context_length is None:
+            longest = min(longest, _LONGEST_TEXT)
+        tokens = batch_tokens(options, gpu=gpu)
+        if not shape.causal:
+            tokens = max(tokens, longest)
+        # llama.cpp tries the largest pass with as many tokens for each text, and ends the process
+        # when it has to round.
+        together = -(-tokens // options.max_batch_size) * options.max_batch_size
+        return cls(longest, together, padded(max(longest, together)))
+
+
+MAX_DRAFTED = 4
+"""Choices that a draft model drafts for: with more, the large model is limited by compute."""
+
+_SHARED_WITH_DRAFT = {
+    "threads",
+    "threads_batch",
+    "gpu_layers",
+    "flash_attention",
+    "mmap",
+    "repack",
+    "batch_tokens",
+}
+
+
+def draft_options(options: LlamaCppOptions) -> LlamaCppOptions:
+    """Those of the draft model, given those of the large one."""
+    return LlamaCppOptions(**options.model_dump(include=_SHARED_WITH_DRAFT))
+
+
+def draft_length(shape: ModelShape, context_length: int) -> int:
+    """Tokens of a draft model's contexts, given those of the large one."""
+    return min(context_length, shape.trained_context or context_length)
+
+
+def is_short(size: CacheSize, shape: ModelShape, options: LlamaCppOptions) -> bool:
+    """Whether contexts are shorter than was asked for, or than most chats need."""
+    return size.context_length < min(context_length(shape, options), _TOKENS_A_SEQUENCE)
 
 
 def _separate_serves(
@@ -118,36 +292,3 @@ def _separate_serves(
 def padded(tokens: int) -> int:
     """The next size that llama.cpp makes caches of."""
     return -(-tokens // _PADDING) * _PADDING
-
-
-def free_memory(*, gpu: bool) -> int | None:
-    """Bytes that are free on all GPUs together or in the machine; None if unknown."""
-    return _gpu_memory() if gpu else _host_memory()
-
-
-def _host_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvail"))
-    except (OSError, ValueError, StopIteration):
-        return None
-
-
-def _gpu_memory() -> int | None:
-    """Asks ggml, which lies beside llama.cpp and has no bindings."""
-    library = ctypes.CDLL(llama._lib._name)
-    try:
-        count, device = library.ggml_backend_dev_count, library.ggml_backend_dev_get
-        kind, memory = library.ggml_backend_dev_type, library.ggml_backend_dev_memory
-    except AttributeError:
-        return None
-    count.restype, device.restype = ctypes.c_size_t, ctypes.c_void_p
-    device.argtypes, kind.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
-    memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
-    total = 0
-    for index in range(count()):
-        free, all_of_it = ctypes.c_size_t(), ctypes.c_size_t()
-        if kind(device(index)) in _GPU_TYPES:
-            memory(device(index), ctypes.byref(free), ctypes.byref(all_of_it))
-            total += free.value
-    return total or None

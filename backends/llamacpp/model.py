@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from backends.llamacpp.cpu import has_amx
-from backends.llamacpp.files import lists_tensor, unavailable
+from backends.llamacpp.devices import buffer_types, free_memory
+from backends.llamacpp.files import unavailable
 from backends.llamacpp.library import LoadProgress, address, llama, logged_errors, read_text
+from backends.llamacpp.memory import placed, tensor_overrides
 from backends.llamacpp.options import LlamaCppOptions
-from enginebay import BackendUnavailableError, ReportProgress
+from backends.llamacpp.shape import ModelShape
+from enginebay import BackendUnavailableError, MemoryUse, ReportProgress
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +31,6 @@ _LOAD_MODES = {
     (False, True): llama.LLAMA_LOAD_MODE_MLOCK,
     (True, True): llama.LLAMA_LOAD_MODE_MMAP_MLOCK,
 }
-_ALL_LAYERS = -1
 _NOT_QUANTIZED = {
     llama.LLAMA_FTYPE_ALL_F32,
     llama.LLAMA_FTYPE_MOSTLY_F16,
@@ -43,11 +45,23 @@ class Model:
     """
 
     def __init__(
-        self, path: Path, options: LlamaCppOptions, report_progress: ReportProgress
+        self,
+        path: Path,
+        options: LlamaCppOptions,
+        report_progress: ReportProgress,
+        *,
+        gpu: bool,
     ) -> None:
+        """`gpu`: whether there may be layers on a GPU; how many is decided here."""
         self.path = path
+        self.shape = ModelShape.of(path, options.override_kv)
+        self.layout = placed(self.shape, options, free_memory(gpu=gpu).gpu)
         loading = LoadProgress(report_progress, "loading weights", 0.05, 0.9)
         params = _params(options)
+        params.n_gpu_layers = self.layout.gpu_layers
+        overrides = _buffer_overrides(path, options)
+        if overrides is not None:
+            params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         params.use_extra_bufts = _may_repack(path) if options.repack is None else options.repack
         params.progress_callback = callback = llama.llama_progress_callback(loading)
         with logged_errors() as errors:
@@ -63,8 +77,6 @@ class Model:
         self.vocab: Any = llama.llama_model_get_vocab(pointer)
         self.vocab_address = address(self.vocab)
         self.vocab_size: int = llama.llama_vocab_n_tokens(self.vocab)
-        self.bytes: int = llama.llama_model_size(pointer)
-        self.trained_context: int = llama.llama_model_n_ctx_train(pointer)
 
     def metadata(self, key: str) -> str | None:
         """A value of the file's metadata as text, None if it is not there."""
@@ -85,14 +97,15 @@ class Model:
         """The pooling type set in the file; None if it has none."""
         return _POOLING.get(self._own_metadata("pooling_type"))
 
-    @property
-    def causal(self) -> bool:
-        """Whether tokens see only those before them."""
-        kind = self.metadata("general.architecture")
-        return kind not in _EMBEDDING_MODELS and self._own_metadata("attention.causal") != "false"
-
     def _own_metadata(self, key: str) -> str | None:
         return self.metadata(f"{self.metadata('general.architecture')}.{key}")
+
+    def affordable_tokens(self, options: LlamaCppOptions) -> int:
+        """Tokens of KV cache that may be taken of what is free now."""
+        free = free_memory(gpu=bool(self.layout.gpu_layers))
+        if options.mmap:  # pages of a mapped file count as free, and are needed all the same
+            free += MemoryUse(ram=-self.layout.ram)
+        return self.layout.affordable_tokens(free)
 
     def check_supported(self) -> None:
         """Raise a `BackendUnavailableError` for models that no engine here can run."""
@@ -108,7 +121,8 @@ class Model:
 
         Without one, llama.cpp returns a number of the hidden state instead of a score.
         """
-        if not lists_tensor(self.path, ("cls.output.weight", "cls.weight")):
+        heads = ("cls.output.weight", "cls.weight")
+        if not any(tensor.name in heads for tensor in self.shape.tensors):
             raise unavailable(
                 self.path,
                 "it has no classification head, so it cannot rerank; choose another conversion of "
@@ -126,7 +140,7 @@ class Model:
     def check_generates_text(self) -> None:
         """Raise a `BackendUnavailableError` for models that do not continue a text."""
         self.check_supported()
-        if not self.causal:
+        if not self.shape.causal:
             raise self._unfit("an embedding model")
 
     def _unfit(self, problem: str) -> BackendUnavailableError:
@@ -135,54 +149,12 @@ class Model:
             self.path, f"{kind} is {problem}; choose a causal language model for text generation"
         )
 
-    def cache_bytes_per_token(self, type_k: str, type_v: str) -> float:
-        """Bytes of a token in the KV cache, an estimate from the metadata.
 
-        Too high for models whose layers differ, 0 for recurrent ones.
-        """
-        kind = self.metadata("general.architecture")
-        heads = llama.llama_model_n_head(self.pointer)
-        if not heads:
-            return 0.0
-        head_size = llama.llama_model_n_embd(self.pointer) // heads
-        key = int(self.metadata(f"{kind}.attention.key_length") or head_size)
-        value = int(self.metadata(f"{kind}.attention.value_length") or head_size)
-        layers: int = llama.llama_model_n_layer(self.pointer)
-        rows: int = layers * llama.llama_model_n_head_kv(self.pointer)
-        return rows * (key * _BYTES[type_k] + value * _BYTES[type_v])
-
-
-_EMBEDDING_MODELS = {
-    "bert",
-    "eurobert",
-    "gemma-embedding",
-    "jina-bert-v2",
-    "jina-bert-v3",
-    "modern-bert",
-    "neo-bert",
-    "nomic-bert",
-    "nomic-bert-moe",
-}
 _POOLING: Mapping[str | None, str] = {"1": "mean", "2": "cls", "3": "last", "4": "rank"}
-_BYTES = {
-    "f32": 4.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "q8_0": 34 / 32,
-    "q5_1": 24 / 32,
-    "q5_0": 22 / 32,
-    "q4_1": 20 / 32,
-    "q4_0": 18 / 32,
-    "iq4_nl": 18 / 32,
-}
 
 
 def _params(options: LlamaCppOptions) -> Any:
     params = llama.llama_model_default_params()
-    if isinstance(options.gpu_layers, int):
-        params.n_gpu_layers = options.gpu_layers
-    else:
-        params.n_gpu_layers = _ALL_LAYERS
     params.split_mode = _SPLIT_MODES[options.split_mode]
     params.main_gpu = options.main_gpu
     if options.tensor_split:
@@ -234,6 +206,30 @@ def _overrides(values: Mapping[str, bool | int | float | str]) -> Any:
     return array
 
 
+class _BufferOverride(ctypes.Structure):
+    """`llama_model_tensor_buft_override`, which the bindings lack."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p)]
+
+
+def _buffer_overrides(path: Path, options: LlamaCppOptions) -> Any:
+    """A C array that ends with an empty entry; None without any."""
+    wanted = tensor_overrides(options)
+    if not wanted:
+        return None
+    known = buffer_types()
+    array = (_BufferOverride * (len(wanted) + 1))()
+    for entry, (pattern, target) in zip(array, wanted, strict=False):
+        if target not in known:
+            raise unavailable(
+                path,
+                f"override_tensor names the buffer type {target!r}, and this llama-cpp-python has "
+                f"{', '.join(known)}",
+            )
+        entry.pattern, entry.buffer_type = pattern.encode(), known[target]
+    return array
+
+
 def _explained(path: Path, errors: list[str]) -> BackendUnavailableError:
     reason = "; ".join(errors) or "no reason given"
     if "CLIP cannot be used" in reason:
@@ -243,7 +239,10 @@ def _explained(path: Path, errors: list[str]) -> BackendUnavailableError:
     elif "corrupted or incomplete" in reason or "failed to read" in reason:
         advice = "the file is corrupt or incomplete; download it again"
     elif "alloc" in reason:
-        advice = "there is not enough memory; use a smaller quantization, or fewer gpu_layers"
+        advice = (
+            "there is not enough memory; lower gpu_layers, set cpu_moe_layers, or use a smaller "
+            "quantization"
+        )
     else:
         advice = "the file may be damaged, or need another version of llama-cpp-python"
     return unavailable(path, f"llama.cpp cannot load it: {advice} ({reason})")

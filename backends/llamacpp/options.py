@@ -1,5 +1,6 @@
 """`options` of a model of the llamacpp backend."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -82,7 +83,16 @@ class LlamaCppOptions(BaseModel):
         default="disabled", description="NUMA strategy; set by the first model that loads."
     )
     gpu_layers: Annotated[int, Field(ge=0)] | Literal["all", "auto"] = Field(
-        default="auto", description="Layers on the GPU: a number, all, or auto (all, if possible)."
+        default="auto",
+        description="Layers on the GPU: a number, all, or auto (as many as fit beside the cache).",
+    )
+    cpu_moe_layers: Annotated[int, Field(ge=0)] | Literal["all"] = Field(
+        default=0,
+        description="Layers whose experts stay in RAM: the first N, or all; saves GPU memory.",
+    )
+    override_tensor: str | list[str] = Field(
+        default=[],
+        description="Where tensors go, as REGEX=BUFFER TYPE of llama.cpp; a list, or with commas.",
     )
     split_mode: Literal["none", "layer", "row", "tensor"] = Field(
         default="layer", description="How to split the model over several GPUs."
@@ -184,6 +194,29 @@ class LlamaCppOptions(BaseModel):
         if self.cache_tokens and self.context_length and self.cache_tokens < self.context_length:
             raise ValueError("cache_tokens must be at least context_length")
         return self
+
+    @model_validator(mode="after")
+    def _overrides_are_whole(self) -> Self:
+        for pattern, target in self.tensor_overrides:
+            if not pattern or not target:
+                raise ValueError(
+                    "override_tensor must be REGEX=BUFFER TYPE, such as ffn_.*_exps=CPU"
+                )
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"override_tensor: {pattern!r} is no regular expression: {error}"
+                ) from error
+        return self
+
+    @property
+    def tensor_overrides(self) -> list[tuple[str, str]]:
+        """`override_tensor` as pairs of a regular expression and a buffer type."""
+        given = self.override_tensor
+        entries = given.split(",") if isinstance(given, str) else given
+        split = [entry.rpartition("=") for entry in entries if entry.strip()]
+        return [(pattern.strip(), target.strip()) for pattern, _, target in split]
 
     @property
     def shorter_embeddings(self) -> tuple[int, ...] | None:

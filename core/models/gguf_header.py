@@ -22,10 +22,11 @@ _ALIGNMENT = 32
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A tensor: its name, its dimensions (the innermost first), and its bytes in the file."""
+    """A tensor: its dimensions (the innermost first), ggml's number of its format, its bytes."""
 
     name: str
     shape: tuple[int, ...]
+    format: int
     bytes: int
 
 
@@ -78,18 +79,17 @@ class _Reader:
         places = [self._tensor() for _ in range(tensors)]
         return GgufHeader(found, lengths, self._sized(places, found.get("general.alignment")))
 
-    def _tensor(self) -> tuple[str, tuple[int, ...], int]:
-        """Its name, shape, and where its data begin after the header."""
+    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Its name, shape and format, and where its data begin after the header."""
         name = self._text()
         dimensions = self._number("I")
         if dimensions > _DIMENSIONS:
             raise ValueError(f"a tensor with {dimensions} dimensions")
         shape = self._numbers(f"{dimensions}Q")
-        _, start = self._numbers("IQ")
-        return name, shape, start
+        return name, shape, *self._numbers("IQ")
 
     def _sized(
-        self, places: Sequence[tuple[str, tuple[int, ...], int]], alignment: Any
+        self, places: Sequence[tuple[str, tuple[int, ...], int, int]], alignment: Any
     ) -> tuple[GgufTensor, ...]:
         """Each tensor reaches to where the next one begins, so no table of formats is needed."""
         align = alignment if isinstance(alignment, int) and alignment > 0 else _ALIGNMENT
@@ -97,7 +97,7 @@ class _Reader:
         starts = sorted({start for *_, start in places})
         ends = dict(zip(starts, [*starts[1:], max(data, 0)], strict=True)) if starts else {}
         return tuple(
-            GgufTensor(name, shape, max(0, ends[start] - start)) for name, shape, start in places
+            GgufTensor(*tensor, bytes=max(0, ends[start] - start)) for *tensor, start in places
         )
 
     def _value(self, kind: int) -> Any:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from backends.llamacpp import memory, model
+from backends.llamacpp import model
 from backends.llamacpp.cpu import has_amx, physical_cores
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.loading import load_engine
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.runner import LlamaRunner
 from demo.to_gguf import convert
-from enginebay import BackendSettings, BackendUnavailableError
+from enginebay import BackendSettings, BackendUnavailableError, FreeMemory
 from tests.backends.gguf_models import (
     CONTEXT,
     VOCAB_SIZE,
@@ -153,7 +153,7 @@ def test_every_option_is_described() -> None:
 
 
 def test_gpu_layers_need_a_build_for_a_gpu(shared: Path) -> None:
-    if memory.llama.llama_supports_gpu_offload():
+    if model.llama.llama_supports_gpu_offload():
         pytest.skip("this build has a GPU")
     assert "gpu_layers is 3" in refusal(shared, gpu_layers=3)
     assert "gpu_layers is all" in refusal(shared, gpu_layers="all")
@@ -185,7 +185,7 @@ def test_little_memory_makes_the_context_shorter(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token_bytes = 2 * 2 * 32 * 2  # layers, keys and values, one head of 32, f16
-    monkeypatch.setattr(memory, "free_memory", lambda gpu: 2 * 300 * token_bytes)
+    monkeypatch.setattr(model, "free_memory", lambda gpu: FreeMemory(2 * 300 * token_bytes))
     engine = load(shared, mmap=False)
     assert engine.info.context_length == 300
     engine.close()

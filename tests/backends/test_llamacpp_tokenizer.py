@@ -89,7 +89,7 @@ def test_the_longest_token_is_unknown_where_bytes_may_vanish(tmp_path: Path) -> 
 
 def read(path: Path) -> Tokenizer:
     """A file's tokenizer alone."""
-    return Tokenizer(Model(path, LlamaCppOptions(), lambda stage, fraction: None))
+    return Tokenizer(Model(path, LlamaCppOptions(), lambda *_: None, gpu=False))
 
 
 @pytest.fixture(params=["bytes", "sentencepiece", "without z"])
