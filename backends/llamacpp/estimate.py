@@ -72,10 +72,10 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         fixed.insert(1, MemoryPart("repacked_weights", layout.repacked))
     parts = (*fixed[:1], *chosen.parts(layout, on_gpu), *fixed[1:])
     needed = [*fixed, *least.parts(layout, on_gpu)]
-    mapped = layout.ram if options.mmap and not options.mlock else 0
     return MemoryEstimate(
         parts=parts,
-        least=MemoryUse(sum(p.ram for p in needed) - mapped, sum(p.gpu for p in needed)),
+        least=MemoryUse(sum(p.ram for p in needed), sum(p.gpu for p in needed)),
+        mapped=layout.ram if options.mmap and not options.mlock else 0,
         context_length=chosen.length,
         gpu_layers=layout.gpu_layers if gpu else None,
         layers=shape.layers + 1,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.console import fail, print_table, stderr, table
+from core.cli.model_memory import asked_memory, estimated_memory, print_memory
 from core.cli.settings import ConfigOption, KeyOption, load_plugins, model_at, require_valid
 
 if TYPE_CHECKING:
@@ -31,24 +32,40 @@ def inspect(
             help="Load a folder or file with this backend instead of asking a server.",
         ),
     ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Only what memory it takes; loads nothing.")
+    ] = False,
+    context_length: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="TOKENS", help="The memory it takes with this context."),
+    ] = None,
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
-    """Show the detected formats and why, template features, special tokens, defaults.
+    """Show what memory it takes, the detected formats and why, template features, defaults.
 
-    Asks the running server; a model it lacks, or any model without a server, is loaded for this.
+    Asks the running server; a model it lacks, or any model without a server, is loaded for this,
+    after its memory has been shown. Does not load it with `--memory`.
     """
     from core.cli.client import target
 
     if url and backend:
         fail("--url asks a server, --backend loads the model here: use one of the two", code=2)
     server = target(url, config, api_key)
-    report = None if backend else _asked(server, name)
-    if report is None:
-        assert server.config is not None
+    taken = None if backend else asked_memory(server, name, context_length)
+    if taken:
+        print_memory(taken)
+    report = None if backend or memory else _asked(server, name)
+    if report is None and not (memory and taken):
+        if server.config is None:
+            fail(f"nothing answers at {server.url}; is the server running?")
         plugins = load_plugins(server.config)
-        report = asyncio.run(_load(_chosen(server.config, name, backend, plugins), plugins))
-    _print(report)
+        chosen = _chosen(server.config, name, backend, plugins)
+        if not taken:
+            print_memory(estimated_memory(chosen, plugins, context_length))
+        report = None if memory else asyncio.run(_load(chosen, plugins))
+    if report:
+        _print(report)
 
 
 def _asked(server: Target, name: str) -> ModelReport | None:

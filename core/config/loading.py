@@ -33,6 +33,10 @@ class LoadingConfig(Section):
     max_gpu: Size | None = Field(
         None, description="Maximum GPU memory of all models together: GiB, or a share such as 80%."
     )
+    check_memory: bool = Field(
+        True,
+        description="Unload idle models for one that does not fit free memory, or refuse that.",
+    )
     timeout: float = Field(
         600, ge=0, description="Seconds a request waits for its model to load before it gets 503."
     )

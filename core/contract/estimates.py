@@ -55,17 +55,18 @@ class MemoryPart:
 class MemoryEstimate:
     """What a model will take with its options, given what is free, and what it will choose then.
 
-    `least` is what it cannot do without: with the smallest cache that the options allow, and
-    without what the system can drop and read again, as it can pages of a mapped file. A load is
-    refused only if not even that fits. `short`: with more free memory it would do better (a longer
-    context, more layers on the GPU), so idle models make room for it. `gpu_layers` of `layers` are
-    on the GPU, None where layers are not placed one by one. `smaller`: changes of the options with
-    which it takes less, such as `{"cache_type_k": "q8_0", "cache_type_v": "q8_0"}`; of those with
-    the same names the mildest comes first.
+    `least` is what it cannot do without: the parts with the smallest cache that the options allow.
+    `mapped`: of its RAM, what the system can drop and read again, as it can pages of a mapped file.
+    A load is refused only if not even the rest fits. `short`: with more free memory it would do
+    better (a longer context, more layers on the GPU), so idle models make room for it. `gpu_layers`
+    of `layers` are on the GPU, None where layers are not placed one by one. `smaller`: changes of
+    the options with which it takes less, such as `{"max_batch_size": 4}`; of those with the same
+    names the mildest comes first.
     """
 
     parts: tuple[MemoryPart, ...]
     least: MemoryUse
+    mapped: int = 0
     context_length: int | None = None
     gpu_layers: int | None = None
     layers: int | None = None

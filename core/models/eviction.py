@@ -10,8 +10,9 @@ from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
 from core.models.clock import Clock
 from core.models.entry import ModelEntry
+from core.models.fit import gib
 from core.models.memory import Meter
-from core.models.memory_limits import Holder, Limits, first_to_go, gib, holders, taken_by
+from core.models.memory_limits import Holder, Limits, first_to_go, holders, taken_by
 from core.models.running_backends import Backends
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class Unload(Protocol):
 
 
 class Room:
-    """Keeps the loaded models within the limits of the config."""
+    """Keeps the loaded models within the limits of the config, and within free memory."""
 
     def __init__(
         self,
@@ -63,8 +64,12 @@ class Room:
         if self._backends.is_started(model.config, model.root):
             return
         limits = await self._limits()
-        if limits == Limits(None, None, None):
-            return
+        if limits != Limits(None, None, None):
+            await self._keep_within(limits, model)
+        if self._config.check_memory:
+            await self._free_memory(model)
+
+    async def _keep_within(self, limits: Limits, model: ModelEntry) -> None:
         expected, measured = await asyncio.to_thread(
             self._backends.expected, model.config, model.root
         )
@@ -74,6 +79,32 @@ class Room:
         await self.measure()
         while crossed := self._crossed(limits, expected):
             await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
+
+    async def _free_memory(self, model: ModelEntry) -> None:
+        """Unload idle models while there is too little free memory for `model` to run well.
+
+        Where not even the least that it needs is free, those in use, too, once they are idle; none
+        if all of them together are not enough.
+        """
+        estimates = self._backends.estimates
+        while fit := await asyncio.to_thread(self._backends.fit, model.config):
+            if (lacks := fit.lacks) is None:
+                return
+            unpinned = [each for each in self._held() if not each.pinned]
+            holding = [each for each in unpinned if getattr(each.started.memory, lacks)]
+            victim = first_to_go([each for each in holding if not each.in_use])
+            enough = not fit.with_free(taken_by(holding)).impossible
+            if fit.impossible and not (victim and enough):
+                advice = await asyncio.to_thread(estimates.advice, model.config, fit)
+                problem = f"model {model.name!r} does not fit: {fit.impossible}"
+                remedies = f"; what would help: {'; '.join(advice)}" if advice else ""
+                await self._evict(problem + remedies, among=holding if enough else ())
+            elif victim:
+                logger.info("little memory for model %s; unloading %s", model.name, victim)
+                for other in victim.models:
+                    await self._unload(other, 0, _REASON)
+            else:
+                return
 
     async def keep_to_limits(self, loaded: ModelEntry) -> None:
         """Unload idle models if the one just loaded takes more than was expected."""
@@ -88,9 +119,9 @@ class Room:
             for model in victim.models:
                 await self._unload(model, 0, _REASON)
 
-    async def _evict(self, problem: str) -> None:
+    async def _evict(self, problem: str, among: Sequence[Holder] | None = None) -> None:
         held = self._held()
-        victim = first_to_go(held)
+        victim = first_to_go(held if among is None else among)
         if victim is None:
             raise BackendUnavailableError(f"{problem}; loaded: {_listed(held)}")
         logger.info("%s; unloading %s", problem, victim)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from core.config.loading import LoadingConfig, bytes_of
 from core.contract.estimates import MemoryUse
 from core.models.entry import ModelEntry
+from core.models.fit import gib
 from core.models.running_backends import StartedBackend
 
 
@@ -84,8 +85,3 @@ def first_to_go(held: Sequence[Holder]) -> Holder | None:
 def taken_by(held: Iterable[Holder]) -> MemoryUse:
     """Their total memory use."""
     return sum((holder.started.memory for holder in held), MemoryUse())
-
-
-def gib(size: int) -> str:
-    """`1.5 GiB`."""
-    return f"{size / 2**30:.1f} GiB"

@@ -61,6 +61,7 @@ class Models:
         self._loaded = asyncio.Event()
         meter = meter or SystemMeter()
         backends = Backends(plugins, config.base, meter)
+        self.estimates = backends.estimates
         starter = Starter(backends, plugins, config.base, report_progress)
         self._loader = Loader(
             config.loading, backends, starter, self.all, clock or LoopClock(), meter

@@ -15,8 +15,9 @@ from core.contract.estimates import MemoryUse
 from core.contract.types import BackendSettings, ModelInfo, ReportProgress
 from core.models.admission_queue import Gate, with_headroom
 from core.models.check_config import validated_options
+from core.models.fit import Estimates, Fit
 from core.models.loras import Loras
-from core.models.memory import Meter, size_of_files
+from core.models.memory import Meter
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Backends:
         self._plugins = plugins
         self._base = base
         self._meter = meter
+        self.estimates = Estimates(plugins, base, meter)
         self._started: dict[Hashable, StartedBackend] = {}
         self._turns: defaultdict[Hashable, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._peaks: dict[Hashable, MemoryUse] = {}
@@ -60,13 +62,21 @@ class Backends:
     def expected(self, config: ModelConfig, root: str) -> tuple[MemoryUse, bool]:
         """The memory a model will need, and whether that was measured. May block.
 
-        If not, it is the size of its files, on the GPU if there is one.
+        If not, it is the least that its backend says it needs, or the size of its files, on the
+        GPU if there is one.
         """
         measured = self._peaks.get(engine_key(config, root))
         if measured is not None:
             return measured, True
-        size = size_of_files(resolved_path(config.path, self._base))
-        return (MemoryUse(gpu=size) if self._meter.total().gpu else MemoryUse(ram=size)), False
+        fit = self.fit(config)
+        return (fit.estimate.least if fit else MemoryUse()), False
+
+    def fit(self, config: ModelConfig) -> Fit | None:
+        """Whether a model fits; None for one whose load will say what is wrong. May block."""
+        try:
+            return self.estimates.fit(config)
+        except BackendUnavailableError:
+            return None
 
     async def start(
         self, config: ModelConfig, root: str, report_progress: ReportProgress

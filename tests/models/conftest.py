@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config
-from core.contract.estimates import MemoryUse
+from core.contract.estimates import FreeMemory, MemoryUse
 from core.contract.types import BackendSettings, ModelInfo
 from core.models.entry import ModelEntry
 from core.models.registry import Models
@@ -59,9 +59,14 @@ class FakeMeter:
 
     def __init__(self) -> None:
         self.processes: dict[int, MemoryUse] = {}
+        self.swap = 0
 
     def total(self) -> MemoryUse:
         return MemoryUse(24 * GIB, 16 * GIB)
+
+    def free(self) -> FreeMemory:
+        taken = sum(self.processes.values(), MemoryUse())
+        return FreeMemory(24 * GIB - taken.ram, 16 * GIB - taken.gpu, self.swap)
 
     def gpu_taken(self) -> int:
         return sum(use.gpu for use in self.processes.values())

@@ -1,0 +1,77 @@
+"""The memory that a model takes, for `enginebay models inspect`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.cli.console import fail, print_table, stdout, table
+
+if TYPE_CHECKING:
+    from core.cli.client import Target
+    from core.config.schema import Config
+    from core.plugins import Plugins
+    from core.server.schemas.memory_bodies import ModelMemory
+
+
+def asked_memory(server: Target, name: str, context_length: int | None) -> ModelMemory | None:
+    """What a running server says; None if it is not there, or does not say it to this key."""
+    from urllib.parse import quote
+
+    from openai import APIError
+
+    from core.cli.client import connect
+    from core.server.schemas.memory_bodies import ModelMemory
+
+    asked = f"?context_length={context_length}" if context_length else ""
+    path = f"/models/{quote(name, safe='')}/memory{asked}"
+    try:
+        with connect(server.url, server.api_key) as client:
+            answer: Any = client.get(path, cast_to=object)
+        return ModelMemory.model_validate(answer)
+    except APIError:
+        return None
+
+
+def estimated_memory(config: Config, plugins: Plugins, context_length: int | None) -> ModelMemory:
+    """What the only model of a config takes, read from its headers."""
+    from core.contract.errors import BackendUnavailableError
+    from core.models.fit import Estimates
+    from core.models.memory import SystemMeter
+    from core.server.schemas.memory_bodies import ModelMemory
+
+    [model] = config.models
+    if context_length:
+        options = {**model.options, "context_length": context_length}
+        model = model.model_copy(update={"options": options})
+    estimates = Estimates(plugins, config.base, SystemMeter())
+    try:
+        fit = estimates.fit(model)
+    except BackendUnavailableError as error:
+        fail(f"{model.name} cannot be loaded: {error.message}")
+    return ModelMemory.of(model.name, fit, estimates.advice(model, fit))
+
+
+def print_memory(memory: ModelMemory) -> None:
+    """A table of the parts, and what would make it fit."""
+    from core.models.fit import gib
+
+    rows = table("memory", "RAM", "GPU")
+    for part in memory.parts:
+        rows.add_row(part.name.replace("_", " "), _size(part.ram), _size(part.gpu))
+    rows.add_row("together", _size(memory.ram), _size(memory.gpu))
+    free_gpu = "not known" if memory.free_gpu is None else gib(memory.free_gpu)
+    rows.add_row("free", gib(memory.free_ram), free_gpu)
+    print_table(rows)
+    chosen = [f"contexts of {memory.context_length} tokens"] if memory.context_length else []
+    if memory.gpu_layers is not None:
+        chosen.append(f"{memory.gpu_layers} of {memory.layers} layers on the GPU")
+    verdict = "it fits" if memory.fits else "it does not fit into what is free"
+    stdout().print("; ".join([verdict, *chosen]))
+    for line in memory.advice:
+        stdout().print(f"  {line}")
+
+
+def _size(bytes: int) -> str:
+    from core.models.fit import gib
+
+    return gib(bytes) if bytes else "-"
