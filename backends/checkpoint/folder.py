@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from enginebay import BackendUnavailableError
 
@@ -20,6 +20,14 @@ _TOKENIZER_FILES = (
     "spiece.model",
     "tekken.json",
 )
+
+
+class StoredTensor(NamedTuple):
+    """A tensor of a file: `format` as safetensors writes it, such as `BF16`."""
+
+    name: str
+    format: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,15 @@ class Checkpoint:
         return []
 
     @cached_property
-    def tensors(self) -> list[tuple[str, int]]:
-        """Number format (as safetensors writes it) and element count of every stored tensor.
-
-        Empty for a checkpoint that is not in safetensors.
-        """
+    def stored(self) -> list[StoredTensor]:
+        """Every stored tensor; empty for a checkpoint that is not in safetensors."""
         files = [file for file in self.weight_files if file.suffix == ".safetensors"]
         return [tensor for file in files for tensor in self._read_header(file)]
+
+    @property
+    def tensors(self) -> list[tuple[str, int]]:
+        """Number format and element count of every stored tensor."""
+        return [(tensor.format, prod(tensor.shape)) for tensor in self.stored]
 
     @property
     def architecture(self) -> str:
@@ -130,7 +140,7 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise self.damaged(file, error) from error
 
-    def _read_header(self, file: Path) -> Iterator[tuple[str, int]]:
+    def _read_header(self, file: Path) -> Iterator[StoredTensor]:
         # https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, the data.
         try:
             with file.open("rb") as stream:
@@ -139,10 +149,14 @@ class Checkpoint:
                 if length > size:
                     raise ValueError("the file is cut off inside its header")
                 header = json.loads(stream.read(length))
-            tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-            end = 8 + length + max((entry["data_offsets"][1] for entry in tensors), default=0)
+            header.pop("__metadata__", None)
+            ends = (entry["data_offsets"][1] for entry in header.values())
+            end = 8 + length + max(ends, default=0)
             if size != end:
                 raise ValueError(f"it has {size} bytes instead of {end}")
-            yield from [(entry["dtype"], prod(entry["shape"])) for entry in tensors]
+            yield from [
+                StoredTensor(name, entry["dtype"], tuple(entry["shape"]))
+                for name, entry in header.items()
+            ]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
             raise self.damaged(file, error) from error

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from backends import missing, spin
 from backends.checkpoint.quantization import quant_method
+from backends.hf.estimate import estimate_memory
 from backends.hf.options import HFOptions
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
 
@@ -12,7 +13,14 @@ from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineB
 def register_backend(register: BackendRegister) -> None:
     """Add the backend; its libraries are imported when a model is started."""
     requires = ("torch", "transformers")
-    register("hf", create, HFOptions, requires=requires, serves=_is_checkpoint)
+    register(
+        "hf",
+        create,
+        HFOptions,
+        requires=requires,
+        serves=_is_checkpoint,
+        estimate=estimate_memory,
+    )
 
 
 def create(settings: BackendSettings) -> Backend:

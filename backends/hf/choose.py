@@ -25,6 +25,7 @@ from backends.hf.packed.memory import bytes_per_token
 from backends.hf.packed.paged_attention import NotPagedError, find_kernels
 from backends.hf.packed.runner import PackedRunner, WholePromptRunner
 from backends.hf.packed.switching import implementations, switch
+from backends.hf.placement import free_memory
 from backends.hf.sampling_runner import Vocabulary
 from backends.hf.sizing import memory_sizes
 from enginebay import Modality
@@ -157,7 +158,8 @@ def _packed(case: _Case) -> MediaRunner | None:
         options,
         context_length=case.context_length,
         bytes_per_token=per_token,
-        device=device,
+        device=str(device),
+        free=free_memory(device),
         lazy=sys.platform == "linux" and device.type == "cpu",
     )
     logger.info(

@@ -17,6 +17,7 @@ from backends.hf.packed.paged_probe import capture_decoding, probe_paged
 from backends.hf.packed.paged_runner import PagedRunner
 from backends.hf.packed.pages import PAGE_SIZE
 from backends.hf.packed.switching import implementations
+from backends.hf.placement import free_memory
 from backends.hf.sampling_runner import Vocabulary
 from backends.hf.sizing import paged_sizes
 
@@ -59,7 +60,8 @@ def paged_runner(
         options,
         context_length=context_length,
         bytes_per_token=per_token,
-        device=model.device,
+        device=str(model.device),
+        free=free_memory(model.device),
         page_size=page_size,
     )
     try:

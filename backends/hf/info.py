@@ -6,10 +6,8 @@ from backends.checkpoint.defaults import sampling_defaults
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.options import HFOptions
+from backends.hf.sizing import context_length
 from enginebay import ModelInfo, NumpyRunner
-
-_CONTEXT_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length", "n_positions")
-_CONTEXT_OF_UNLIMITED = 4096
 
 
 def model_info(
@@ -27,18 +25,3 @@ def model_info(
         adapters=tuple(options.adapters),
         unsupported=NumpyRunner.unsupported,
     )
-
-
-def context_length(checkpoint: Checkpoint, options: HFOptions, text_config: Any) -> int:
-    """The model's, or the shorter one set in the options.
-
-    A model without positions (alibi, recurrent) has no limit: any length works, by default 4096.
-    """
-    lengths = (getattr(text_config, name, None) for name in _CONTEXT_NAMES)
-    longest = next((length for length in lengths if isinstance(length, int) and length > 0), None)
-    wanted = options.context_length
-    if longest is not None and wanted is not None and wanted > longest:
-        raise checkpoint.unavailable(
-            f"context_length {wanted} exceeds the {longest} tokens the model was trained for"
-        )
-    return wanted or longest or _CONTEXT_OF_UNLIMITED

@@ -1,14 +1,12 @@
 """The device and number format of a model, and whether it fits."""
 
-from pathlib import Path
-from typing import Any
-
 import torch
 
 from backends.checkpoint.folder import Checkpoint
+from backends.hf.number_format import choose_format
 from backends.hf.options import HFOptions
+from enginebay import free_ram
 
-_STORED_FORMATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _GIB = 1024**3
 
 
@@ -35,38 +33,9 @@ def choose_dtype(
     checkpoint: Checkpoint, options: HFOptions, device: torch.device
 ) -> torch.dtype | None:
     """The number format to compute in; None leaves a quantized checkpoint as it is stored."""
-    if options.dtype != "auto":
-        chosen: torch.dtype = getattr(torch, options.dtype)
-        return chosen
-    if "quantization_config" in checkpoint.config:
-        return None
-    stored = stored_dtype(checkpoint)
-    if device.type != "cpu" or stored == torch.float32:
-        return stored
-    fast_bfloat16 = stored == torch.bfloat16 and cpu_has_bfloat16()
-    return torch.bfloat16 if fast_bfloat16 else torch.float32
-
-
-def stored_dtype(checkpoint: Checkpoint) -> torch.dtype | None:
-    """The float format that most of the checkpoint's numbers are in."""
-    sizes: dict[torch.dtype, int] = {}
-    for name, count in checkpoint.tensors:
-        if dtype := _STORED_FORMATS.get(name):
-            sizes[dtype] = sizes.get(dtype, 0) + count
-    if sizes:
-        return max(sizes, key=sizes.__getitem__)
-    named = checkpoint.config.get("dtype") or checkpoint.config.get("torch_dtype")
-    dtype = getattr(torch, str(named).removeprefix("torch."), None)
-    return dtype if isinstance(dtype, torch.dtype) else None
-
-
-def cpu_has_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16 in hardware."""
-    probes: list[Any] = [
-        getattr(torch.cpu, name, None)
-        for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    ]
-    return any(probe() for probe in probes if probe)
+    name = choose_format(checkpoint, options, device.type)
+    chosen: torch.dtype | None = getattr(torch, name) if name else None
+    return chosen
 
 
 def check_memory(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype | None) -> None:
@@ -86,26 +55,4 @@ def free_memory(device: torch.device) -> int | None:
     """Free bytes on `device`, None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    if device.type != "cpu":
-        return None
-    limits = [limit for limit in (_host_memory(), _container_memory()) if limit is not None]
-    return min(limits, default=None)
-
-
-def _host_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        kilobytes = {name: int(rest.split()[0]) for name, rest in (s.split(":") for s in lines)}
-    except (OSError, ValueError):
-        return None
-    return (kilobytes.get("MemAvailable", 0) + kilobytes.get("SwapFree", 0)) * 1024
-
-
-def _container_memory(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    try:
-        limit = int((folder / "memory.max").read_text())
-        used = int((folder / "memory.current").read_text())
-        fields = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no cgroup v2, or no limit ("max")
-        return None
-    return limit - used + int(fields.get("inactive_file", 0))
+    return free_ram(swap=True) if device.type == "cpu" else None

@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 import backends
 from backends.checkpoint.defaults import sampling_defaults
 from backends.checkpoint.folder import Checkpoint
-from backends.hf import placement
+from backends.hf import number_format, placement
 from backends.hf.options import HFOptions
 from backends.hf.progress import weights_progress
 from core.contract.registers import BackendRegister
@@ -182,7 +182,7 @@ def test_dtype_on_a_cpu(
     hardware: bool,
     expected: torch.dtype,
 ) -> None:
-    monkeypatch.setattr(placement, "cpu_has_bfloat16", lambda: hardware)
+    monkeypatch.setattr(number_format, "cpu_has_bfloat16", lambda: hardware)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=stored)
     model.save_pretrained(folder)
     engine = load(folder, dtype=asked)

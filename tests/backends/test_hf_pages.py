@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from backends.checkpoint.folder import Checkpoint
 from backends.hf.options import HFOptions
 from backends.hf.packed.memory import LayerShape
-from backends.hf.packed.pages import PagedMemory, usable_tokens
-from backends.hf.sizing import paged_sizes
+from backends.hf.packed.pages import PagedMemory
+from backends.hf.sizing import paged_sizes, usable_tokens
 from core.engine.batching.runner import Chunk, Runner, RunnerMemory
 from core.engine.batching.slots import Slots
 from tests.effort import examples
@@ -166,17 +166,16 @@ def test_layers_that_do_not_go_into_pages() -> None:
 def test_sizes_promise_what_fits(
     free_tokens: int | None,
     cache_tokens: int | None,
-    monkeypatch: pytest.MonkeyPatch,
     tiny_llama: Any,
 ) -> None:
     free = None if free_tokens is None else free_tokens * 100 * 2  # half of it is taken
-    monkeypatch.setattr("backends.hf.sizing.free_memory", lambda device: free)
     sizes = paged_sizes(
         Checkpoint(tiny_llama),
         HFOptions(cache_tokens=cache_tokens, max_batch_size=4),
         context_length=600,
         bytes_per_token=100,
-        device=torch.device("cpu"),
+        device="cpu",
+        free=free,
         page_size=64,
     )
     least = cache_tokens or 600

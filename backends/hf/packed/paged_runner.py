@@ -13,8 +13,9 @@ from backends.hf.packed.graphs import Capture, DecodeGraphs
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.model import PackedModel
 from backends.hf.packed.paged_attention import Kernel, PagedAttention, layout
-from backends.hf.packed.pages import PAGE_SIZE, PagedMemory, usable_tokens
+from backends.hf.packed.pages import PAGE_SIZE, PagedMemory
 from backends.hf.sampling_runner import Vocabulary
+from backends.hf.sizing import usable_tokens
 from enginebay import Chunk, RunnerMemory
 
 

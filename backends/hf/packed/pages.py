@@ -16,15 +16,6 @@ SPARE = 0
 """A page of no slot: what is written there is never read again."""
 
 
-def usable_tokens(slots: int, pages: int, page_size: int) -> int:
-    """How many tokens, shared ones counted once, always fit into `pages` (the spare one included).
-
-    A slot's last page may hold a single token, and where a slot leaves the one it was copied from,
-    a page holds some of the shared tokens again: at most two pages of each slot are lost.
-    """
-    return (pages - 2 * slots) * page_size
-
-
 class PageTables:
     """Which pages the tokens of each slot lie in, and how many slots use each page."""
 

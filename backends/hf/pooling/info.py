@@ -5,9 +5,9 @@ from typing import Any
 from torch import nn
 
 from backends.checkpoint.tokenizer import Tokenizer
-from backends.hf.info import context_length
 from backends.hf.options import HFOptions
 from backends.hf.pooling.folder import Embeds, PoolingFolder
+from backends.hf.sizing import context_length
 from enginebay import ModelInfo
 
 _POSITIONS = "position_embeddings"

@@ -1,0 +1,225 @@
+"""What memory a model will take, from its config.json and the headers of its weights."""
+
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from backends.checkpoint.folder import Checkpoint
+from backends.hf.number_format import FORMAT_BYTES, choose_format
+from backends.hf.options import HFOptions
+from backends.hf.pooling.folder import pooling_folder
+from backends.hf.sizing import context_length, memory_sizes
+from enginebay import (
+    BackendSettings,
+    BackendUnavailableError,
+    FreeMemory,
+    MemoryEstimate,
+    MemoryPart,
+    MemoryUse,
+)
+
+# Python, torch and transformers in a process of their own; and CUDA's own part of a GPU.
+_RUNTIME, _RUNTIME_GPU = 420 << 20, 500 << 20
+
+_BYTES_OF_A_TOKEN = 1000
+"""What the vocabulary takes for each token: in the tokenizer, in Python, and for grammars."""
+
+_BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
+_SHORTEST = 2048  # tokens: no shorter context is advised
+_ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
+_WITHOUT_CACHE = ("linear_attention", "mamba", "conv", "recurrent")
+
+
+def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
+    """What the model will take. `free.gpu` counts only if torch was built for a GPU."""
+    gpu = None if _torch_is_for_the_cpu() else free.gpu
+    return estimated(settings, FreeMemory(free.ram, gpu, free.swap))
+
+
+def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
+    """What the model will take, on a GPU if `free` has one and the options do not say otherwise."""
+    options, base = HFOptions.of(settings.options), Path(settings.base)
+    folder = pooling_folder(Path(settings.path), base, options)
+    checkpoint = folder.checkpoint if folder else Checkpoint(Path(settings.path))
+    checkpoint.check()
+    gpu = options.device.startswith("cuda") or (options.device == "auto" and free.gpu is not None)
+    shape = ModelShape.of(checkpoint, options, gpu=gpu)
+    length = context_length(checkpoint, options, SimpleNamespace(**shape.config))
+    weights = shape.weight_bytes
+    packed = 0 if gpu else shape.prepacked_bytes(options, free.ram + free.swap)
+    left = (free.gpu or 0) - weights if gpu else free.ram + free.swap - weights - packed
+    tokens = smallest = 0
+    short = False
+    if not folder:
+        tokens, short = _cache(checkpoint, options, shape, length, left, gpu=gpu)
+        smallest = options.cache_tokens or length
+    fixed = [
+        _part("weights", weights, gpu=gpu),
+        _part("prepacked_weights", packed, gpu=gpu),
+        _part("buffers", shape.buffer_bytes(options, gpu=gpu), gpu=gpu),
+        _part("adapters", _adapter_bytes(options, base), gpu=gpu),
+        MemoryPart("vocabulary", _BYTES_OF_A_TOKEN * shape.number("vocab_size")),
+        MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
+    ]
+    cache = _part("kv_cache", tokens * shape.token_bytes, gpu=gpu)
+    least = _part("kv_cache", smallest * shape.token_bytes, gpu=gpu)
+    return MemoryEstimate(
+        parts=tuple(p for p in (fixed[0], cache, *fixed[1:]) if p.ram or p.gpu),
+        # Prepacking is left out where there is no room for it.
+        least=MemoryUse(
+            sum(p.ram for p in (*fixed, least)) - packed, sum(p.gpu for p in (*fixed, least))
+        ),
+        context_length=length,
+        short=short,
+        smaller=tuple(_smaller(options, length, tokens, gpu=gpu)),
+    )
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes of a model; `config` is that of its language part, `format` None if quantized."""
+
+    checkpoint: Checkpoint
+    config: dict[str, Any]
+    format: str | None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, options: HFOptions, *, gpu: bool) -> "ModelShape":
+        """As it is computed with these options."""
+        whole = checkpoint.config
+        text = whole.get("text_config") or whole.get("llm_config")
+        config = {**whole, **text} if isinstance(text, dict) else dict(whole)
+        chosen = choose_format(checkpoint, options, "cuda" if gpu else "cpu")
+        return cls(checkpoint, config, chosen)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the weights, in the format that they are computed in."""
+        if self.format is None or not self.checkpoint.tensors:
+            return self.checkpoint.stored_bytes
+        return sum(count for _, count in self.checkpoint.tensors) * self._bytes
+
+    @property
+    def token_bytes(self) -> int:
+        """Of a token in the KV cache, in all layers."""
+        layers = self.number("num_hidden_layers", "n_layer", "num_layers")
+        kinds = self.config.get("layer_types")
+        if isinstance(kinds, list):
+            layers = sum(not str(kind).startswith(_WITHOUT_CACHE) for kind in kinds)
+        heads = self.number("num_attention_heads", "n_head")
+        shared = self.number("num_key_value_heads") or heads
+        key = value = self.number("head_dim") or self._width // max(heads, 1)
+        if self.number("kv_lora_rank"):  # multi-head latent attention, cached as it is computed
+            shared = heads
+            key = self.number("qk_nope_head_dim") + self.number("qk_rope_head_dim")
+            value = self.number("v_head_dim")
+        return layers * shared * (key + value) * self._bytes
+
+    def prepacked_bytes(self, options: HFOptions, free: int) -> int:
+        """Of weights that are kept a second time, as a CPU multiplies them (`packed/prepack`)."""
+        x86 = platform.machine().lower() in ("x86_64", "amd64")
+        if not options.prepack or not x86 or self.format not in ("float32", "bfloat16"):
+            return 0
+        if options.device_map is not None:
+            return 0
+        if self.format == "float32" and 2 * self.weight_bytes > free:
+            return 0
+        names = {tensor.name for tensor in self.checkpoint.stored}
+        linear = output = 0
+        for name, _, shape in self.checkpoint.stored:
+            if len(shape) == 2 and name.endswith(".weight") and "embed" not in name:
+                linear += prod(shape)
+        if self.config.get("tie_word_embeddings", True) and "lm_head.weight" not in names:
+            output = self.number("vocab_size") * self._width
+        kept_twice = linear if self.format == "float32" else 0
+        return (kept_twice + output) * self._bytes
+
+    def buffer_bytes(self, options: HFOptions, *, gpu: bool) -> int:
+        """What a pass takes on the way: its widest layer, and the logits in float32."""
+        rows = options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
+        feed_forward = self.number("intermediate_size", "n_inner") or 4 * self._width
+        layer = rows * (6 * self._width + 3 * feed_forward) * self._bytes
+        logits = options.max_batch_size * self.number("vocab_size") * 8
+        return layer + logits
+
+    def number(self, *names: str) -> int:
+        """The first of these that the configuration has; 0 without any."""
+        found = (self.config.get(name) for name in names)
+        return next((n for n in found if isinstance(n, int) and not isinstance(n, bool)), 0)
+
+    @property
+    def _width(self) -> int:
+        return self.number("hidden_size", "n_embd", "d_model")
+
+    @property
+    def _bytes(self) -> int:
+        return FORMAT_BYTES[self.format or "bfloat16"]
+
+
+def _cache(
+    checkpoint: Checkpoint,
+    options: HFOptions,
+    shape: ModelShape,
+    length: int,
+    left: int,
+    *,
+    gpu: bool,
+) -> tuple[int, bool]:
+    """Tokens of cache, as they are chosen at the load, and whether memory is short for them."""
+    try:
+        sizes = memory_sizes(
+            checkpoint,
+            options,
+            context_length=length,
+            bytes_per_token=shape.token_bytes,
+            device="cuda" if gpu else "cpu",
+            free=max(0, left),
+            lazy=sys.platform == "linux" and not gpu,
+        )
+    except BackendUnavailableError:
+        return options.cache_tokens or length, True
+    return sizes.tokens, sizes.tokens < min(length, _ENOUGH)
+
+
+def _part(name: str, bytes: int, *, gpu: bool) -> MemoryPart:
+    return MemoryPart(name, gpu=bytes) if gpu else MemoryPart(name, ram=bytes)
+
+
+def _adapter_bytes(options: HFOptions, base: Path) -> int:
+    folders = [base / Path(path).expanduser() for path in options.adapters.values()]
+    files = [file for folder in folders for file in folder.glob("adapter_model.*")]
+    return sum(file.stat().st_size for file in files)
+
+
+def _torch_is_for_the_cpu() -> bool:
+    try:
+        return importlib.metadata.version("torch").endswith("+cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return True
+
+
+def _smaller(
+    options: HFOptions, length: int, tokens: int, *, gpu: bool
+) -> Iterator[dict[str, Any]]:
+    """Changes with which it takes less memory, the mildest first."""
+    shorter = 1 << max(0, length - 1).bit_length() - 1
+    while shorter >= _SHORTEST:
+        cache = {"cache_tokens": shorter} if options.cache_tokens else {}
+        yield {"context_length": shorter, **cache}
+        shorter //= 2
+    if tokens > length and not options.cache_tokens:
+        yield {"cache_tokens": length}
+    if options.dtype in ("auto", "float32"):
+        yield {"dtype": "bfloat16"}
+    if options.prepack and not gpu:
+        yield {"prepack": False}
+    if options.max_batch_size > 4:
+        yield {"max_batch_size": 4}
+    if gpu and options.device_map is None:
+        yield {"device": "auto", "device_map": "auto"}
