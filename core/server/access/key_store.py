@@ -111,6 +111,8 @@ def _key(entry: KeyEntry) -> Key:
         entry.role,
         None if entry.models is None else tuple(entry.models),
         entry.requests_per_minute,
+        entry.tokens_per_minute,
+        entry.tokens_per_day,
         entry.concurrent_requests,
         entry.max_tokens,
         entry.priority,
