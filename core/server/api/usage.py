@@ -10,6 +10,7 @@ from core.server.access.auth import is_admin
 from core.server.http.track import running_request
 from core.server.schemas.usage_answers import LimitEntry, UsageEntry, UsageLimits, UsageList
 from core.server.services import services
+from core.server.usage.key_use import LimitUse
 
 router = APIRouter(tags=["usage"])
 
@@ -45,10 +46,11 @@ async def get_usage(
             )
             for slot, used in found.items()
         ],
-        limits=UsageLimits(
-            **{
-                limit: LimitEntry(limit=it.limit, used=it.used, left=it.left, reset_s=it.reset_s)
-                for limit, it in limits.items()
-            }
-        ),
+        limits=UsageLimits(**{name: _entry(limit) for name, limit in limits.items()}),
+    )
+
+
+def _entry(limit: LimitUse) -> LimitEntry:
+    return LimitEntry(
+        limit=limit.limit, used=limit.used, remaining=limit.remaining, reset_s=limit.reset_s
     )

@@ -22,7 +22,7 @@ class UsageEntry(BaseModel):
 
 
 class LimitEntry(BaseModel):
-    """A limit, what is used of it and what is left.
+    """A limit, what is used of it and what remains.
 
     `reset_s`: seconds after which nothing of it is used, if nothing else is meanwhile; null where
     that is not known.
@@ -30,7 +30,7 @@ class LimitEntry(BaseModel):
 
     limit: int
     used: int
-    left: int
+    remaining: int
     reset_s: float | None
 
 

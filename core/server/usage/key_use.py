@@ -18,6 +18,8 @@ from core.server.usage.usage_records import UsageRecords
 _WRITE_EVERY = 0.5
 """Seconds between two writes of what was used: half of what may be lost with the server."""
 
+_NOTHING = Used()
+
 
 @dataclass(frozen=True, slots=True)
 class LimitUse:
@@ -28,7 +30,7 @@ class LimitUse:
     reset_s: float | None = None
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """What may still be used."""
         return max(0, self.limit - self.used)
 
@@ -101,9 +103,9 @@ class KeyUse(Account):
     def record(self) -> None:
         """Hand on what was used since this was called last."""
         for model, used in self.used.items():
-            before = self._recorded.get(model)
+            before = self._recorded.get(model, _NOTHING)
             if used != before:
-                self._records.add(self._name, model, used.since(before or Used()))
+                self._records.add(self._name, model, used.since(before))
                 self._recorded[model] = replace(used)
         self._window.sample(self._clock(), sum(used.tokens for used in self.used.values()))
 
@@ -134,7 +136,7 @@ class KeyUse(Account):
     def headers(self, key: Key) -> dict[str, str]:
         """OpenAI's headers about the limits of requests and of tokens; none without them.
 
-        Of two limits of tokens they are about the one of which less is left.
+        Of two limits of tokens they are about the one of which less remains.
         https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers
         """
         limits = self.limits(key)
@@ -142,13 +144,13 @@ class KeyUse(Account):
         of_tokens = [limits[name] for name in named if name in limits]
         shown = {
             "requests": limits.get("requests_per_minute"),
-            "tokens": min(of_tokens, key=lambda limit: limit.left, default=None),
+            "tokens": min(of_tokens, key=_tightness, default=None),
         }
         headers = {}
         for what, limit in shown.items():
             if limit:
                 headers[f"x-ratelimit-limit-{what}"] = str(limit.limit)
-                headers[f"x-ratelimit-remaining-{what}"] = str(limit.left)
+                headers[f"x-ratelimit-remaining-{what}"] = str(limit.remaining)
                 headers[f"x-ratelimit-reset-{what}"] = _duration(limit.reset_s or 0)
         return headers
 
@@ -166,9 +168,7 @@ class KeyUse(Account):
 class KeyUses:
     """The use of every key, by its name, so that it outlives changes of the keys file."""
 
-    def __init__(
-        self, records: UsageRecords, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, records: UsageRecords, clock: Callable[[], float] = time.monotonic) -> None:
         self.records = records
         self._clock = clock
         self._uses: dict[str, KeyUse] = {}
@@ -200,6 +200,11 @@ class KeyUses:
         """Write the rest."""
         self.record()
         await self.records.close()
+
+
+def _tightness(limit: LimitUse) -> tuple[int, float]:
+    """Less for a limit of which less remains, or for longer."""
+    return limit.remaining, -(limit.reset_s or 0)
 
 
 def _duration(seconds: float) -> str:
