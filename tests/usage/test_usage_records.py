@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 import stat
 import sys
@@ -40,6 +41,10 @@ def errors(log: pytest.LogCaptureFixture) -> list[str]:
 
 def kept(path: Path) -> dict[Slot, Used]:
     return read_usage(path, "0000-00-00", None)
+
+
+def aside_in(folder: Path) -> list[Path]:
+    return [*folder.glob("usage.db.broken-*")]
 
 
 async def everything(records: UsageRecords, key: str | None = None) -> dict[Slot, Used]:
@@ -195,7 +200,7 @@ async def test_a_broken_file_is_set_aside(
     records.add("anna", "m", ONE)
     await records.write()
     assert kept(path) == {TODAY: ONE}
-    [aside] = tmp_path.glob("usage.db.broken-*")
+    [aside] = aside_in(tmp_path)
     assert aside.read_bytes() == content
     [error] = errors(caplog)
     assert aside.name in error
@@ -207,8 +212,7 @@ async def test_a_file_that_is_deleted_or_replaced_while_it_is_used(tmp_path: Pat
     records = records_of(path)
     records.add("anna", "m", ONE)
     await records.write()
-    for file in tmp_path.iterdir():
-        file.unlink()
+    shutil.rmtree(tmp_path)
     assert await everything(records) == {}
     records.add("anna", "m", ONE)
     await records.write()
