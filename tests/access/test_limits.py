@@ -106,7 +106,11 @@ async def test_a_limit_that_changes_meanwhile() -> None:
 
 
 async def test_keys_have_a_use_each() -> None:
-    uses, key, other = KeyUses(UsageRecords(None), Clock()), Key("a", b"", requests_per_minute=1), Key("b", b"")
+    uses, key, other = (
+        KeyUses(UsageRecords(None), Clock()),
+        Key("a", b"", requests_per_minute=1),
+        Key("b", b""),
+    )
     await ask(uses.of(key), key)
     await ask(uses.of(other), other)
     with pytest.raises(RateLimitError):
