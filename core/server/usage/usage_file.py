@@ -103,7 +103,7 @@ def read_usage(path: Path, since: str, key: str | None) -> dict[Slot, Used]:
     `BrokenFileError`, `OSError` or `sqlite3.Error` if it cannot be read.
     """
     path.stat()
-    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"  # as a reader that cannot write leaves journals behind
     with broken_told(), closing(sqlite3.connect(address, uri=True)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application != UsageFile.application:
