@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -185,7 +186,7 @@ def test_what_is_cut_off_counts_what_it_used() -> None:
         at.begun("four", "fives")
         waiting = ask("waits", key="anna")
         at.queued(1)
-        for each in at.requests:
+        for each in reversed(at.requests):
             path = f"/v1/requests/{each.shown_id}/cancel"
             assert at.server.http.post(path, headers={"x-api-key": "anna"}).status_code == 200
         assert error_of(waiting) == (499, "request_cancelled")
@@ -193,9 +194,10 @@ def test_what_is_cut_off_counts_what_it_used() -> None:
         assert used(at) == (2, 9, 3), "a request that never ran has used nothing"
 
 
-def test_thirty_two_clients_with_one_key() -> None:
-    """The limit is exceeded by what was running at that moment only: here four requests."""
-    limit, at_once, prompt, answer = 3000, 4, "a prompt of twenty-nine chars", 40
+@pytest.mark.parametrize("at_once", [4, 32])
+def test_thirty_two_clients_with_one_key(at_once: int) -> None:
+    """The limit is exceeded by what was running at that moment only."""
+    limit, prompt, answer = 3000, "a prompt of twenty-nine chars", 40
     key = {"tokens_per_day": limit}
     config = scripted_config(max_running=at_once)
     plugins = plugins_with(scripted=scripted(["word"] * 500))
@@ -235,3 +237,26 @@ def test_thirty_two_clients_with_one_key() -> None:
         other = server.http.post(TEXT, json={"prompt": "a"}, headers={"x-api-key": "bob"})
         assert other.status_code == 200, "the limits of other keys are theirs"
         assert json.dumps(usage(server, "bob")).count("anna") == 0
+
+
+def test_a_file_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
+    """It is said where people look, without paths."""
+    (tmp_path / "usage.db").mkdir()
+    config = scripted_config(server={"usage_file": str(tmp_path / "usage.db"), "auth": "required"})
+    keys = keys_of(anna={"tokens_per_day": 9})
+    with serve(config, plugins_with(scripted=scripted("ok")), keys=keys) as server:
+        for status in (200, 200, 429):
+            headers = {"x-api-key": "anna"}
+            answer = server.http.post(TEXT, json={"prompt": "abc"}, headers=headers)
+            assert answer.status_code == status, answer.text
+        [entry] = usage(server, "anna")["data"]
+        assert (entry["requests"], entry["prompt_tokens"], entry["completion_tokens"]) == (2, 6, 6)
+        health = server.http.get("/health")
+        assert (health.status_code, health.json()["state"]) == (200, "ok")
+        [issue] = health.json()["issues"]
+        assert "usage is kept in memory, its file cannot be written: " in issue["description"]
+        assert str(tmp_path) not in health.text
+        (tmp_path / "usage.db").rmdir()
+        assert usage(server, "anna")["data"] == [entry]
+        assert server.http.get("/health").json()["issues"] == []
+        assert (tmp_path / "usage.db").is_file()
