@@ -34,8 +34,9 @@ FLOORS = (
     "grammar",
     "media",
     "contract",
+    "sqlite_file",
 )
-"""The rooms of core, top to bottom; `plugins` is a module."""
+"""The rooms of core, top to bottom; `plugins` and `sqlite_file` are modules."""
 
 
 def modules(folder: str) -> list[Path]:

@@ -21,10 +21,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's own
 def list_keys(config: ConfigOption = None) -> None:
     """List the owners and limits of the keys in the keys file, never the keys themselves."""
     path = _path(config)
-    rows = table("name", "role", "models", "per minute", "at once", "max tokens", "priority")
+    rows = table(
+        *("name", "role", "models", "per minute", "tokens/min", "tokens/day", "at once"),
+        *("max tokens", "priority"),
+    )
     for entry in entries(path):
         numbers = (
             entry.requests_per_minute,
+            entry.tokens_per_minute,
+            entry.tokens_per_day,
             entry.concurrent_requests,
             entry.max_tokens,
             entry.priority,
@@ -43,6 +48,14 @@ def add(
     ] = None,
     rpm: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Maximum requests per minute.")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum tokens per minute, with prompts."),
+    ] = None,
+    tokens_per_day: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Maximum tokens per day (UTC), with prompts."),
     ] = None,
     concurrent: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Maximum concurrent requests.")
@@ -75,6 +88,8 @@ def add(
         "admin" if admin else "user",
         models=[model.strip() for model in models.split(",")] if models else None,
         requests_per_minute=rpm,
+        tokens_per_minute=tokens_per_minute,
+        tokens_per_day=tokens_per_day,
         concurrent_requests=concurrent,
         max_tokens=max_tokens,
         priority=priority,

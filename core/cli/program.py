@@ -10,6 +10,7 @@ from core.cli import (
     conformance,
     download,
     inspect_model,
+    key_usage,
     keys,
     loading_models,
     models,
@@ -53,6 +54,7 @@ def program() -> typer.Typer:
     of_keys.command("add")(keys.add)
     of_keys.command("remove")(keys.remove)
     of_keys.command("rotate")(keys.rotate)
+    of_keys.command("usage")(key_usage.usage)
     app.add_typer(of_keys, name="keys")
     app.command("replay")(replay.replay)
     of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)

@@ -34,9 +34,17 @@ class Key:
     role: Role = "user"
     models: tuple[str, ...] | None = None
     requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    tokens_per_day: int | None = None
     concurrent_requests: int | None = None
     max_tokens: int | None = None
     priority: int | None = None
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether requests or tokens are limited by time."""
+        limits = (self.requests_per_minute, self.tokens_per_minute, self.tokens_per_day)
+        return any(limit is not None for limit in limits)
 
     def may_use(self, *names: str) -> bool:
         """Whether it may use the model that has these names."""
@@ -64,6 +72,16 @@ class KeyEntry(Section):
     )
     requests_per_minute: int | None = Field(
         None, gt=0, description="Maximum requests in any 60 seconds; unlimited if unset."
+    )
+    tokens_per_minute: int | None = Field(
+        None,
+        gt=0,
+        description="Maximum tokens of prompts and answers in any 60 seconds; unlimited if unset.",
+    )
+    tokens_per_day: int | None = Field(
+        None,
+        gt=0,
+        description="Maximum tokens of prompts and answers in a day of UTC; unlimited if unset.",
     )
     concurrent_requests: int | None = Field(
         None, gt=0, description="Maximum requests running at once; unlimited if unset."

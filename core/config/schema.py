@@ -21,6 +21,7 @@ from core.config.problems import key_text
 from core.config.sampling import Sampling, SamplingDefaults
 from core.config.section import Section, Text
 from core.config.sites import Host, Origin
+from core.config.usage import UsageConfig
 from core.contract.types import Isolation
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -144,7 +145,7 @@ class HttpConfig(Section):
     )
 
 
-class ServerConfig(ApisConfig, MediaConfig, HttpConfig):
+class ServerConfig(UsageConfig, ApisConfig, MediaConfig, HttpConfig):
     """Where the server listens and who may use it."""
 
 

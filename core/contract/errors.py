@@ -15,11 +15,13 @@
     ├── RequestTooLargeError 413
     │   └── HeadersTooLargeError 431
     ├── RateLimitError 429
+    │   └── TokenLimitError
     ├── QueueFullError 429
     ├── BackendUnavailableError 503
     │   └── ModelFailedError
     ├── RequestCancelledError 499
-    │   └── ServerStoppingError 503
+    │   ├── ServerStoppingError 503
+    │   └── KeyRevokedError 401
     └── EngineDeadError 503
         └── ModelUnloadedError
 
@@ -157,6 +159,12 @@ class RateLimitError(ServingError):
     code = "rate_limit_exceeded"
 
 
+class TokenLimitError(RateLimitError):
+    """The API key has used the tokens of a minute, or of a day."""
+
+    type = "tokens"
+
+
 class ModelNotFoundError(ServingError):
     """The request names a model that is not served."""
 
@@ -229,6 +237,17 @@ class ServerStoppingError(RequestCancelledError):
     status = 503
     type = "server_error"
     code = "server_stopping"
+
+
+class KeyRevokedError(RequestCancelledError):
+    """The API key was removed, or may no longer use the model, while its request was answered.
+
+    Unlike others that are cancelled, an answer that has begun ends with this error.
+    """
+
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
 
 
 class BackendUnavailableError(ServingError):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -12,6 +13,7 @@ from core.models.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.server.access.guard import Guard
 from core.server.access.key_store import KeyStore, key_store
+from core.server.access.revoked import end_revoked
 from core.server.api import (
     about,
     chat,
@@ -37,6 +39,7 @@ from core.server.api import (
     tei,
     templates,
     tokens,
+    usage,
 )
 from core.server.api.error_handlers import add_error_handlers
 from core.server.api.plugin_routes import add_plugin_routes
@@ -60,11 +63,12 @@ def create_app(
     requests wait. `report_progress` is told the same, on any thread. `keys` are those of the
     config if not given; `ConfigError` if the keys file cannot be used.
     """
+    keys = keys or key_store(config)
     app = FastAPI(
         title="Enginebay",
         description="An OpenAI-compatible server for language models you host yourself.",
         version=plugins.version,
-        lifespan=_lifespan,
+        lifespan=partial(_lifespan, keys=keys),
         docs_url=None,  # `add_page` has one that needs nothing from the network
         redoc_url=None,
         strict_content_type=False,
@@ -91,6 +95,7 @@ def create_app(
             about.router,
             stats.router,
             requests.router,
+            usage.router,
         ):
             app.include_router(router, prefix=prefix, include_in_schema=prefix == "/v1")
         app.include_router(health.router, prefix=prefix, include_in_schema=not prefix)
@@ -107,8 +112,9 @@ def create_app(
     add_page(app, ollama="ollama" in config.server.apis)
     add_plugin_routes(app, plugins.routes, shared.paths)
     add_error_handlers(app)
-    guarded = keys or key_store(config)
-    app.add_middleware(Guard, server=config.server, keys=guarded, paths=shared.paths)
+    app.add_middleware(
+        Guard, server=config.server, keys=keys, paths=shared.paths, uses=shared.key_uses
+    )
     app.add_middleware(TrackRequests, requests=shared.serving.requests)
     app.add_middleware(
         RequestLimit,
@@ -128,18 +134,24 @@ def create_app(
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: FastAPI, keys: KeyStore) -> AsyncIterator[None]:
     shared = services_of(app)
     loading = asyncio.create_task(shared.models.load_at_start())
     watching = asyncio.create_task(shared.watch.run())
+    await shared.key_uses.records.write()  # which also reads what was used today
+    recording = asyncio.create_task(shared.key_uses.run())
+    revoking = asyncio.create_task(end_revoked(keys, shared.serving.requests, shared.models))
     try:
         yield
     finally:
         shared.downloads.close()
         loading.cancel()
         watching.cancel()
+        revoking.cancel()
+        recording.cancel()
         shared.watch.close()
-        await asyncio.gather(loading, watching, return_exceptions=True)
+        await asyncio.gather(loading, watching, revoking, recording, return_exceptions=True)
         await shared.serving.close()
+        await shared.key_uses.close()
         if shared.response_store:
             await shared.response_store.close()

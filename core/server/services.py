@@ -17,6 +17,9 @@ from core.plugins import Plugins
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
 from core.server.paths import Paths
+from core.server.usage.key_use import KeyUses
+from core.server.usage.usage_file import usage_path
+from core.server.usage.usage_records import UsageRecords
 from core.serving.serving import Serving
 
 
@@ -32,6 +35,7 @@ class Services:
     downloads: Downloads
     metrics: Metrics
     watch: Watch
+    key_uses: KeyUses
     paths: Paths
     running_texts: RunningTexts
     model_cards: ModelCards
@@ -57,6 +61,7 @@ def make_services(
         downloads=Downloads(places(config)),
         metrics=metrics,
         watch=watch,
+        key_uses=KeyUses(UsageRecords(usage_path(config))),
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, config.base),
         paths=Paths(plugins.routes, apis),

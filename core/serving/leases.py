@@ -21,7 +21,12 @@ class Leases:
         return permitted(running.key, name, self._models)
 
     async def hold(self, running: RunningRequest, found: FoundModel) -> ServedModel:
-        """This model, ready to answer, and kept loaded until `running` is released."""
+        """This model, ready to answer, and kept loaded until `running` is released.
+
+        `TokenLimitError` if its key has no tokens left: nothing is loaded for it.
+        """
+        if not running.free:
+            running.require_tokens()
         running.asks, running.model, running.loading = True, found.name, True
         with running.interruptible():
             model = await running.hold(self._models.lease(found))

@@ -119,11 +119,14 @@ class Pooling:
         with counts.working():
             for start in range(0, len(prompts), _PROMPTS_A_CALL):
                 some = prompts[start : start + _PROMPTS_A_CALL]
-                async with running.turn(model, len(some), priority=running.priority(priority)):
+                tokens = sum(map(len, some))
+                async with running.turn(
+                    model, len(some), prompt_tokens=tokens, priority=running.priority(priority)
+                ):
                     with running.interruptible():
                         results += map(_numbers, await compute(some), params[start:])
                 counts.progress()
-                counts.prompt_tokens += sum(map(len, some))
+                counts.prompt_tokens += tokens
         return results
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from core.config.keys import Key
 from core.contract.errors import RateLimitError
-from core.server.access.key_limits import WINDOW, KeyUse, KeyUses
+from core.server.usage.key_use import KeyUse, KeyUses
+from core.server.usage.token_window import WINDOW
+from core.server.usage.usage_records import UsageRecords
 
 
 class Clock:
@@ -17,6 +19,10 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def use_by(clock: Clock) -> KeyUse:
+    return KeyUse("a", UsageRecords(None), clock)
 
 
 async def ask(use: KeyUse, key: Key) -> None:
@@ -35,7 +41,7 @@ async def refused(use: KeyUse, key: Key) -> int | None:
 
 async def test_requests_per_minute() -> None:
     clock, key = Clock(), Key("a", b"", requests_per_minute=2)
-    use = KeyUse(clock)
+    use = use_by(clock)
     await ask(use, key)
     clock.now += 10
     assert use.headers(key)["x-ratelimit-remaining-requests"] == "1"
@@ -55,13 +61,13 @@ async def test_requests_per_minute() -> None:
         await ask(use, key)
     clock.now += WINDOW
     assert use.headers(key)["x-ratelimit-remaining-requests"] == "2"
-    assert use.headers(key)["x-ratelimit-reset-requests"] == "0.000s"
+    assert use.headers(key)["x-ratelimit-reset-requests"] == "0s"
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 90), max_size=30))
 async def test_no_minute_has_more_and_retry_after_is_exact(limit: int, waits: list[int]) -> None:
     clock, key = Clock(), Key("a", b"", requests_per_minute=limit)
-    use = KeyUse(clock)
+    use = use_by(clock)
     answered: deque[float] = deque()
     for wait in waits:
         clock.now += wait
@@ -76,7 +82,7 @@ async def test_no_minute_has_more_and_retry_after_is_exact(limit: int, waits: li
 
 async def test_concurrent_requests() -> None:
     key = Key("a", b"", concurrent_requests=2, requests_per_minute=5)
-    use = KeyUse(Clock())
+    use = use_by(Clock())
     async with AsyncExitStack() as running:
         await running.enter_async_context(use.counted(key))
         await running.enter_async_context(use.counted(key))
@@ -90,7 +96,7 @@ async def test_concurrent_requests() -> None:
 
 async def test_a_limit_that_changes_meanwhile() -> None:
     clock = Clock()
-    use = KeyUses(clock).of(Key("a", b""))
+    use = KeyUses(UsageRecords(None), clock).of(Key("a", b""))
     for _ in range(3):
         await ask(use, Key("a", b"", requests_per_minute=5))
         clock.now += 1
@@ -100,7 +106,11 @@ async def test_a_limit_that_changes_meanwhile() -> None:
 
 
 async def test_keys_have_a_use_each() -> None:
-    uses, key, other = KeyUses(Clock()), Key("a", b"", requests_per_minute=1), Key("b", b"")
+    uses, key, other = (
+        KeyUses(UsageRecords(None), Clock()),
+        Key("a", b"", requests_per_minute=1),
+        Key("b", b""),
+    )
     await ask(uses.of(key), key)
     await ask(uses.of(other), other)
     with pytest.raises(RateLimitError):

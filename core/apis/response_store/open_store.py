@@ -4,12 +4,13 @@ import logging
 import sqlite3
 from pathlib import Path
 
-from core.apis.response_store.answers_file import AnswersFile, BrokenFileError, set_aside
+from core.apis.response_store.answers_file import AnswersFile
 from core.apis.response_store.memory_store import MemoryStore
 from core.apis.response_store.retention import Limits
 from core.apis.response_store.sqlite_store import SqliteStore
 from core.apis.response_store.store import ResponseStore
 from core.config.schema import ServerConfig
+from core.sqlite_file import BrokenFileError, set_aside
 
 logger = logging.getLogger(__name__)
 

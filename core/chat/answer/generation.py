@@ -16,7 +16,12 @@ from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
 from core.chat.answer.usage import UsageCounter
-from core.contract.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
+from core.contract.errors import (
+    InvalidRequestError,
+    KeyRevokedError,
+    ModelUnloadedError,
+    RequestCancelledError,
+)
 from core.contract.sampling_params import SamplingParams
 from core.contract.types import (
     Delta,
@@ -57,7 +62,8 @@ class Generation:
     ) -> None:
         self.model = model
         self.requests = requests
-        self.counter = UsageCounter(running.received)
+        used = running.account.of(model.config.name)
+        self.counter = UsageCounter(running.received, used)
         self._model_counts = counts
         self._running = running
         running.counter, running.choices = self.counter, self.choices
@@ -81,7 +87,8 @@ class Generation:
         """Updates of all choices as they arrive. Closing the generator aborts what is running.
 
         Each request waits for its turn. When the answer is cancelled, or its model is unloaded,
-        after that, its choices end as they are, with the `finish_reason` "abort".
+        after that, its choices end as they are, with the `finish_reason` "abort"; if its key was
+        revoked, with a `KeyRevokedError`.
         """
         self._log_request()
         first = 0
@@ -161,7 +168,12 @@ class Generation:
         asked = monotonic()
         try:
             async with (
-                self._running.turn(self.model, request.n, priority=request.priority),
+                self._running.turn(
+                    self.model,
+                    request.n,
+                    prompt_tokens=len(request.prompt_token_ids),
+                    priority=request.priority,
+                ),
                 aclosing(self._generate(request)) as deltas,
             ):
                 self._model_counts.queue_time.observe(monotonic() - asked)
@@ -191,6 +203,8 @@ class Generation:
         except InvalidRequestError as error:
             if error.param == "constraint":
                 error.param = self._constrained_by
+            raise
+        except KeyRevokedError:
             raise
         except RequestCancelledError:
             if self._running.state != "running":

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
+from core.chat.answer.account import Account
 from core.chat.answer.usage import UsageCounter
 from core.config.keys import Key
 from core.contract.errors import RequestCancelledError
@@ -27,7 +28,8 @@ class RunningRequest:
     `route`: method and path, or who else asks. `key`: the API key it came with, None where it needs
     none. `asks`: whether it uses a model; `model`: that model's name. `loading`: it waits until
     that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
-    its tokens.
+    its tokens. `account`: where what it uses is counted. `free`: it is answered even if its key has
+    reached a limit of tokens, as long as it uses none.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -41,10 +43,13 @@ class RunningRequest:
         self.stream = False
         self.choices = 0
         self.counter: UsageCounter | None = None
+        self.account = Account()
+        self.free = False
         self.loading = False
         self._held = AsyncExitStack()
         self._places: list[Place] = []
         self._started = False
+        self._counted: set[str] = set()
         self._cancelled: RequestCancelledError | None = None
         self._interruptible: set[Interruptible] = set()
 
@@ -96,11 +101,20 @@ class RunningRequest:
         """The number of requests ahead of it, if it is queued."""
         return self._places[0].position if self.state == "queued" else None
 
+    def require_tokens(self) -> None:
+        """Raise `TokenLimitError` if its key has reached a limit of tokens."""
+        if self.key:
+            self.account.require_tokens(self.key)
+
     @asynccontextmanager
     async def turn(
-        self, model: ServedModel, choices: int, *, priority: int = 0
+        self, model: ServedModel, choices: int, *, prompt_tokens: int, priority: int = 0
     ) -> AsyncIterator[None]:
-        """Wait for admission to the model's engine; the block does the work."""
+        """Wait for admission to the model's engine; the block does the work.
+
+        That is when a request and these tokens of its prompts count as used, and when its key is
+        asked for the last time whether it may use any.
+        """
         place = model.gate.join(
             choices,
             model=model.config.name,
@@ -112,11 +126,21 @@ class RunningRequest:
         try:
             with self.interruptible():
                 await place.admitted
+            if not self._started:
+                self.require_tokens()
             self._started = True
+            self._count(model.config.name, prompt_tokens)
             yield
         finally:
             place.leave()
             self._places.remove(place)
+
+    def _count(self, model: str, prompt_tokens: int) -> None:
+        used = self.account.of(model)
+        used.prompt_tokens += prompt_tokens
+        if model not in self._counted:
+            self._counted.add(model)
+            used.requests += 1
 
     def interruptible(self) -> "Interruptible":
         """A block that `cancel` ends where it waits."""

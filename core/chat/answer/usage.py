@@ -6,6 +6,7 @@ then its own counts are used.
 
 from time import monotonic
 
+from core.chat.answer.account import Used
 from core.chat.schemas.usage_bodies import (
     CompletionTokensDetails,
     LlamaTimings,
@@ -20,10 +21,12 @@ from core.contract.types import Delta, GenerationRequest, Prefill, TokenCounts
 class UsageCounter:
     """Counts one answer: every prompt once, whatever `n` is, and every token that was sampled.
 
-    `received` is when its request came, by `time.monotonic`; now, if that is not known.
+    `received` is when its request came, by `time.monotonic`; now, if that is not known. `used`:
+    where all that is used of its model is counted, with what its prompts have begun with.
     """
 
-    def __init__(self, received: float | None = None) -> None:
+    def __init__(self, received: float | None = None, used: Used | None = None) -> None:
+        self._used = used or Used()
         self.received = monotonic() if received is None else received
         self._prompts: list[int] = []  # tokens of each choice's prompt
         self._prompt_tokens = 0
@@ -51,6 +54,8 @@ class UsageCounter:
         """Count a delta."""
         self._cached_tokens += delta.cached_tokens
         self._completion_tokens += len(delta.token_ids)
+        self._used.cached_tokens += delta.cached_tokens
+        self._used.completion_tokens += len(delta.token_ids)
         self._grammar_init_s += delta.grammar_init_s
         self._grammar_s += delta.grammar_s
         self._last_token_at = monotonic()
@@ -59,6 +64,9 @@ class UsageCounter:
 
     def take(self, counts: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
+        self._used.prompt_tokens += counts.prompt_tokens - self._prompt_tokens
+        self._used.cached_tokens += counts.cached_tokens - self._cached_tokens
+        self._used.completion_tokens += counts.completion_tokens - self._completion_tokens
         self._prompt_tokens = counts.prompt_tokens
         self._cached_tokens = counts.cached_tokens
         self._completion_tokens = counts.completion_tokens

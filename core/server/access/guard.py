@@ -1,7 +1,5 @@
 """Who may send a request at all, decided by its headers before its body is read."""
 
-import time
-from collections.abc import Callable
 from typing import Literal
 
 from starlette.datastructures import MutableHeaders
@@ -12,10 +10,10 @@ from core.config.keys import Key
 from core.config.schema import ServerConfig
 from core.contract.errors import AuthenticationError, ServingError
 from core.server.access.hosts import check_host, check_origin, is_loopback
-from core.server.access.key_limits import KeyUses
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import find_key, sent_keys
 from core.server.paths import Paths
+from core.server.usage.key_use import KeyUses
 
 Needed = Literal["required", "admin", "none"]
 
@@ -66,14 +64,14 @@ class Guard:
         server: ServerConfig,
         keys: KeyStore,
         paths: Paths,
-        clock: Callable[[], float] = time.monotonic,
+        uses: KeyUses,
     ) -> None:
         self._app = app
         self._server = server
         self._needed = needed(server)
         self._keys = keys
         self._paths = paths
-        self._uses = KeyUses(clock)
+        self._uses = uses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with an error."""
@@ -83,8 +81,10 @@ class Guard:
         running: RunningRequest = scope["state"]["running"]
         try:
             running.key = self._admit(scope)
-            if running.key and self._counts(scope):
-                await running.hold(self._uses.of(running.key).counted(running.key))
+            use = running.account = self._uses.of(running.key)
+            running.free = not self._counts(scope)
+            if running.key and not running.free:
+                await running.hold(use.counted(running.key))
         except ServingError as error:
             answer = self._paths.error_response(scope, error)
             await answer(scope, receive, self._with_limits(running.key, send))
@@ -110,7 +110,7 @@ class Guard:
 
     def _with_limits(self, key: Key | None, send: Send) -> Send:
         """`send`, which also adds the rate-limit headers."""
-        if key is None or key.requests_per_minute is None:
+        if key is None or not key.has_rates:
             return send
         use = self._uses.of(key)
 

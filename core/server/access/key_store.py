@@ -37,7 +37,8 @@ class KeyStore:
         self._clock = clock
         self._looked = clock()
         self._seen = _state(path)
-        self._keys = self._fixed + (self._load() if self._seen else ())
+        self._of_file = self._load() if self._seen else ()
+        self._keys = self._fixed + self._of_file
 
     def known(self) -> tuple[Key, ...]:
         """All current keys."""
@@ -45,6 +46,11 @@ class KeyStore:
             self._looked = self._clock()
             self._look()
         return self._keys
+
+    def fix(self, fixed: Sequence[Key]) -> None:
+        """Have these keys, in place of those that are not from the file."""
+        self._fixed = tuple(fixed)
+        self._keys = self._fixed + self._of_file
 
     def _look(self) -> None:
         state = _state(self.path)
@@ -55,12 +61,13 @@ class KeyStore:
             logger.error("%s was removed; its keys stay valid until the server stops", self.path)
             return
         try:
-            self._keys = self._fixed + self._load()
+            self._of_file = self._load()
         except ConfigError as error:
             for problem in error.problems:
                 logger.error("%s", problem)
             logger.error("keeping the previous keys of %s", self.path)
         else:
+            self._keys = self._fixed + self._of_file
             logger.info("%s has changed: %d keys are valid", self.path, len(self._keys))
 
     def _load(self) -> tuple[Key, ...]:
@@ -89,12 +96,16 @@ class KeyStore:
 
 def key_store(config: Config) -> KeyStore:
     """The key store of a config."""
-    fixed = [
+    return KeyStore(keys_path(config), fixed_keys(config))
+
+
+def fixed_keys(config: Config) -> list[Key]:
+    """The keys that stand in a config."""
+    return [
         # no name of the file has brackets
         Key(f"api_keys[{index}]", digest_of(secret.get_secret_value()))
         for index, secret in enumerate(config.server.api_keys)
     ]
-    return KeyStore(keys_path(config), fixed)
 
 
 def keys_path(config: Config) -> Path:
@@ -111,6 +122,8 @@ def _key(entry: KeyEntry) -> Key:
         entry.role,
         None if entry.models is None else tuple(entry.models),
         entry.requests_per_minute,
+        entry.tokens_per_minute,
+        entry.tokens_per_day,
         entry.concurrent_requests,
         entry.max_tokens,
         entry.priority,

@@ -22,7 +22,7 @@ HEADER = """\
 #   enginebay keys add NAME      creates another; also: list, rotate NAME, remove NAME
 # Changes apply at once, without a restart. For a key of your own write `key: ...` instead of
 # `hash`; the server replaces it by its hash. Limits that a key can have: models,
-# requests_per_minute, concurrent_requests, max_tokens, priority.
+# requests_per_minute, tokens_per_minute, tokens_per_day, concurrent_requests, max_tokens, priority.
 """
 
 

@@ -32,8 +32,10 @@ async def _serving_error(http: Request, error: Exception) -> Response:
 
 async def _invalid_body(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [{**each, "loc": each["loc"][1:]} for each in error.errors()]  # without "body"
-    return _response(http, first_problem(problems, error.body))
+    found = error.errors()
+    value = dict(http.query_params) if found[0]["loc"][0] == "query" else error.body
+    problems = [{**each, "loc": each["loc"][1:]} for each in found]  # without "body" or "query"
+    return _response(http, first_problem(problems, value))
 
 
 async def _http_error(http: Request, error: Exception) -> Response:

@@ -61,6 +61,9 @@ def _health(http: Request, response: Response, *, well: bool) -> Health:
         shown[model.name] = ModelHealth(state=state, progress=model.progress.fraction, error=error)
         if since := watch.impaired_since(model):
             issues.append(Issue(time=since, description=f"{model.name}: {error}"))
+    if trouble := services(http).key_uses.records.trouble:
+        description = f"usage is kept in memory, its file cannot be written: {trouble.reason}"
+        issues.append(Issue(time=trouble.since, description=description))
     response.status_code = 200 if well else 503
     return Health(
         status="healthy" if well else "unhealthy",

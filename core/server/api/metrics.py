@@ -2,8 +2,9 @@
 
 from fastapi import APIRouter, Request, Response
 
-from core.server.access.auth import require_key
+from core.server.access.auth import is_admin, require_key
 from core.server.access.hosts import is_loopback
+from core.server.observe.key_metrics import KeyMetrics
 from core.server.observe.prometheus import CONTENT_TYPE
 from core.server.services import services
 
@@ -12,11 +13,16 @@ router = APIRouter(tags=["health"])
 
 @router.get("/metrics", response_class=Response)
 async def metrics(http: Request) -> Response:
-    """Metrics in Prometheus format; the config says whether it needs a key."""
+    """Metrics in Prometheus format; the config says whether it needs a key.
+
+    Those by key, if the config asks for them, are for admins.
+    """
     server = services(http).config.server
     if server.metrics == "keyed" or not is_loopback(server.host):
         await require_key(http)
     models = services(http).models
     await models.measure()
-    counted = services(http).metrics
-    return Response(counted.text(), headers={"Content-Type": CONTENT_TYPE})
+    text = services(http).metrics.text()
+    if server.metrics_by_key and is_admin(http):
+        text += KeyMetrics(services(http).key_uses).text()
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})

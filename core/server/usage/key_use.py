@@ -1,0 +1,216 @@
+"""What each key uses, and its limits: of requests, at once and a minute, and of tokens."""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from core.chat.answer.account import Account, Used
+from core.config.keys import Key
+from core.contract.errors import RateLimitError, TokenLimitError
+from core.server.usage.token_window import WINDOW, TokenWindow
+from core.server.usage.usage_records import UsageRecords
+
+_WRITE_EVERY = 0.5
+"""Seconds between two writes of what was used: half of what may be lost with the server."""
+
+_NOTHING = Used()
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUse:
+    """A limit, and how much of it is used; `reset_s`: seconds after which nothing is, if known."""
+
+    limit: int
+    used: int
+    reset_s: float | None = None
+
+    @property
+    def remaining(self) -> int:
+        """What may still be used."""
+        return max(0, self.limit - self.used)
+
+
+class KeyUse(Account):
+    """What one key uses: its requests, recent and running, and tokens.
+
+    Minutes are sliding windows: in no 60 seconds are there more requests than the limit, and the
+    time after which there is room again is known exactly. Requests that were refused do not count.
+    Days are those of UTC. Tokens count as they are used, and a request that finds a limit of tokens
+    reached is refused: it is exceeded by what was running at that moment only.
+    """
+
+    def __init__(self, name: str, records: UsageRecords, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._name = name
+        self._records = records
+        self._clock = clock
+        self._received: deque[float] = deque()
+        self._recorded: dict[str, Used] = {}
+        self._window = TokenWindow()
+        self.running = 0
+
+    @asynccontextmanager
+    async def counted(self, key: Key) -> AsyncIterator[None]:
+        """Count a request for as long as the block runs. Raises `RateLimitError`."""
+        self._forget()
+        limit = key.requests_per_minute
+        if limit is not None and len(self._received) >= limit:
+            seconds = math.ceil(self._received[-limit] + WINDOW - self._clock())
+            raise RateLimitError(
+                f"requests with the API key of {key.name} are limited to {limit} per minute; "
+                f"try again in {seconds} s",
+                retry_after=seconds,
+            )
+        if key.concurrent_requests is not None and self.running >= key.concurrent_requests:
+            raise RateLimitError(
+                f"requests with the API key of {key.name} are limited to "
+                f"{key.concurrent_requests} at once; try again when one of them has ended",
+                retry_after=1,
+            )
+        if limit is not None:
+            self._received.append(self._clock())
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    def require_tokens(self, key: Key) -> None:
+        """Raise `TokenLimitError` if this key has reached a limit of tokens."""
+        a_minute, a_day = key.tokens_per_minute, key.tokens_per_day
+        if a_minute is None and a_day is None:
+            return
+        self.record()
+        reached = []
+        if a_minute is not None and self._window.used >= a_minute:
+            reached.append((self._window.below(a_minute) - self._clock(), a_minute, "minute"))
+        if a_day is not None and self._records.tokens_today(self._name) >= a_day:
+            reached.append((self._rest_of_the_day(), a_day, "day (UTC)"))
+        if reached:
+            seconds, limit, time = max(reached)
+            wait = max(1, math.ceil(seconds))
+            raise TokenLimitError(
+                f"the API key of {key.name} is limited to {limit} tokens per {time}, which are "
+                f"used; try again in {_duration(wait)}",
+                retry_after=wait,
+            )
+
+    def record(self) -> None:
+        """Hand on what was used since this was called last."""
+        for model, used in self.used.items():
+            before = self._recorded.get(model, _NOTHING)
+            if used != before:
+                self._records.add(self._name, model, used.since(before))
+                self._recorded[model] = replace(used)
+        self._window.sample(self._clock(), sum(used.tokens for used in self.used.values()))
+
+    def limits(self, key: Key) -> dict[str, LimitUse]:
+        """Those that this key has, by their names in the keys file."""
+        self._forget()
+        self.record()
+        now = self._clock()
+        newest = self._received[-1] if self._received else now - WINDOW
+        empty = max(0.0, self._window.below(1) - now)
+        used_today = self._records.tokens_today(self._name)
+        every = {
+            "requests_per_minute": (
+                key.requests_per_minute,
+                len(self._received),
+                newest + WINDOW - now,
+            ),
+            "concurrent_requests": (key.concurrent_requests, self.running, None),
+            "tokens_per_minute": (key.tokens_per_minute, self._window.used, empty),
+            "tokens_per_day": (key.tokens_per_day, used_today, self._rest_of_the_day()),
+        }
+        return {
+            name: LimitUse(limit, used, reset)
+            for name, (limit, used, reset) in every.items()
+            if limit is not None
+        }
+
+    def headers(self, key: Key) -> dict[str, str]:
+        """OpenAI's headers about the limits of requests and of tokens; none without them.
+
+        Of two limits of tokens they are about the one of which less remains.
+        https://platform.openai.com/docs/guides/rate-limits#rate-limits-in-headers
+        """
+        limits = self.limits(key)
+        named = ("tokens_per_minute", "tokens_per_day")
+        of_tokens = [limits[name] for name in named if name in limits]
+        shown = {
+            "requests": limits.get("requests_per_minute"),
+            "tokens": min(of_tokens, key=_tightness, default=None),
+        }
+        headers = {}
+        for what, limit in shown.items():
+            if limit:
+                headers[f"x-ratelimit-limit-{what}"] = str(limit.limit)
+                headers[f"x-ratelimit-remaining-{what}"] = str(limit.remaining)
+                headers[f"x-ratelimit-reset-{what}"] = _duration(limit.reset_s or 0)
+        return headers
+
+    def _rest_of_the_day(self) -> float:
+        now = self._records.now()
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        return (midnight - now).total_seconds()
+
+    def _forget(self) -> None:
+        over = self._clock() - WINDOW
+        while self._received and self._received[0] <= over:
+            self._received.popleft()
+
+
+class KeyUses:
+    """The use of every key, by its name, so that it outlives changes of the keys file."""
+
+    def __init__(self, records: UsageRecords, clock: Callable[[], float] = time.monotonic) -> None:
+        self.records = records
+        self._clock = clock
+        self._uses: dict[str, KeyUse] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, Account]]:
+        """The names of keys that have used something since the server started; '' is none."""
+        return iter(list(self._uses.items()))
+
+    def of(self, key: Key | None) -> KeyUse:
+        """What this key uses, or what is used without one."""
+        name = key.name if key else ""
+        if name not in self._uses:
+            self._uses[name] = KeyUse(name, self.records, self._clock)
+        return self._uses[name]
+
+    def record(self) -> None:
+        """Hand on what all of them have used."""
+        for use in self._uses.values():
+            use.record()
+
+    async def run(self) -> None:
+        """Record and write it twice a second, until cancelled."""
+        while True:
+            self.record()
+            await self.records.write()
+            await asyncio.sleep(_WRITE_EVERY)
+
+    async def close(self) -> None:
+        """Write the rest."""
+        self.record()
+        await self.records.close()
+
+
+def _tightness(limit: LimitUse) -> tuple[int, float]:
+    """Less for a limit of which less remains, or for longer."""
+    return limit.remaining, -(limit.reset_s or 0)
+
+
+def _duration(seconds: float) -> str:
+    """As OpenAI writes it: `6m0s`, `49.500s`."""
+    if seconds < WINDOW:
+        return f"{seconds:.3f}s".replace(".000s", "s")
+    minutes, left = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{left}s" if hours else f"{minutes}m{left}s"

@@ -1,0 +1,168 @@
+"""What keys use, kept in a file that is written by a thread of its own."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from core.chat.answer.account import Used
+from core.contract.errors import encodable
+from core.server.usage.usage_file import Slot, UsageFile
+from core.sqlite_file import BrokenFileError, set_aside
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What keeps the file from being written, in words without paths, and since when."""
+
+    since: datetime
+    reason: str
+
+
+def utc_now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+class UsageRecords:
+    """Usage by key, model and day; to be used on one event loop.
+
+    It is counted in memory, and added to the file with every `write`, in one transaction. What
+    cannot be written is kept, and tried again with the next; without a file all is kept in memory.
+    A file that is deleted is made again. `trouble`: why the file is not written for now; `now`: the
+    time in UTC, whose days are meant.
+    """
+
+    def __init__(self, path: Path | None, *, now: Callable[[], datetime] = utc_now) -> None:
+        self.now = now
+        self._path = path
+        self._file: UsageFile | None = None
+        self._thread = ThreadPoolExecutor(1, "enginebay-usage")
+        self._one_at_a_time = asyncio.Lock()
+        self._unwritten: dict[Slot, Used] = {}
+        self._being_written: dict[Slot, Used] = {}
+        self._read_day = ""
+        self._read_tokens: dict[str, int] = {}  # of that day, by key, when it was last written
+        self.trouble: Trouble | None = None
+
+    def add(self, key: str, model: str, used: Used) -> None:
+        """Count what a key has used of a model today."""
+        _count(self._unwritten, Slot(self.day, key, encodable(model)), used)
+
+    @property
+    def day(self) -> str:
+        """Today, as in slots."""
+        return self.now().date().isoformat()
+
+    def tokens_today(self, key: str) -> int:
+        """What a key has used today; what other servers have added, as of the last `write`."""
+        day = self.day
+        tokens = self._read_tokens.get(key, 0) if self._read_day == day else 0
+        for part in (self._unwritten, self._being_written):
+            tokens += sum(used.tokens for slot, used in part.items() if slot[:2] == (day, key))
+        return tokens
+
+    async def write(self) -> None:
+        """Add to the file what is not there yet. It is finished even if this is cancelled."""
+        if self._path:
+            await asyncio.shield(asyncio.ensure_future(self._write(self._path)))
+
+    async def usage(self, since: date, key: str | None) -> dict[Slot, Used]:
+        """All from this day on, of one key or all, sorted."""
+        await self.write()
+        first = since.isoformat()
+        found: dict[Slot, Used] = {}
+        async with self._one_at_a_time:
+            if self._path:
+                path = self._path
+                found = await self._tried(lambda: self._open(path).usage(first, key)) or {}
+            for slot, used in self._unwritten.items():
+                if slot.day >= first and key in (None, slot.key):
+                    _count(found, slot, used)
+        return dict(sorted(found.items()))
+
+    async def close(self) -> None:
+        """Write what there is, and close the file."""
+        await self.write()
+        if self._path and self._unwritten:
+            logger.error("%s was not written: what was used since is lost", self._path)
+        self._thread.submit(self._close)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _write(self, path: Path) -> None:
+        async with self._one_at_a_time:
+            day = self.day
+            if self._read_day == day and not self._unwritten:
+                return
+            self._being_written, self._unwritten = self._unwritten, {}
+
+            def save() -> dict[str, int]:
+                file = self._open(path)
+                file.add(self._being_written)
+                return file.tokens(day)
+
+            tokens = await self._tried(save)
+            if tokens is None:
+                for slot, used in self._being_written.items():
+                    _count(self._unwritten, slot, used)
+            else:
+                self._read_day, self._read_tokens = day, tokens
+            self._being_written = {}
+
+    async def _tried(self, work: Callable[[], T]) -> T | None:
+        """What `work` comes to on the thread; None if the file cannot be used."""
+        try:
+            done = await asyncio.wrap_future(self._thread.submit(work))
+        except (BrokenFileError, OSError, sqlite3.Error) as error:
+            self._thread.submit(self._close)
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
+            if self.trouble is None or self.trouble.reason != reason:
+                since = self.trouble.since if self.trouble else self.now()
+                self.trouble = Trouble(since, reason)
+                logger.error(
+                    "usage cannot be written to %s: %s; it is kept in memory, and written when "
+                    "that is possible again",
+                    *(self._path, reason),
+                )
+            return None
+        if self.trouble:
+            logger.info("usage is written to %s again", self._path)
+            self.trouble = None
+        return done
+
+    def _open(self, path: Path) -> UsageFile:
+        """The file, opened anew if it is not there any more; a broken one gets another name."""
+        if self._file and not self._file.is_there:
+            self._close()
+        if self._file is None:
+            try:
+                self._file = UsageFile(path)
+            except BrokenFileError as problem:
+                aside = set_aside(path)
+                self._file = UsageFile(path)
+                logger.error(
+                    "%s cannot be used: %s; it is now %s, and usage is in a new file",
+                    *(path, problem, aside.name),
+                )
+        return self._file
+
+    def _close(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+
+def _count(usage: dict[Slot, Used], slot: Slot, used: Used) -> None:
+    if slot in usage:
+        usage[slot].add(used)
+    else:
+        usage[slot] = replace(used)

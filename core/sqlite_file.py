@@ -1,0 +1,99 @@
+"""A SQLite file of this program's own: made, recognised, and set aside if it is broken."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+_OF_THE_CONTENT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_WAIT_SECONDS = 5  # for another process that is writing
+
+
+class BrokenFileError(Exception):
+    """A file that is there, and can be read, but is none that this version knows."""
+
+
+class SqliteFile:
+    """An open file, readable by its owner only; to be used by one thread at a time.
+
+    It is made if there is none, with its folder. `application` is the id that tells such files from
+    those of other programs, `version` that of the tables, which `schema` makes. `BrokenFileError`,
+    or `OSError` or `sqlite3.Error` if there is something that keeps it from being used.
+    """
+
+    application: int
+    version: int
+    schema: str
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        if not path.is_file():
+            raise OSError("it is not a regular file")
+        path.chmod(0o600)
+        self._connection = sqlite3.connect(
+            path, _WAIT_SECONDS, isolation_level="IMMEDIATE", check_same_thread=False
+        )
+        try:
+            with broken_told():
+                self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file, which is complete then."""
+        self._connection.close()
+
+    def _prepare(self) -> None:
+        with self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            version = (self._pragma("application_id"), self._pragma("user_version"))
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables and version == (0, 0):
+                connection.execute(self.schema)
+                connection.execute(f"PRAGMA application_id = {self.application}")
+                connection.execute(f"PRAGMA user_version = {self.version}")
+            elif version[0] != self.application:
+                raise BrokenFileError("it is the database of another program")
+            elif version[1] != self.version:
+                raise BrokenFileError(f"it has version {version[1]}, not {self.version}")
+        if (problem := self._pragma("quick_check(1)")) != "ok":
+            raise BrokenFileError(f"it is damaged: {problem}")
+        self._pragma("journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")  # lost: the last, if power fails
+
+    def _pragma(self, pragma: str) -> int | str:
+        value: int | str = self._connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+        return value
+
+
+@contextmanager
+def broken_told() -> Iterator[None]:
+    """`BrokenFileError` for errors that have their cause in what the file contains."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if _code(error) in _OF_THE_CONTENT:
+            raise BrokenFileError(f"it is damaged: {error}") from error
+        raise
+    except (TypeError, ValueError) as error:
+        raise BrokenFileError(f"it is damaged: {error}") from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's code of an error, without details; text that is none has no code."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def set_aside(path: Path) -> Path:
+    """Give a file another name, and to those that belong to it; `OSError` if that fails."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    new = path.with_name(f"{path.name}.broken-{now}")
+    for suffix in ("-wal", "-shm", "-journal", ""):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").rename(f"{new}{suffix}")
+    return new
