@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from core.config.apis import ApisConfig
+from core.config.listening import ListeningConfig
 from core.config.loading import LoadingConfig
 from core.config.media import MediaConfig
 from core.config.names import name_problems, without_likes
@@ -144,7 +145,7 @@ class HttpConfig(Section):
     )
 
 
-class ServerConfig(ApisConfig, MediaConfig, HttpConfig):
+class ServerConfig(ListeningConfig, ApisConfig, MediaConfig, HttpConfig):
     """Where the server listens and who may use it."""
 
 
