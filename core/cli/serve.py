@@ -40,6 +40,9 @@ def serve(
     settings = read_config(config, flags)
     console = stderr()
     set_up_logging(settings.server.log_level, console, as_json=settings.server.log_format == "json")
+    if port is not None and settings.server.unix_socket:
+        where = settings.origins.where(("server", "unix_socket"))
+        fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
     require_certificate(settings)

@@ -42,7 +42,7 @@ class BehindProxy:
         # Under a name that is refused a page may have made up the other one, too.
         if said.host and is_allowed(headers.get("host", ""), self._server):
             headers["host"] = said.host
-        prefix = said.prefix or self._root
+        prefix = self._root or said.prefix or ""
         scope.setdefault("state", {})["prefix"] = prefix
         if self._root and f"{scope['path']}/".startswith(f"{self._root}/"):
             scope["path"] = scope["path"].removeprefix(self._root)

@@ -69,7 +69,8 @@ async def openapi(http: Request) -> JSONResponse:
 async def service_info(http: Request) -> ServiceInfo:
     """What this software is and which APIs it has; needs no key."""
     links = _links()
-    homepage = links.get("homepage") or str(http.base_url)
+    here = str(http.base_url.replace(path=f"{http.state.prefix}/"))
+    homepage = links.get("homepage") or here
     apis = {
         "openai": Api(
             name="OpenAI API",
