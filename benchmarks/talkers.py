@@ -22,8 +22,9 @@ from core.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogpro
 from core.engine.backend import EngineBackend
 from core.plugins import Plugins
 from core.server.app import create_app
+from core.server.http.sockets import listen
 from core.server.http.sse import DONE
-from core.server.http.uvicorn_server import Server, listen
+from core.server.http.uvicorn_server import Server
 from core.testing.scripted import CHAT_TEMPLATE
 
 PIECE = " token"

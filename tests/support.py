@@ -128,7 +128,12 @@ def serve(
         config = config.model_copy(update={"server": without_keys})
     app = create_app(config, plugins, keys=keys)
     config_of_uvicorn = uvicorn.Config(
-        app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
+        app,
+        port=0,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
     )
     server = _Server(config_of_uvicorn)
     thread = threading.Thread(target=server.run)

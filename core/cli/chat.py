@@ -58,12 +58,13 @@ def chat(
     from core.cli.conversation import Conversation, loop
     from core.contract.errors import InvalidRequestError
 
+    settings = None
     with ExitStack() as stack:
         if path is not None:
             url = stack.enter_context(private_server(path, backend))
         else:
-            url, api_key, _ = target(url, config, api_key)
-        client = stack.enter_context(connect(url, api_key))
+            url, api_key, settings = target(url, config, api_key)
+        client = stack.enter_context(connect(url, api_key, settings))
         try:
             name = model or _first_model(client, url)
             conversation = Conversation(
@@ -109,7 +110,8 @@ def private_server(path: Path, backend: str | None) -> Iterator[str]:
     from core.cli.loading import Loading
     from core.config.schema import Config
     from core.server.app import create_app
-    from core.server.http.uvicorn_server import Server, listen, set_up_logging, url_of
+    from core.server.http.sockets import listen, url_of
+    from core.server.http.uvicorn_server import Server, set_up_logging
     from core.server.services import services_of
 
     console = stderr()

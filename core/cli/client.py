@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from core.cli.console import fail
+from core.config.schema import resolved_path
 
 if TYPE_CHECKING:
     from openai import APIError, OpenAI
 
     from core.config.schema import Config
 
+_UNIX = "unix:"
 KEY_HINT = "; name one with --api-key, or in ENGINEBAY_API_KEY"
 
 
@@ -39,10 +44,12 @@ def target(url: str | None, config: Path | None, api_key: str | None) -> Target:
 
 
 def address(config: Config) -> str:
-    """The URL of the server that runs with this config."""
-    from core.server.http.uvicorn_server import url_of
+    """The URL of the server that runs with this config; `unix:PATH` if it has a socket instead."""
+    from core.server.http.sockets import scheme_of, unix_path, url_of
 
-    return url_of(config.server.host, config.server.port)
+    if path := unix_path(config):
+        return f"{_UNIX}{path}"
+    return url_of(config.server.host, config.server.port, scheme_of(config))
 
 
 def key_of(config: Config) -> str | None:
@@ -51,15 +58,54 @@ def key_of(config: Config) -> str | None:
     return keys[0].get_secret_value() if keys else None
 
 
-def connect(url: str, api_key: str | None) -> OpenAI:
-    """A client; nothing is sent yet. `url` with or without `http://` and `/v1`."""
-    from openai import OpenAI
+def connect(url: str, api_key: str | None, config: Config | None = None) -> OpenAI:
+    """A client; nothing is sent yet. `url` with or without `http://` and `/v1`, or `unix:PATH`.
 
-    return OpenAI(base_url=base_url(url), api_key=api_key or "none", max_retries=0)
+    `config`: that of the server, if the URL came from it.
+    """
+    from openai import DefaultHttpxClient, OpenAI
+
+    return OpenAI(
+        base_url=base_url(url),
+        api_key=api_key or "none",
+        max_retries=0,
+        http_client=DefaultHttpxClient(**ways_to(url, config)),
+    )
+
+
+def ways_to(url: str, config: Config | None) -> dict[str, Any]:
+    """What an HTTP client has to be told to reach a server: its socket, its certificate.
+
+    The certificate of the config is believed, whatever host it is for and whoever signed it: only
+    the server has its key.
+    """
+    import httpx2
+
+    if url.startswith(_UNIX):
+        return {"transport": httpx2.HTTPTransport(uds=url.removeprefix(_UNIX))}
+    if config is None or config.server.tls_cert is None:
+        return {}
+    return {"verify": _believing(Path(resolved_path(config.server.tls_cert, config.base)))}
+
+
+def _believing(chain: Path) -> ssl.SSLContext:
+    """Believes the first certificate of a file, and none that others of the file have signed."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        _, begin, rest = chain.read_text(encoding="utf-8").partition("-----BEGIN CERTIFICATE-----")
+        own, end, _ = rest.partition("-----END CERTIFICATE-----")
+        context.load_verify_locations(cadata=f"{begin}{own}{end}")
+    except (OSError, ValueError) as error:  # of which ssl's are
+        fail(f"the certificate {chain} cannot be read: {error}")
+    return context
 
 
 def base_url(url: str) -> str:
     """The URL as the OpenAI SDK wants it: with `http://` and `/v1`."""
+    if url.startswith(_UNIX):
+        return "http://localhost/v1"
     url = url if "://" in url else f"http://{url}"
     return url.rstrip("/").removesuffix("/v1") + "/v1"
 

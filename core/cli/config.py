@@ -2,7 +2,13 @@
 
 from core.cli.console import stdout
 from core.cli.keys import entries
-from core.cli.settings import ConfigOption, load_plugins, read_config, require_valid
+from core.cli.settings import (
+    ConfigOption,
+    load_plugins,
+    read_config,
+    require_certificate,
+    require_valid,
+)
 
 
 def check(config: ConfigOption = None) -> None:
@@ -11,6 +17,7 @@ def check(config: ConfigOption = None) -> None:
 
     settings = read_config(config)
     require_valid(settings, load_plugins(settings))
+    require_certificate(settings)
     entries(keys_path(settings))
     names = ", ".join(model.name for model in settings.models) or "none"
     stdout().print(f"{settings.origins.file} is valid; models: {names}")

@@ -72,7 +72,7 @@ def _make(config: Config) -> None:
 def about_keys(config: Config, keys: KeyStore) -> str:
     """Who needs a key on this server, for the start-up banner."""
     from core.server.access.guard import needed
-    from core.server.access.hosts import is_loopback
+    from core.server.access.hosts import others_can_connect
 
     known = keys.known()
     admins = sum(key.role == "admin" for key in known)
@@ -85,9 +85,7 @@ def about_keys(config: Config, keys: KeyStore) -> str:
         case "admin":
             return f"needed for admin routes only; {count}"
     open_to = (
-        "this machine"
-        if is_loopback(config.server.host)
-        else "the network that can reach this port"
+        "the network that can reach it" if others_can_connect(config.server) else "this machine"
     )
     return f"none needed: everyone on {open_to} can do everything, including admin routes"
 
@@ -95,15 +93,16 @@ def about_keys(config: Config, keys: KeyStore) -> str:
 def warn_if_open(config: Config) -> None:
     """Warn if the config lets other machines in without a key."""
     from core.server.access.guard import needed
-    from core.server.access.hosts import is_loopback
+    from core.server.access.hosts import others_can_connect
 
-    who = needed(config.server)
-    if is_loopback(config.server.host) or who == "required":
+    server, who = config.server, needed(config.server)
+    if who == "required" or not others_can_connect(server):
         return
+    place = server.unix_socket or f"{server.host} port {server.port}"
     what = "use, load and unload models" if who == "none" else "use the models"
     origin = config.origins.where(("server", "auth"))
     stderr().print(
-        f"warning: anyone who can reach {config.server.host} port {config.server.port} can {what} "
+        f"warning: anyone who can reach {place}, be it through a proxy, can {what} "
         f"without a key, because `server.auth` is `{who}` ({origin}); set it to `required` to "
         "change that",
         style="yellow",

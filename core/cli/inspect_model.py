@@ -78,7 +78,7 @@ def _asked(server: Target, name: str) -> ModelReport | None:
     from core.cli.client import connect, message_of
 
     try:
-        with connect(server.url, server.api_key) as client:
+        with connect(*server) as client:
             answer: Any = client.get(f"/models/{quote(name, safe='')}/inspect", cast_to=object)
         return ModelReport.model_validate(answer)
     except APIConnectionError:

@@ -64,13 +64,14 @@ def unload(
 def _server(url: str | None, config: Any, api_key: str | None) -> Iterator[httpx2.Client]:
     import httpx2
 
-    from core.cli.client import base_url, target
+    from core.cli.client import base_url, target, ways_to
 
-    url, api_key, _ = target(url, config, api_key)
+    url, api_key, settings = target(url, config, api_key)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     root = base_url(url).removesuffix("/v1")
     try:
-        with httpx2.Client(base_url=root, headers=headers, timeout=None) as client:
+        ways = ways_to(url, settings)
+        with httpx2.Client(base_url=root, headers=headers, timeout=None, **ways) as client:
             yield client
     except httpx2.TransportError as error:
         fail(f"nothing answers at {url} ({error}); is the server running?")

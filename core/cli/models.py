@@ -30,7 +30,7 @@ def models(
 
     where, api_key, settings = target(url, config, api_key)
     try:
-        with connect(where, api_key) as client:
+        with connect(where, api_key, settings) as client:
             _print_running(client)
     except APIConnectionError:
         if settings is None:

@@ -107,7 +107,8 @@ def _capabilities(config: Config) -> dict[str, str]:
 
     found: dict[str, list[str]] = {}
     try:
-        with connect(address(config), key_of(config)).with_options(timeout=10) as client:
+        at = connect(address(config), key_of(config), config)
+        with at.with_options(timeout=10) as client:
             for model in client.models.list():
                 extra: dict[str, Any] = model.model_extra or {}
                 if extra.get("state") == "ready" and not extra.get("parent"):

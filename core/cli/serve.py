@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from core.cli.console import fail, stderr, stdout
 from core.cli.first_keys import about_keys, starting_keys, warn_if_open
-from core.cli.settings import ConfigOption, load_plugins, read_config, require_valid
+from core.cli.settings import (
+    ConfigOption,
+    load_plugins,
+    read_config,
+    require_certificate,
+    require_valid,
+)
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from core.config.schema import Config
 
 
@@ -25,14 +33,19 @@ def serve(
 ) -> None:
     """Load the models of the config and serve them until Ctrl-C."""
     from core.cli.loading import Loading
-    from core.server.http.uvicorn_server import CannotListenError, Server, set_up_logging
+    from core.server.http.sockets import CannotListenError, listen_as_configured
+    from core.server.http.uvicorn_server import Server, set_up_logging
 
     flags = {"server.host": host, "server.port": port, "server.log_level": log_level}
     settings = read_config(config, flags)
     console = stderr()
     set_up_logging(settings.server.log_level, console, as_json=settings.server.log_format == "json")
+    if port is not None and settings.server.unix_socket:
+        where = settings.origins.where(("server", "unix_socket"))
+        fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
+    require_certificate(settings)
     keys = starting_keys(settings)
     warn_if_open(settings)
 
@@ -40,7 +53,7 @@ def serve(
     from core.server.services import services_of
 
     try:
-        listening = _listen(settings)
+        listening = listen_as_configured(settings)
     except CannotListenError as error:
         fail(str(error))
     loading = Loading([model.name for model in settings.models], console)
@@ -52,8 +65,7 @@ def serve(
             await services_of(app).models.wait_until_loaded()
         finally:
             loading.stop()
-        ports = [each.getsockname()[1] for each in listening]
-        _print_summary(app, settings, about_keys(settings, keys), *ports)
+        _print_summary(app, settings, about_keys(settings, keys), listening)
 
     server = Server(app, settings.server.log_level, announce)
     try:
@@ -67,38 +79,25 @@ def serve(
         raise typer.Exit(1)
 
 
-def _listen(config: Config) -> list[socket.socket]:
-    """The socket of the server and, if the config wants one, that for clients of Ollama."""
-    from core.server.http.uvicorn_server import listen
-
-    server, where = config.server, config.origins.where
-    listening = [listen(server.host, server.port, where(("server", "port")))]
-    if server.ollama_port is not None:
-        source = where(("server", "ollama_port"))
-        other = "as server.ollama_port, or leave that out"
-        try:
-            listening.append(listen(server.host, server.ollama_port, source, other=other))
-        except BaseException:
-            listening[0].close()
-            raise
-    return listening
-
-
-def _print_summary(
-    app: Any, config: Config, keys: str, port: int, ollama_port: int | None = None
-) -> None:
-    from core.server.http.uvicorn_server import url_of, urls_elsewhere
+def _print_summary(app: Any, config: Config, keys: str, sockets: Sequence[socket]) -> None:
+    from core.server.http.sockets import scheme_of, unix_path, url_of, urls_elsewhere
     from core.server.services import services_of
 
-    console, url = stdout(), url_of(config.server.host, port)
-    console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
-    console.print(f"OpenAI URL  {url}/v1")
-    if ollama_port is not None:
-        console.print(f"Ollama URL  {url_of(config.server.host, ollama_port)}")
-    console.print(f"Page        {url}")
-    if elsewhere := urls_elsewhere(config.server.host, port):
-        console.print(f"Elsewhere   {', '.join(elsewhere)}")
-    console.print(f"API docs    {url}/docs")
+    console, host, scheme = stdout(), config.server.host, scheme_of(config)
+    urls = [url_of(host, each.getsockname()[1], scheme) for each in sockets]
+    if path := unix_path(config):
+        console.print(f"Enginebay {app.version} listens on {path}; Ctrl-C stops it", style="bold")
+    else:
+        url = urls[0]
+        console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
+        console.print(f"OpenAI URL  {url}/v1")
+    if config.server.ollama_port is not None:
+        console.print(f"Ollama URL  {urls[1]}")
+    if not path:
+        console.print(f"Page        {url}")
+        if elsewhere := urls_elsewhere(host, sockets[0].getsockname()[1], scheme):
+            console.print(f"Elsewhere   {', '.join(elsewhere)}")
+        console.print(f"API docs    {url}/docs")
     console.print(f"API keys    {keys}")
     for model in services_of(app).models.all():
         console.print(f"Model       {model.name}: {_about(model)}")

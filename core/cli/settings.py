@@ -63,6 +63,17 @@ def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
         fail(error.problems, code=2)
 
 
+def require_certificate(config: Config) -> None:
+    """Exit if the certificate of the config cannot be used."""
+    from core.config.problems import ConfigError
+    from core.server.http.certificate import certificate_of
+
+    try:
+        certificate_of(config)
+    except ConfigError as error:
+        fail(error.problems, code=2)
+
+
 def require_valid(config: Config, plugins: Plugins) -> None:
     """Exit if a model of the config cannot be loaded with these plugins."""
     from core.models.check_config import check_config

@@ -1,4 +1,4 @@
-"""Names that clients send for files in a folder of the config."""
+"""Files: names that clients send for those in a folder of the config, and whether one changed."""
 
 from pathlib import Path
 
@@ -32,3 +32,12 @@ def inside(folder: Path, name: str, param: str) -> Path:
     if base not in path.parents:
         raise InvalidRequestError(f"{name!r} is outside its folder", param=param)
     return path
+
+
+def state_of(path: Path) -> tuple[int, int, int] | None:
+    """What differs after every change of a file, or of what a link leads to; None without one."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from core.config.apis import ApisConfig
+from core.config.listening import ListeningConfig
 from core.config.loading import LoadingConfig
 from core.config.media import MediaConfig
 from core.config.names import name_problems, without_likes
@@ -145,7 +146,7 @@ class HttpConfig(Section):
     )
 
 
-class ServerConfig(UsageConfig, ApisConfig, MediaConfig, HttpConfig):
+class ServerConfig(ListeningConfig, UsageConfig, ApisConfig, MediaConfig, HttpConfig):
     """Where the server listens and who may use it."""
 
 

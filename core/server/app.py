@@ -11,6 +11,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from core.config.schema import Config
 from core.models.entry import ReportModelProgress
 from core.plugins import Plugins
+from core.server.access.behind_proxy import BehindProxy
 from core.server.access.guard import Guard
 from core.server.access.key_store import KeyStore, key_store
 from core.server.access.revoked import end_revoked
@@ -69,6 +70,8 @@ def create_app(
         description="An OpenAI-compatible server for language models you host yourself.",
         version=plugins.version,
         lifespan=partial(_lifespan, keys=keys),
+        lifespan=_lifespan,
+        openapi_url=None,  # `about` has one that knows the path before it
         docs_url=None,  # `add_page` has one that needs nothing from the network
         redoc_url=None,
         strict_content_type=False,
@@ -130,6 +133,7 @@ def create_app(
             allow_headers=["*"],
         )
     app.add_middleware(ObserveRequests, metrics=shared.metrics)
+    app.add_middleware(BehindProxy, server=config.server)
     return app
 
 

@@ -11,7 +11,8 @@ import pytest
 from core.server.app import create_app
 from core.server.http.protocol import MAX_PIPELINED
 from core.server.http.request_limit import MAX_HEADERS
-from core.server.http.uvicorn_server import Server, listen
+from core.server.http.sockets import listen
+from core.server.http.uvicorn_server import Server
 from tests.support import plugins_with, scripted, scripted_config
 
 SHORT = 0.3

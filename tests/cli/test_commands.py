@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from core.config.schema import Config
-from core.server.http.uvicorn_server import url_of, urls_elsewhere
+from core.server.http.sockets import url_of, urls_elsewhere
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
 

@@ -15,6 +15,7 @@ import pytest
 
 from core.server.app import create_app
 from core.server.http import uvicorn_server as server
+from core.server.http.sockets import listen
 from enginebay import ModelInfo
 from tests.cli.conftest import StartServing
 from tests.cli.test_serve import until_nobody_listens
@@ -87,7 +88,7 @@ def stopping(held: Held, timeout: float) -> Iterator[Stopping]:
     running = server.Server(app, "error", nothing)
 
     with (
-        server.listen("127.0.0.1", 0) as listening,
+        listen("127.0.0.1", 0) as listening,
         httpx2.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}") as http,
         running.in_thread(listening),
     ):

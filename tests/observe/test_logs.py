@@ -51,7 +51,7 @@ def test_every_line_of_a_request_has_its_id(serve_scripted: ServeScripted) -> No
     assert wanted.items() <= access.items()
     assert (access["prompt_tokens"], access["completion_tokens"]) == (34, 3)
     assert 0 <= access["ttft_s"] <= access["duration_s"]
-    assert access["message"].startswith("POST /v1/chat/completions 200 in ")
+    assert access["message"].startswith("127.0.0.1 POST /v1/chat/completions 200 in ")
     assert "T" in access["time"]
     assert access["time"].endswith("Z")
 

@@ -3,7 +3,7 @@
 from fastapi import Request
 
 from core.contract.errors import AuthenticationError, PermissionDeniedError
-from core.server.access.guard import needed
+from core.server.access.guard import Needed, needed
 from core.server.http.track import running_request
 from core.server.services import services
 
@@ -11,15 +11,13 @@ from core.server.services import services
 def is_admin(http: Request) -> bool:
     """Whether the request may do what only admins may: it has an admin key, or nobody needs one."""
     key = running_request(http).key
-    return needed(services(http).config.server) == "none" or (
-        key is not None and key.role == "admin"
-    )
+    return _needed(http) == "none" or (key is not None and key.role == "admin")
 
 
 def sees_inside(http: Request) -> bool:
     """Whether error details (file paths) may be shown: to admins, and to everyone where no key is
     needed."""
-    return is_admin(http) or needed(services(http).config.server) != "required"
+    return is_admin(http) or _needed(http) != "required"
 
 
 async def require_key(http: Request) -> None:
@@ -27,7 +25,7 @@ async def require_key(http: Request) -> None:
 
     For public paths that need a key after all; other paths need one anyway.
     """
-    if running_request(http).key is None and needed(services(http).config.server) != "none":
+    if running_request(http).key is None and _needed(http) != "none":
         raise AuthenticationError(
             "this requires an API key in the header 'Authorization: Bearer KEY'"
         )
@@ -46,3 +44,7 @@ async def require_admin(http: Request) -> None:
         "this requires an admin key in the header 'x-admin-key' or 'Authorization: Bearer KEY'; "
         "`enginebay keys add NAME --admin` creates one"
     )
+
+
+def _needed(http: Request) -> Needed:
+    return needed(services(http).config.server, http.scope["headers"])

@@ -1,5 +1,6 @@
 """Who may send a request at all, decided by its headers before its body is read."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from starlette.datastructures import MutableHeaders
@@ -9,7 +10,8 @@ from core.chat.answer.running import RunningRequest
 from core.config.keys import Key
 from core.config.schema import ServerConfig
 from core.contract.errors import AuthenticationError, ServingError
-from core.server.access.hosts import check_host, check_origin, is_loopback
+from core.server.access.forwarded import Headers, came_through_proxy
+from core.server.access.hosts import check_host, check_origin, others_can_connect
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import find_key, sent_keys
 from core.server.paths import Paths
@@ -21,6 +23,7 @@ _HEALTH = ("/health", "/health/live", "/health/ready", "/livez", "/readyz")
 
 PUBLIC = frozenset(
     (
+        "",  # `server.root_path` without a slash at its end, which redirects to "/"
         "/",
         *_HEALTH,
         *(f"/v1{path}" for path in _HEALTH),
@@ -43,13 +46,14 @@ UNCOUNTED = (
 """Cheap routes that frontends call for every message are not limited."""
 
 
-def needed(server: ServerConfig) -> Needed:
-    """Who needs a key: all, admins, or nobody. With `auto`, all do if other machines can connect
-    or the config has keys.
+def needed(server: ServerConfig, headers: Headers = ()) -> Needed:
+    """Who needs a key: all, admins, or nobody. With `auto`, all do if other machines can connect,
+    be it through a proxy that shows only in the headers of a request, or the config has keys.
     """
     if server.auth != "auto":
         return server.auth
-    return "required" if server.api_keys or not is_loopback(server.host) else "admin"
+    others = others_can_connect(server) or came_through_proxy(headers)
+    return "required" if server.api_keys or others else "admin"
 
 
 class Guard:
@@ -68,7 +72,6 @@ class Guard:
     ) -> None:
         self._app = app
         self._server = server
-        self._needed = needed(server)
         self._keys = keys
         self._paths = paths
         self._uses = uses
@@ -94,19 +97,24 @@ class Guard:
     def _admit(self, scope: Scope) -> Key | None:
         """The request's key; None if it has none and needs none."""
         sent = sent_keys(scope["headers"])
-        key = find_key(sent, self._keys.known()) if sent and self._needed != "none" else None
+        who = needed(self._server, scope["headers"])
+        key = find_key(sent, self._keys.known()) if sent and who != "none" else None
         if key or self._is_public(scope):
             return key
-        if self._needed == "required":
-            raise AuthenticationError(
-                "this API key is not valid"
-                if sent
-                else "no API key was sent; use the header 'Authorization: Bearer KEY'"
-            )
+        if who == "required":
+            raise AuthenticationError(self._lacking(sent))
         headers = dict(scope["headers"])
         check_host(headers.get(b"host", b"").decode("latin-1"), self._server)
         check_origin(headers, self._server)
         return None
+
+    def _lacking(self, sent: Sequence[bytes]) -> str:
+        if sent:
+            return "this API key is not valid"
+        said = "no API key was sent; use the header 'Authorization: Bearer KEY'"
+        if needed(self._server) == "required":
+            return said
+        return f"{said}, which is needed through a proxy unless the config sets `server.auth`"
 
     def _with_limits(self, key: Key | None, send: Send) -> Send:
         """`send`, which also adds the rate-limit headers."""

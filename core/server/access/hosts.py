@@ -25,25 +25,41 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_host(host: str, server: ServerConfig) -> None:
-    """Refuse a `Host` under which a page of somebody else may reach this server.
+def others_can_connect(server: ServerConfig) -> bool:
+    """Whether other machines can reach the server: it listens for them, or for a proxy."""
+    if server.root_path or server.trusted_proxies:
+        return True
+    if server.unix_socket and server.unix_socket_access != "owner":
+        return True  # which is for the proxy of another user
+    by_tcp = server.unix_socket is None or server.ollama_port is not None
+    return by_tcp and not is_loopback(server.host)
+
+
+def is_allowed(host: str, server: ServerConfig) -> bool:
+    """Whether no page of somebody else can reach this server under this `Host`.
 
     A page can have its own name lead to another address once it is loaded (DNS rebinding), and
     then is of the same origin as whatever listens there. It cannot do that with an address, nor
     with a name that nobody can register: one without a dot, one of a local network. Nor can it
-    with this machine's own. What sends no `Host` is no browser. Raises `PermissionDeniedError`.
+    with this machine's own. What sends no `Host` is no browser.
     """
     name = _hostname(host)
     own = {server.host.lower(), socket.gethostname().lower()}
-    if (
+    return (
         not host
         or name in own
         or _is_address(name)
         or (name and "." not in name)
         or name.endswith(_PRIVATE)
         or _is_listed(name, server.allowed_hosts)
-    ):
+    )
+
+
+def check_host(host: str, server: ServerConfig) -> None:
+    """Raise `PermissionDeniedError` for a `Host` that is not allowed."""
+    if is_allowed(host, server):
         return
+    name = _hostname(host)
     raise PermissionDeniedError(
         f"the host {name or host!r} is not allowed: add it to `server.allowed_hosts` in the "
         "config if it is a name of this server, or send an API key"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.config.keys import Key, KeyEntry, load_keys
+from core.config.paths import state_of
 from core.config.problems import ConfigError
 from core.config.schema import Config, resolved_path
 from core.server.access import keys_file
@@ -36,7 +37,7 @@ class KeyStore:
         self._fixed = tuple(fixed)
         self._clock = clock
         self._looked = clock()
-        self._seen = _state(path)
+        self._seen = state_of(path)
         self._of_file = self._load() if self._seen else ()
         self._keys = self._fixed + self._of_file
 
@@ -53,7 +54,7 @@ class KeyStore:
         self._keys = self._fixed + self._of_file
 
     def _look(self) -> None:
-        state = _state(self.path)
+        state = state_of(self.path)
         if state == self._seen:
             return
         self._seen = state
@@ -132,12 +133,3 @@ def _key(entry: KeyEntry) -> Key:
 
 def _secret(entry: KeyEntry) -> str:
     return entry.key.get_secret_value() if entry.key else ""
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    """What differs after every change of a file, or of what a link leads to; None without one."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino

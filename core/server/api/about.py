@@ -3,6 +3,7 @@
 from importlib.metadata import PackageNotFoundError, metadata
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from core.server.access.auth import is_admin
 from core.server.api.kobold import API_VERSION
@@ -57,18 +58,26 @@ async def props(http: Request, model: str | None = None) -> Props:
     )
 
 
+@public.get("/openapi.json", include_in_schema=False)
+async def openapi(http: Request) -> JSONResponse:
+    """The description of the API, with the path before it if a proxy has one."""
+    servers = {"servers": [{"url": http.state.prefix}]} if http.state.prefix else {}
+    return JSONResponse({**http.app.openapi(), **servers})
+
+
 @public.get("/.well-known/serviceinfo")
 async def service_info(http: Request) -> ServiceInfo:
     """What this software is and which APIs it has; needs no key."""
     links = _links()
-    homepage = links.get("homepage") or str(http.base_url)
+    here = str(http.base_url.replace(path=f"{http.state.prefix}/"))
+    homepage = links.get("homepage") or here
     apis = {
         "openai": Api(
             name="OpenAI API",
             version="1",
             rel_url="/v1",
             relative_url="/v1",
-            documentation="/docs",
+            documentation=f"{http.state.prefix}/docs",
         )
     }
     if "kobold" in services(http).config.server.apis:

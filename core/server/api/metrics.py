@@ -3,7 +3,8 @@
 from fastapi import APIRouter, Request, Response
 
 from core.server.access.auth import is_admin, require_key
-from core.server.access.hosts import is_loopback
+from core.server.access.forwarded import came_through_proxy
+from core.server.access.hosts import others_can_connect
 from core.server.observe.key_metrics import KeyMetrics
 from core.server.observe.prometheus import CONTENT_TYPE
 from core.server.services import services
@@ -18,7 +19,8 @@ async def metrics(http: Request) -> Response:
     Those by key, if the config asks for them, are for admins.
     """
     server = services(http).config.server
-    if server.metrics == "keyed" or not is_loopback(server.host):
+    others = others_can_connect(server) or came_through_proxy(http.scope["headers"])
+    if server.metrics == "keyed" or others:
         await require_key(http)
     models = services(http).models
     await models.measure()

@@ -17,7 +17,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class ObserveRequests:
-    """ASGI middleware, the outermost one: counts responses and logs each.
+    """ASGI middleware, before all others that may answer: counts responses and logs each.
 
     What machines poll (`/health`, `/metrics` and the page's requests) is logged at debug level.
     """
@@ -60,13 +60,16 @@ class ObserveRequests:
         if not logger.isEnabledFor(level):
             return
         path = quote(scope["path"])[:500]
+        client = scope.get("client")
+        address = client[0] if client else "-"  # it has left before it could be seen
         fields: dict[str, object] = {
+            "client": address,
             "method": scope["method"],
             "path": path,
             "status": status,
             "duration_s": round(seconds, 4),
         }
-        text = f"{scope['method']} {path} {status} in {seconds:.3f} s"
+        text = f"{address} {scope['method']} {path} {status} in {seconds:.3f} s"
         if running and running.counter and running.counter.time_to_first_token is not None:
             usage, ttft = running.counter.usage, running.counter.time_to_first_token
             fields["ttft_s"] = round(ttft, 4)

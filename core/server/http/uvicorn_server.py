@@ -1,23 +1,21 @@
-"""Running the app: the socket, uvicorn, the log."""
+"""Running the app: uvicorn, the log."""
 
 import asyncio
-import errno
 import logging
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Address
 from math import ceil
 from types import FrameType
 
-import psutil
 import uvicorn
 from fastapi import FastAPI
 from rich.console import Console
 from rich.logging import RichHandler
 
 from core.contract.errors import ServerStoppingError
+from core.server.http.certificate import certificate_of
 from core.server.http.protocol import limited_protocol
 from core.server.observe.logs import AddRequest, JsonFormatter, TextFormatter
 from core.server.services import services_of
@@ -30,65 +28,19 @@ _ENDING = 2
 WhenStarted = Callable[[], Awaitable[None]]
 
 
-class CannotListenError(Exception):
-    """The address cannot be used; the message says why and what to do."""
-
-
-def listen(host: str, port: int, source: str = "", *, other: str = "with --port") -> socket.socket:
-    """A listening socket. Raises `CannotListenError`.
-
-    `source` is where the port was set, `other` how another one is chosen.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    set_in = f" (set in {source})" if source and not source.startswith("--") else ""
-    try:
-        socket.getaddrinfo(host, port, family)
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        reasons = {
-            errno.EADDRINUSE: f"port {port} is already in use{set_in}: stop the program that "
-            f"listens there, or choose another port {other}",
-            errno.EACCES: f"port {port} needs more privileges{set_in}: choose 1024 or higher",
-            errno.EADDRNOTAVAIL: f"{host} is not an address of this machine: use 127.0.0.1 for "
-            "this machine only, 0.0.0.0 for everyone who can reach it",
-        }
-        if isinstance(error, socket.gaierror):
-            reason = f"the host {host!r} is not known: {error.strerror}"
-        else:
-            reason = reasons.get(error.errno or 0, f"{host} port {port}: {error.strerror}")
-        raise CannotListenError(reason) from error
-
-
-def url_of(host: str, port: int) -> str:
-    """The URL at which a browser on this machine finds the server."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def urls_elsewhere(host: str, port: int) -> list[str]:
-    """The URLs at which other machines of the network may find it, if it listens for them all."""
-    if host not in ("0.0.0.0", "::", ""):
-        return []
-    found = (each for addresses in psutil.net_if_addrs().values() for each in addresses)
-    addresses = [IPv4Address(each.address) for each in found if each.family == socket.AF_INET]
-    return [
-        url_of(str(address), port)
-        for address in addresses
-        if not (address.is_loopback or address.is_link_local)
-    ]
-
-
 class Server(uvicorn.Server):
     """uvicorn, which runs `when_started` beside the requests once it takes them.
 
     Ctrl-C and SIGTERM give running answers `server.shutdown_timeout` seconds, a second signal
-    none, a third exits at once. Waiting requests get a 503.
+    none, a third exits at once. Waiting requests get a 503. Raises `ConfigError` if the certificate
+    of the config cannot be used.
     """
 
     def __init__(self, app: FastAPI, level: str, when_started: WhenStarted) -> None:
         shared = services_of(app)
         server = shared.config.server
         self._timeout = server.shutdown_timeout
+        certificate = certificate_of(shared.config)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -96,6 +48,8 @@ class Server(uvicorn.Server):
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
                 access_log=False,
+                proxy_headers=False,  # which are the app's business
+                ssl_context_factory=(lambda *_: certificate.context) if certificate else None,
                 timeout_graceful_shutdown=ceil(self._timeout) + _ENDING,
                 lifespan="on",
             )
@@ -103,13 +57,16 @@ class Server(uvicorn.Server):
         self._models = shared.models
         self._requests = shared.serving.requests
         self._when_started = when_started
-        self._started: asyncio.Future[None] | None = None
+        self._certificate = certificate
+        self._beside: list[asyncio.Future[None]] = []
         self._hurry = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._started = asyncio.ensure_future(self._when_started())
+            self._beside.append(asyncio.ensure_future(self._when_started()))
+            if self._certificate:
+                self._beside.append(asyncio.ensure_future(self._certificate.keep_current()))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn's own would raise the signal again in the end: the exit code would not be 0.
@@ -126,8 +83,8 @@ class Server(uvicorn.Server):
             sum(request.state == "running" for request in self._requests),
             self._timeout,
         )
-        if self._started:
-            self._started.cancel()
+        for task in self._beside:
+            task.cancel()
         for model in self._models.all():
             if model.started:
                 model.started.gate.close(_stopping())

@@ -1,0 +1,113 @@
+"""What proxies say of the requests that they pass on, and which of them are believed.
+
+https://www.rfc-editor.org/rfc/rfc7239, and the older `X-Forwarded-*`, which most of them send.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import NamedTuple
+
+from core.config.listening import UNIX, is_path
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+_SENT_BY_PROXIES = frozenset(
+    (
+        *(b"forwarded", b"via", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"),
+        *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-server"),
+    )
+)
+_PAIR = re.compile(
+    r'\s*([\w!#$%&*+.^|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))\s*(?:[;,]|$)', re.ASCII
+)
+_HOST = re.compile(r"[\w.-]+(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?", re.ASCII)
+
+
+class Said(NamedTuple):
+    """What a proxy says of a request; None where it says nothing that makes sense."""
+
+    client: str | None = None
+    scheme: str | None = None
+    host: str | None = None
+    prefix: str | None = None
+
+
+def came_through_proxy(headers: Headers) -> bool:
+    """Whether a request bears the marks of a proxy; those that send none cannot be told."""
+    return any(name in _SENT_BY_PROXIES for name, _ in headers)
+
+
+class TrustedProxies:
+    """Addresses and networks of proxies, and `unix` for who connects to the unix socket."""
+
+    def __init__(self, trusted: Sequence[str]) -> None:
+        self._networks = [ip_network(each) for each in trusted if each != UNIX]
+        self._unix = UNIX in trusted
+
+    def read(self, peer: str, headers: Headers) -> Said:
+        """What `peer` says, an address or `unix`; nothing if it is not trusted.
+
+        Of several addresses the last one that is not a trusted proxy's is the client's: those
+        before it are hearsay. Of the rest the last value counts, which the nearest proxy wrote.
+        `Forwarded` is read only without `X-Forwarded-*`: most proxies pass on what they do not
+        know, and with it what a client made up.
+        """
+        if not (self._unix if peer == UNIX else self._is_trusted(_address(peer))):
+            return Said()
+        values: dict[bytes, list[str]] = {}
+        for name, value in headers:
+            if name.startswith(b"x-forwarded-"):
+                values.setdefault(name[12:], []).extend(_listed(value))
+            elif name == b"forwarded":
+                for key, text in _pairs(value.decode("latin-1")):
+                    values.setdefault(b"forwarded " + key, []).append(text)
+        older = any(key in values for key in (b"for", b"proto", b"host"))
+        before = b"" if older else b"forwarded "
+        last = {key: each[-1] for key, each in values.items() if each}
+        scheme, host = last.get(before + b"proto", "").lower(), last.get(before + b"host", "")
+        prefix = last.get(b"prefix", "").rstrip("/")
+        return Said(
+            self._client(values.get(before + b"for", ())),
+            scheme if scheme in ("http", "https") else None,
+            host if _HOST.fullmatch(host) else None,
+            prefix if is_path(prefix) else None,
+        )
+
+    def _client(self, addresses: Sequence[str]) -> str | None:
+        found = None
+        for text in reversed(addresses):
+            address = _address(text)
+            if address is None:
+                break
+            found = str(address)
+            if not self._is_trusted(address):
+                break
+        return found
+
+    def _is_trusted(self, address: IPv4Address | IPv6Address | None) -> bool:
+        return address is not None and any(address in network for network in self._networks)
+
+
+def _listed(value: bytes) -> Iterator[str]:
+    return (each.strip() for each in value.decode("latin-1").split(","))
+
+
+def _pairs(text: str) -> Iterator[tuple[bytes, str]]:
+    """The parameters of a `Forwarded`; nothing of one that is malformed."""
+    pairs, at = [], 0
+    while at < len(text) and (found := _PAIR.match(text, at)):
+        value = found[3] if found[2] is None else re.sub(r"\\(.)", r"\1", found[2])
+        pairs.append((found[1].lower().encode(), value))
+        at = found.end()
+    return iter(pairs if at == len(text) else ())
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """An address, which may have a port; IPv4 in IPv6 is IPv4."""
+    bare = re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", r"\1\3", text)
+    try:
+        address = ip_address(bare)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
