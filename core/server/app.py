@@ -70,7 +70,6 @@ def create_app(
         description="An OpenAI-compatible server for language models you host yourself.",
         version=plugins.version,
         lifespan=partial(_lifespan, keys=keys),
-        lifespan=_lifespan,
         openapi_url=None,  # `about` has one that knows the path before it
         docs_url=None,  # `add_page` has one that needs nothing from the network
         redoc_url=None,
