@@ -8,12 +8,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from core.config.paths import inside
 from core.contract.errors import InvalidRequestError, ServingError
-from core.models.downloads.errors import DiskFullError, DownloadTimeoutError
+from core.models.downloads.choose import Form, choices, choose, folder_name, size_text
+from core.models.downloads.errors import (
+    DiskFullError,
+    DownloadConflictError,
+    DownloadTimeoutError,
+)
 from core.models.downloads.folder import Folder
 from core.models.downloads.hub import Hub, RemoteFile, Snapshot
 
@@ -30,8 +36,9 @@ class Wanted:
 
     `kind`: a LoRA or a model; None: detect it from the files. `folder_name`: where, below the
     folder of its kind; None for the repository's name. `include` and `exclude` are patterns of file
-    names, where `*` also matches `/`; without `include` all files are meant. `timeout`: seconds
-    after which it stops, finished or not.
+    names, where `*` also matches `/`; without `include` all files are meant. `quant`: in place of
+    them, the files of one model, by its quant, file or branch; "" for the recommended one, in this
+    `form` or any. `timeout`: seconds after which it stops, finished or not.
     """
 
     repo_id: str
@@ -41,12 +48,9 @@ class Wanted:
     token: str | None = field(default=None, repr=False)
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    quant: str | None = None
+    form: Form | None = None
     timeout: float | None = None
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder."""
-        return self.folder_name or self.repo_id.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +116,16 @@ def download(
     `report` is called on several threads, one at a time. Failures raise a `ServingError` or
     `StoppedError`; what has arrived by then is kept for the next attempt.
     """
-    hub = Hub(wanted.repo_id, wanted.revision, wanted.token)
     control.check()
     try:
-        snapshot = hub.snapshot()
-        files = _selected(snapshot, wanted)
-        kind = wanted.kind or _kind(files)
-        base = places.loras if kind == "lora" else places.models
-        folder = Folder(inside(base, wanted.folder, "folder_name"), wanted.repo_id)
-        for file in files:
+        found = _files_of(wanted) if wanted.quant is None else _model_of(wanted, wanted.quant)
+        kind = wanted.kind or _kind(found.files)
+        folder = _folder(places.loras if kind == "lora" else places.models, wanted, found)
+        for file in found.files:
             folder.place(file)
-        _check_size(folder, files, places.max_bytes)
+        _check_size(folder, found.files, places.max_bytes)
         folder.begin()
-        _Run(hub, snapshot.commit, folder, files, report, control).run()
+        _Run(found.hub, found.commit, folder, found.files, report, control).run()
         folder.finish()
     except OSError as error:
         raise _explained(error) from error
@@ -203,6 +204,62 @@ class _Run:
             self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The files to download, and the folder that they go to unless another one is named."""
+
+    hub: Hub
+    revision: str | None
+    commit: str
+    files: Sequence[RemoteFile]
+    folder: str
+
+
+def _files_of(wanted: Wanted) -> _Found:
+    hub = Hub(wanted.repo_id, wanted.revision, wanted.token)
+    snapshot = hub.snapshot()
+    folder = wanted.repo_id.rpartition("/")[2]
+    return _Found(hub, wanted.revision, snapshot.commit, _selected(snapshot, wanted), folder)
+
+
+def _model_of(wanted: Wanted, quant: str) -> _Found:
+    """The model of that quant; if there is none, that of the branch of this name."""
+    repo_id, revision = wanted.repo_id, wanted.revision
+    hub = Hub(repo_id, revision, wanted.token)
+    snapshot = hub.snapshot()
+    try:
+        choice = choose(repo_id, snapshot.files, quant, wanted.form)
+    except InvalidRequestError as error:
+        if revision is not None or (choices(repo_id, snapshot.files, wanted.form) and not quant):
+            raise
+        try:
+            branches = hub.branches()
+        except ServingError:  # the first error says more
+            raise error from None
+        if quant not in branches:
+            if branches:
+                error.message += f"; its branches are {', '.join(branches)}"
+            raise
+        hub, revision = Hub(repo_id, quant, wanted.token), quant
+        snapshot = hub.snapshot()
+        choice = choose(repo_id, snapshot.files, "", wanted.form)
+    folder = folder_name(repo_id, choice, revision)
+    return _Found(hub, revision, snapshot.commit, choice.files, folder)
+
+
+def _folder(base: Path, wanted: Wanted, found: _Found) -> Folder:
+    """The folder of the download. If another owner's repository has its name, with the owner."""
+    name = wanted.folder_name or found.folder
+    place = partial(Folder, repo_id=wanted.repo_id, revision=found.revision)
+    try:
+        return place(inside(base, name, "folder_name"))
+    except DownloadConflictError:
+        if wanted.folder_name or wanted.quant is None:
+            raise
+        owner = wanted.repo_id.partition("/")[0]
+        return place(inside(base, f"{owner}_{name}", "folder_name"))
+
+
 def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
     files = [
         file
@@ -227,8 +284,9 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     total = sum(file.size for file in files)
     if max_bytes is not None and total > max_bytes:
         raise InvalidRequestError(
-            f"these files take {_size(total)}, but `max_download_bytes` in the config "
-            f"allows {_size(max_bytes)}; leave some out with `include` or `exclude`",
+            f"these files take {size_text(total)}, but `max_download_bytes` in the config "
+            f"allows {size_text(max_bytes)}; choose a smaller `quant`, leave some out "
+            "with `include` or `exclude`, or raise that limit",
             param="include",
         )
     missing = sum(map(folder.missing, files))
@@ -236,12 +294,8 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     free = shutil.disk_usage(existing).free
     if missing > free:
         raise DiskFullError(
-            f"{_size(missing)} left to download, but {existing} has room for {_size(free)}"
+            f"{size_text(missing)} left to download, but {existing} has room for {size_text(free)}"
         )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 10_000_000 else f"{count:,} bytes"
 
 
 def _explained(error: OSError) -> ServingError:

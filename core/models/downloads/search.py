@@ -1,0 +1,54 @@
+"""What a hub has: repositories by words, and the models of one. Both block."""
+
+import os
+from dataclasses import dataclass
+
+from core.models.downloads.choose import Choice, choices
+from core.models.downloads.errors import in_words
+from core.models.downloads.hub import Hub, get_json, hub_headers
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRepository:
+    """A repository of models. `updated`: when it was last changed, as ISO 8601 has it."""
+
+    id: str
+    downloads: int
+    likes: int
+    updated: str
+    gguf: bool
+
+
+def search(query: str, limit: int) -> list[FoundRepository]:
+    """The repositories of models that have these words in their names, most downloaded first.
+
+    Raises a `ServingError` if the hub does not say.
+    """
+    from huggingface_hub import constants
+
+    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
+    with in_words(f"the search for {query!r}"):
+        found = get_json(
+            f"{endpoint}/api/models",
+            hub_headers(None),
+            search=query,
+            limit=limit,
+            sort="downloads",
+            direction=-1,
+            full="true",
+        )
+        return [
+            FoundRepository(
+                id=str(each["id"]),
+                downloads=int(each.get("downloads") or 0),
+                likes=int(each.get("likes") or 0),
+                updated=str(each.get("lastModified") or ""),
+                gguf="gguf" in (each.get("tags") or ()),
+            )
+            for each in map(dict, found[:limit])
+        ]
+
+
+def models_of(repo_id: str, revision: str | None = None) -> list[Choice]:
+    """The models of a repository, the recommended one first. Raises a `ServingError`."""
+    return choices(repo_id, Hub(repo_id, revision, None).snapshot().files)
