@@ -24,9 +24,8 @@ class ModelPaths:
         files are. Reads small files for these, and blocks briefly.
         """
         if path.startswith(SCHEME):
+            form = form_of(backend, self._plugins)
             with suppress(ValueError):  # no such name can be, which loading it will say
-                found = find_local(
-                    self._models, HubName.parse(path), form_of(backend, self._plugins)
-                )
+                found = find_local(self._models, HubName.parse(path), form)
                 return str(found.path) if found else path
         return resolved_path(path, self.base)

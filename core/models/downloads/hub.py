@@ -100,6 +100,16 @@ class Hub:
             refs = get_json(f"{endpoint}/api/models/{self._repo_id}/refs", hub_headers(self._token))
             return [each["name"] for each in refs["branches"] if each["name"] != "main"]
 
+    def small_file(self, file: RemoteFile, commit: str) -> bytes:
+        """The content of a file, which is small and not checked."""
+        from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
+
+        with in_words(self._repo_id, self._revision):
+            url = hf_hub_url(self._repo_id, file.name, revision=commit, endpoint=self._endpoint)
+            answer = get_session().get(url, headers=hub_headers(self._token), timeout=_TIMEOUT)
+            hf_raise_for_status(answer)
+            return answer.content
+
     def fetch(self, file: RemoteFile, commit: str, part: Path, on_bytes: OnBytes) -> None:
         """Append what is missing to `part`; broken connections are resumed.
 

@@ -1,9 +1,11 @@
 """What a hub has: repositories by words, and the models of one. Both block."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
-from core.models.downloads.choose import Choice, choices
+from core.contract.errors import InvalidRequestError
+from core.models.downloads.choose import Choice, choices, choose
 from core.models.downloads.errors import in_words
 from core.models.downloads.hub import Hub, get_json, hub_headers
 
@@ -49,6 +51,25 @@ def search(query: str, limit: int) -> list[FoundRepository]:
         ]
 
 
-def models_of(repo_id: str, revision: str | None = None) -> list[Choice]:
-    """The models of a repository, the recommended one first. Raises a `ServingError`."""
-    return choices(repo_id, Hub(repo_id, revision, None).snapshot().files)
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The models of a repository. `recommended`: None if one has to be named.
+
+    `config_json`: the content of the file of that name, empty without one.
+    """
+
+    models: list[Choice]
+    recommended: Choice | None
+    config_json: bytes
+
+
+def models_of(repo_id: str, revision: str | None = None) -> Offered:
+    """The models of a repository, best first. Raises a `ServingError` if the hub does not say."""
+    hub = Hub(repo_id, revision, None)
+    snapshot = hub.snapshot()
+    there = [file for file in snapshot.files if file.name == "config.json"]
+    content = b"".join(hub.small_file(file, snapshot.commit) for file in there)
+    recommended = None
+    with suppress(InvalidRequestError):
+        recommended = choose(repo_id, snapshot.files)
+    return Offered(choices(repo_id, snapshot.files), recommended, content)

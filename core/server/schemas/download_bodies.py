@@ -1,6 +1,6 @@
 """Bodies of `/v1/download`, those of TabbyAPI."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -19,6 +19,7 @@ _Patterns = Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_len
 class DownloadRequest(BaseModel):
     """A repository, and which of its files. Empty strings and lists count as unset.
 
+    `quant`: those of one model, as `GET /v1/hub/files` names it, in place of `include`.
     `api_server` and `api_type` are what SillyTavern notes for itself.
     """
 
@@ -31,6 +32,7 @@ class DownloadRequest(BaseModel):
     token: Annotated[SecretStr, AfterValidator(_sendable)] | None = None
     include: _Patterns = []
     exclude: _Patterns = []
+    quant: Annotated[str, Field(max_length=200)] | None = None
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     stream: bool = False
     api_server: str | None = None
@@ -49,6 +51,12 @@ class DownloadRequest(BaseModel):
         }
         return {n: v for n, v in (data | filled).items() if v not in (None, "") or n == "repo_id"}
 
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if self.quant and (self.include or self.exclude):
+            raise ValueError("`quant` chooses the files: leave out `include` and `exclude`")
+        return self
+
     def wanted(self) -> Wanted:
         """What is to be downloaded."""
         return Wanted(
@@ -59,6 +67,7 @@ class DownloadRequest(BaseModel):
             token=self.token.get_secret_value() if self.token else None,
             include=tuple(self.include),
             exclude=tuple(self.exclude),
+            quant=self.quant,
             timeout=self.timeout,
         )
 
