@@ -163,10 +163,8 @@ def test_core_names_no_backend(path: Path) -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements
     ]
-    assert (
-        not {word for text in texts for word in re.findall(r"[\w-]+", text.replace("hf://", ""))}
-        & BACKENDS
-    )
+    words = {word for text in texts for word in re.findall(r"[\w-]+", text.replace("hf://", ""))}
+    assert not words & BACKENDS
 
 
 def test_only_tests_of_exllamav2_need_it() -> None:

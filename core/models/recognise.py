@@ -14,8 +14,10 @@ from core.plugins import Plugins
 def form_of(backend: str, plugins: Plugins) -> Form:
     """Whether a backend is given a GGUF file as the path of a model, or a folder."""
     entry = plugins.backends.get(backend)
-    with _folder_of(["model.gguf"]) as folder:
-        return "gguf" if entry and entry.serves and entry.serves(folder) else "folder"
+    with _folder_of(["model.gguf"]) as folder, suppress(Exception):  # of a plugin's own code
+        if entry and entry.serves and entry.serves(folder):
+            return "gguf"
+    return "folder"
 
 
 def backend_of(choice: Choice, plugins: Plugins, config_json: bytes = b"") -> str | None:

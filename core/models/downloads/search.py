@@ -10,6 +10,9 @@ from core.models.downloads.errors import in_words
 from core.models.downloads.hub import Hub, get_json, hub_headers
 
 
+_SMALL = 1_000_000  # bytes; above it, a config.json is none
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRepository:
     """A repository of models. `updated`: when it was last changed, as ISO 8601 has it."""
@@ -67,7 +70,7 @@ def models_of(repo_id: str, revision: str | None = None) -> Offered:
     """The models of a repository, best first. Raises a `ServingError` if the hub does not say."""
     hub = Hub(repo_id, revision, None)
     snapshot = hub.snapshot()
-    there = [file for file in snapshot.files if file.name == "config.json"]
+    there = [file for file in snapshot.files if file.name == "config.json" and file.size < _SMALL]
     content = b"".join(hub.small_file(file, snapshot.commit) for file in there)
     recommended = None
     with suppress(InvalidRequestError):
