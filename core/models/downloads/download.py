@@ -6,51 +6,25 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from core.config.paths import inside
 from core.contract.errors import InvalidRequestError, ServingError
-from core.models.downloads.choose import Form, choices, choose, folder_name, size_text
+from core.models.downloads.choose import size_text
 from core.models.downloads.errors import (
     DiskFullError,
     DownloadConflictError,
     DownloadTimeoutError,
 )
 from core.models.downloads.folder import Folder
-from core.models.downloads.hub import Hub, RemoteFile, Snapshot
+from core.models.downloads.hub import Hub, RemoteFile
+from core.models.downloads.resolve import Kind, Resolved, Wanted, resolve
 
 _FILES_AT_ONCE = 4
 _STEPS = 200  # reports of one download, beside those at the end of each file
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-Kind = Literal["model", "lora"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What to download.
-
-    `kind`: a LoRA or a model; None: detect it from the files. `folder_name`: where, below the
-    folder of its kind; None for the repository's name. `include` and `exclude` are patterns of file
-    names, where `*` also matches `/`; without `include` all files are meant. `quant`: in place of
-    them, the files of one model, by its quant, file or branch; "" for the recommended one, in this
-    `form` or any. `timeout`: seconds after which it stops, finished or not.
-    """
-
-    repo_id: str
-    kind: Kind | None = None
-    folder_name: str | None = None
-    revision: str | None = None
-    token: str | None = field(default=None, repr=False)
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    quant: str | None = None
-    form: Form | None = None
-    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +83,21 @@ class Control:
 
 
 def download(
-    wanted: Wanted, places: Places, report: Callable[[Progress], None], control: Control
+    wanted: Wanted,
+    places: Places,
+    report: Callable[[Progress], None],
+    control: Control,
+    resolved: Resolved | None = None,
 ) -> Path:
     """Download what is wanted, or what is still missing; returns its absolute folder.
 
+    `resolved`: what that was found to be, if it has been asked for already.
     `report` is called on several threads, one at a time. Failures raise a `ServingError` or
     `StoppedError`; what has arrived by then is kept for the next attempt.
     """
     control.check()
     try:
-        found = _files_of(wanted) if wanted.quant is None else _model_of(wanted, wanted.quant)
+        found = resolved or resolve(wanted)
         kind = wanted.kind or _kind(found.files)
         folder = _folder(places.loras if kind == "lora" else places.models, wanted, found)
         for file in found.files:
@@ -204,50 +183,7 @@ class _Run:
             self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The files to download, and the folder that they go to unless another one is named."""
-
-    hub: Hub
-    revision: str | None
-    commit: str
-    files: Sequence[RemoteFile]
-    folder: str
-
-
-def _files_of(wanted: Wanted) -> _Found:
-    hub = Hub(wanted.repo_id, wanted.revision, wanted.token)
-    snapshot = hub.snapshot()
-    folder = wanted.repo_id.rpartition("/")[2]
-    return _Found(hub, wanted.revision, snapshot.commit, _selected(snapshot, wanted), folder)
-
-
-def _model_of(wanted: Wanted, quant: str) -> _Found:
-    """The model of that quant; if there is none, that of the branch of this name."""
-    repo_id, revision = wanted.repo_id, wanted.revision
-    hub = Hub(repo_id, revision, wanted.token)
-    snapshot = hub.snapshot()
-    try:
-        choice = choose(repo_id, snapshot.files, quant, wanted.form)
-    except InvalidRequestError as error:
-        if revision is not None or (choices(repo_id, snapshot.files, wanted.form) and not quant):
-            raise
-        try:
-            branches = hub.branches()
-        except ServingError:  # the first error says more
-            raise error from None
-        if quant not in branches:
-            if branches:
-                error.message += f"; its branches are {', '.join(branches)}"
-            raise
-        hub, revision = Hub(repo_id, quant, wanted.token), quant
-        snapshot = hub.snapshot()
-        choice = choose(repo_id, snapshot.files, "", wanted.form)
-    folder = folder_name(repo_id, choice, revision)
-    return _Found(hub, revision, snapshot.commit, choice.files, folder)
-
-
-def _folder(base: Path, wanted: Wanted, found: _Found) -> Folder:
+def _folder(base: Path, wanted: Wanted, found: Resolved) -> Folder:
     """The folder of the download. If another owner's repository has its name, with the owner."""
     name = wanted.folder_name or found.folder
     place = partial(Folder, repo_id=wanted.repo_id, revision=found.revision)
@@ -258,22 +194,6 @@ def _folder(base: Path, wanted: Wanted, found: _Found) -> Folder:
             raise
         owner = wanted.repo_id.partition("/")[0]
         return place(inside(base, f"{owner}_{name}", "folder_name"))
-
-
-def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
-    files = [
-        file
-        for file in snapshot.files
-        if any(fnmatchcase(file.name, pattern) for pattern in wanted.include or ("*",))
-        and not any(fnmatchcase(file.name, pattern) for pattern in wanted.exclude)
-    ]
-    if not files:
-        raise InvalidRequestError(
-            f"`include` and `exclude` leave no file of {wanted.repo_id}; it has "
-            f"{len(snapshot.files)} files",
-            param="include",
-        )
-    return files
 
 
 def _kind(files: Sequence[RemoteFile]) -> Kind:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from core.config.schema import Config, resolved_path
 from core.models.downloads.choose import Form
-from core.models.downloads.download import Control, Places, Progress, Wanted, download
+from core.models.downloads.download import Control, Places, Progress, download
 from core.models.downloads.errors import DownloadConflictError, HubError
 from core.models.downloads.named import HubName, LocalModel, find_local
+from core.models.downloads.resolve import Wanted
 
 _AT_ONCE = 4
 

@@ -9,7 +9,6 @@ from core.models.downloads.choose import Choice, choices, choose
 from core.models.downloads.errors import in_words
 from core.models.downloads.hub import Hub, get_json, hub_headers
 
-
 _SMALL = 1_000_000  # bytes; above it, a config.json is none
 
 

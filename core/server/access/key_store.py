@@ -87,14 +87,14 @@ class KeyStore:
             logger.warning("keys remain in plain text in %s: %s", self.path, error)
 
 
-def key_store(config: Config) -> KeyStore:
-    """The key store of a config."""
+def key_store(config: Config, *more: Key) -> KeyStore:
+    """The key store of a config, and of these keys besides."""
     fixed = [
         # no name of the file has brackets
         Key(f"api_keys[{index}]", digest_of(secret.get_secret_value()))
         for index, secret in enumerate(config.server.api_keys)
     ]
-    return KeyStore(keys_path(config), fixed)
+    return KeyStore(keys_path(config), [*fixed, *more])
 
 
 def keys_path(config: Config) -> Path:
