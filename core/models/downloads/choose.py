@@ -21,12 +21,12 @@ ORDER = (
 16 bits only of what has nothing else."""
 
 _QUANT = re.compile(
-    r"(?<![a-z0-9])(?:(?:UD|i1)-)?"
+    r"(?<![a-z0-9])(?:UD-)?"
     r"(?:I?Q[1-8](?:_(?:[01]|K|KS|KSS|KT|XXS|XS|S|M|L|XL|NL|4|8))*|TQ[12]_0|I2_S|MXFP4(?:_MOE)?|NVFP4"
     r"|BF16|FP?16|FP?32)(?![a-z0-9])",
     re.IGNORECASE,
 )
-_MADE_BY = re.compile(r"(?:UD|i1)-", re.IGNORECASE)  # of unsloth and mradermacher, before a quant
+_MADE_BY = re.compile(r"UD-", re.IGNORECASE)  # of unsloth, before a quant
 _PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})", re.IGNORECASE)
 _GGUF_NAME = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 _MMPROJ_ORDER = ("F16", "BF16", "Q8_0", "F32")

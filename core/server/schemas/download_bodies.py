@@ -1,9 +1,10 @@
 """Bodies of `/v1/download`, those of TabbyAPI."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from core.contract.errors import InvalidRequestError
 from core.models.downloads import Progress, Wanted
 
 
@@ -51,14 +52,12 @@ class DownloadRequest(BaseModel):
         }
         return {n: v for n, v in (data | filled).items() if v not in (None, "") or n == "repo_id"}
 
-    @model_validator(mode="after")
-    def _one_choice(self) -> Self:
-        if self.quant and (self.include or self.exclude):
-            raise ValueError("`quant` chooses the files: leave out `include` and `exclude`")
-        return self
-
     def wanted(self) -> Wanted:
-        """What is to be downloaded."""
+        """What is to be downloaded. `InvalidRequestError` if that is said in two ways."""
+        if self.quant and (self.include or self.exclude):
+            raise InvalidRequestError(
+                "`quant` chooses the files: leave out `include` and `exclude`", param="quant"
+            )
         return Wanted(
             repo_id=self.repo_id,
             kind=self.repo_type,
