@@ -74,15 +74,15 @@ def run(
     path = _local_path(model, settings, plugins, backend, token or None)
     found = model_at(path, backend, plugins)
     require_libraries(found.backend, plugins)
-    listening = _listen(settings.server, host, port)
-    changes = {"host": host or settings.server.host, "port": listening.getsockname()[1]}
-    server = settings.server.model_copy(update={**changes, "ollama_port": None})
-    settings = settings.model_copy(update={"models": [found], "server": server})
-    require_valid(settings, plugins)
-    if chats:
-        _chat(settings, plugins, listening, path, message)
-    else:
-        serve_until_stopped(settings, plugins, _keys(settings), [listening])
+    with _listen(settings.server, host, port) as listening:
+        where = {"host": host or settings.server.host, "port": listening.getsockname()[1]}
+        server = settings.server.model_copy(update={**where, "ollama_port": None})
+        settings = settings.model_copy(update={"models": [found], "server": server})
+        require_valid(settings, plugins)
+        if chats:
+            _chat(settings, plugins, listening, path, message)
+        else:
+            serve_until_stopped(settings, plugins, _keys(settings), [listening])
 
 
 def _local_path(
@@ -180,7 +180,7 @@ def _chat(
 
     key = secrets.token_urlsafe() if needed(settings.server) == "required" else None
     keys = _keys(settings, *([Key("run", digest_of(key))] if key else []))
-    with listening, serving(settings, plugins, listening, path, keys):
+    with serving(settings, plugins, listening, path, keys):
         url = url_of(settings.server.host, settings.server.port)
         name = settings.models[0].name
         stderr().print(f"{name} is served at {url}/v1, with a page at {url}")
