@@ -12,7 +12,7 @@ test:
 # SillyTavern and Open WebUI in headless Chromium, Codex and the AI SDK; installs them first.
 test-clients:
 	$(PYTHON) start.py install test
-	$(PYTHON) start.py run -m tests.clients.run
+	$(PYTHON) start.py python -m tests.clients.run
 
 check:
 	$(PYTHON) start.py check
@@ -20,11 +20,11 @@ check:
 # Correctness and speed of every engine on this machine's GPU; see docs/gpu.md.
 gpu-check:
 	$(PYTHON) start.py install test
-	$(PYTHON) start.py run benchmarks/gpu/check.py
+	$(PYTHON) start.py python benchmarks/gpu/check.py
 
 bench:
-	$(PYTHON) start.py run benchmarks/concurrency.py
+	$(PYTHON) start.py python benchmarks/concurrency.py
 
 # Enginebay and its peers under the same load; installs the peers first.
 bench-peers:
-	$(PYTHON) start.py run benchmarks/peers.py
+	$(PYTHON) start.py python benchmarks/peers.py

@@ -3,11 +3,12 @@
 
 python3 start.py                     serve the models of config.yml
 python3 start.py serve --port 9000   the same, with arguments of `enginebay serve`
+python3 start.py run OWNER/REPO      run a model of a hub, with the engine that it needs
 python3 start.py chat                any other command of `enginebay`
 python3 start.py test [ARGUMENTS]    run the tests, with arguments of pytest
 python3 start.py test --thorough     also run the tests that are left out as slow
 python3 start.py check               ruff and mypy
-python3 start.py run FILE [...]      run a Python file in the same environment
+python3 start.py python FILE [...]   run a Python file in the same environment
 python3 start.py install llamacpp    install what another backend needs
 """
 
@@ -47,13 +48,17 @@ def main(arguments: list[str]) -> int:
         return (
             0 if rest else sys.exit("Name a backend to install: python3 start.py install llamacpp")
         )
-    install("test" if command in ("test", "check") else "hf")
+    if command == "run":  # which says what it needs, once it knows
+        install()
+        os.environ["ENGINEBAY_START"] = str(ROOT / "start.py")
+    else:
+        install("test" if command in ("test", "check") else "hf")
     if command == "test":
         return run([PYTHON, "-m", "pytest", *in_parallel(rest), *rest])
     if command == "check":
         checks = (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"])
         return max([run([PYTHON, "-m", *check]) for check in checks])
-    if command == "run":
+    if command == "python":
         return replace_by([PYTHON, *rest])
     if Path.cwd() != ROOT:
         os.environ.setdefault("ENGINEBAY_CONFIG", str(ROOT / "config.yml"))
@@ -89,31 +94,30 @@ def how_to_get(version: str) -> str:
     )
 
 
-def install(extra: str) -> None:
+def install(extra: str | None = None) -> None:
     """Make .venv and install Enginebay with this extra, unless that has been done."""
-    installed = read_stamp()
-    if extra in installed or "test" in installed:  # which includes the others
+    stamp = read_stamp()
+    installed = stamp or []
+    if stamp is not None and (extra is None or extra in stamp or "test" in stamp):  # which has all
         return
-    extras = sorted({extra, *installed})
+    extras = sorted({*installed, *([extra] if extra else [])})
     STAMP.unlink(missing_ok=True)  # should the rest fail, the next run begins here again
     make_venv()
-    print(
-        f"Installing Enginebay [{', '.join(extras)}] into {VENV}; "
-        "the first time this takes a few minutes."
-    )
-    pip_install(f"{ROOT}[{','.join(extras)}]")
+    listed = f" [{', '.join(extras)}]" if extras else ""
+    print(f"Installing Enginebay{listed} into {VENV}; the first time this takes a few minutes.")
+    pip_install(f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT))
     STAMP.write_text(json.dumps({"made_of": fingerprint(), "extras": extras}), encoding="utf-8")
     print("Installed.")
 
 
-def read_stamp() -> list[str]:
-    """The extras that are installed; none when .venv was made of something else."""
+def read_stamp() -> list[str] | None:
+    """The extras that are installed; None when nothing is, or .venv was made of something else."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
         current = Path(PYTHON).exists() and stamp["made_of"] == fingerprint()
-        return list(stamp["extras"]) if current else []
+        return list(stamp["extras"]) if current else None
     except (OSError, ValueError, LookupError, TypeError):
-        return []
+        return None
 
 
 def fingerprint() -> str:

@@ -1,7 +1,7 @@
 """What does it cost an answer to keep to a JSON schema?
 
-    python3 start.py run benchmarks/constraints.py
-    python3 start.py run benchmarks/constraints.py --engines llamacpp --model demo --rounds 3
+    python3 start.py python benchmarks/constraints.py
+    python3 start.py python benchmarks/constraints.py --engines llamacpp --model demo --rounds 3
 
 One server of each engine answers free requests and constrained ones in turn, several rounds in one
 run, each answer exactly as long; the ratio is computed within each round. `text` is a schema of

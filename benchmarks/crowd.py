@@ -1,6 +1,6 @@
 """Many clients that come and go, while models are switched and keys change: does anything leak?
 
-    python3 start.py run benchmarks/crowd.py --backend hf --clients 64 --minutes 5
+    python3 start.py python benchmarks/crowd.py --backend hf --clients 64 --minutes 5
 
 Clients stream or wait, some leave in the middle, at random moments; meanwhile models are unloaded
 and loaded, requests cancelled, and the keys file is rewritten, so that some clients hold a key that

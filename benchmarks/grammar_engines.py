@@ -1,6 +1,6 @@
 """Which grammar engine is the better one: llguidance or xgrammar?
 
-    python3 start.py run benchmarks/grammar_engines.py
+    python3 start.py python benchmarks/grammar_engines.py
 
 Both compile the same JSON schemas and fill masks for the same documents, and both are asked which
 documents of the JSON Schema test suite they accept.

@@ -1,6 +1,6 @@
 """Pictures beside text: do streams stall, and does memory grow?
 
-    python3 start.py run benchmarks/media.py --backend hf --path demo/model
+    python3 start.py python benchmarks/media.py --backend hf --path demo/model
 
 Streams of text run alone, beside as many clients that send a text of the same length, and beside as
 many that send a new picture with every request; the gaps between their tokens are compared. Then

@@ -1,6 +1,6 @@
 """What does the core cost for each streamed token?
 
-    python3 start.py run benchmarks/overhead.py
+    python3 start.py python benchmarks/overhead.py
 
 Enginebay with an engine that has nothing to compute and a bare ASGI app, which sends the same bytes
 ready-made, take turns under the same client; `talkers.py` has both. Enginebay is measured twice: in

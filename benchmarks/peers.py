@@ -1,7 +1,7 @@
 """Enginebay and its peers under the same load: installs all of them, measures, prints tables.
 
-    python3 start.py run benchmarks/peers.py
-    python3 start.py run benchmarks/peers.py --engines llamacpp --model demo --streams 1,16
+    python3 start.py python benchmarks/peers.py
+    python3 start.py python benchmarks/peers.py --engines llamacpp --model demo --streams 1,16
 
 Servers of one engine run side by side, all but the measured one stopped by a signal, and take turns
 in every round, so that what else the machine does concerns all alike. benchmarks/README.md explains

@@ -1,6 +1,6 @@
 """Does the memory of a server grow? Many requests of random lengths, some of them aborted.
 
-    python3 start.py run benchmarks/soak.py --peer enginebay-hf --requests 2000
+    python3 start.py python benchmarks/soak.py --peer enginebay-hf --requests 2000
 
 Prints what the server's processes have in RAM before the first request, ten times on the way and at
 the end. Caches that are meant to fill do so in the first tenth; what grows after that is a leak.

@@ -1,8 +1,8 @@
 """Check every engine on this machine's GPU, and write down what came of it.
 
-    python3 start.py run benchmarks/gpu/check.py
-    python3 start.py run benchmarks/gpu/check.py --engines exllamav2 --only checks
-    python3 start.py run benchmarks/gpu/check.py --rehearse      # all that works without a GPU
+    python3 start.py python benchmarks/gpu/check.py
+    python3 start.py python benchmarks/gpu/check.py --engines exllamav2 --only checks
+    python3 start.py python benchmarks/gpu/check.py --rehearse      # all that works without a GPU
 
 First the tests marked `gpu`, of one engine after another: the contract, texts and logprobs beside
 transformers in float32 on the CPU, structured output, load, aborts, adapters, memory. Then the

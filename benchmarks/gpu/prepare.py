@@ -1,7 +1,7 @@
 """Put what the GPU check needs into a folder, for a machine that has a GPU and no network.
 
-    python3 start.py run benchmarks/gpu/prepare.py .gpu --python 3.12 --there packages.txt
-    python3 start.py run benchmarks/gpu/prepare.py .gpu --libraries ~/built-for-that-machine
+    python3 start.py python benchmarks/gpu/prepare.py .gpu --python 3.12 --there packages.txt
+    python3 start.py python benchmarks/gpu/prepare.py .gpu --libraries ~/built-for-that-machine
 
 That machine needs torch, built for CUDA. `packages.txt` is what `pip list --format=freeze` says
 there: what is good enough is not carried. Wheels are downloaded by pip, for Linux on x86-64.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.cli.console import fail, stderr
-from core.cli.settings import ConfigOption, KeyOption, load_plugins, model_at, require_valid
+from core.cli.console import fail
+from core.cli.private_server import private_server
+from core.cli.settings import ConfigOption, KeyOption
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -102,42 +101,3 @@ def _first_model(client: OpenAI, url: str) -> str:
     for model in client.models.list():
         return model.id
     fail(f"the server at {url} has no model; add one under `models` in its config")
-
-
-@contextmanager
-def private_server(path: Path, backend: str | None) -> Iterator[str]:
-    """A server with one model on a free port of this machine, until the block ends; its URL."""
-    from core.cli.loading import Loading
-    from core.config.schema import Config
-    from core.server.app import create_app
-    from core.server.http.sockets import listen, url_of
-    from core.server.http.uvicorn_server import Server, set_up_logging
-    from core.server.services import services_of
-
-    console = stderr()
-    set_up_logging("error", console)
-    plugins = load_plugins(Config())
-    model_config = model_at(path, backend, plugins)
-    config = Config(models=[model_config])
-    require_valid(config, plugins)
-    loading = Loading([model_config.name], console)
-    app = create_app(config, plugins, report_progress=loading.report)
-    loaded = threading.Event()
-
-    async def wait_for_model() -> None:
-        await services_of(app).models.wait_until_loaded()
-        loaded.set()
-
-    host = "127.0.0.1"
-    with listen(host, 0) as listening:
-        server = Server(app, "error", wait_for_model)
-        with server.in_thread(listening):
-            loading.start()
-            try:
-                loaded.wait()
-            finally:
-                loading.stop()
-            model = services_of(app).models.all()[0]
-            if model.state == "failed":
-                fail(f"the model at {path} cannot be loaded: {model.error}")
-            yield url_of(host, listening.getsockname()[1])

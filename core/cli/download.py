@@ -12,12 +12,15 @@ from core.cli.console import fail, stderr, stdout
 from core.cli.settings import ConfigOption
 
 if TYPE_CHECKING:
-    from core.models.downloads import Control, Places, Progress, Wanted
+    from core.models.downloads import Control, Places, Progress, Resolved, Wanted
 
 
 def download(
     repo_id: Annotated[
-        str, typer.Argument(metavar="REPO", help="Repository, such as Qwen/Qwen3-8B-GGUF.")
+        str,
+        typer.Argument(
+            metavar="REPO[:QUANT]", help="Repository, such as Qwen/Qwen3-8B-GGUF:Q4_K_M."
+        ),
     ],
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit; the hub's default if not given.")
@@ -46,11 +49,18 @@ def download(
     Existing files are not downloaded again; Ctrl-C keeps partial files.
     """
     from core.cli.client import configured
-    from core.models.downloads import Control, Wanted, places
+    from core.models.downloads import HubName, Wanted, places
 
     settings = configured(config)
+    try:
+        name = HubName.parse(repo_id)
+    except ValueError as error:
+        fail(str(error), code=2)
+    if name.quant and (include or exclude):
+        fail("a quant after the colon chooses the files: leave out --include, --exclude", code=2)
     wanted = Wanted(
-        repo_id=repo_id,
+        repo_id=name.repo_id,
+        quant=name.quant or None,
         kind="lora" if lora else None,
         folder_name=folder_name,
         revision=revision,
@@ -58,16 +68,22 @@ def download(
         include=tuple(include or ()),
         exclude=tuple(exclude or ()),
     )
+    stdout().print(str(download_shown(wanted, places(settings))), soft_wrap=True)
+
+
+def download_shown(wanted: Wanted, places: Places, resolved: Resolved | None = None) -> Path:
+    """Download with a bar on the terminal, until Ctrl-C; exits if it is stopped or fails."""
+    from core.models.downloads import Control
+
     control = Control()
     before = signal.signal(signal.SIGINT, lambda *_: control.stop())
     try:
-        path = _run(wanted, places(settings), control)
+        return _run(wanted, places, control, resolved)
     finally:
         signal.signal(signal.SIGINT, before)
-    stdout().print(str(path), soft_wrap=True)
 
 
-def _run(wanted: Wanted, places: Places, control: Control) -> Path:
+def _run(wanted: Wanted, places: Places, control: Control, resolved: Resolved | None) -> Path:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -94,7 +110,7 @@ def _run(wanted: Wanted, places: Places, control: Control) -> Path:
 
         said = [0]
         try:
-            return download(wanted, places, report, control)
+            return download(wanted, places, report, control, resolved)
         except StoppedError:
             fail("stopped; run the same command again to resume", code=130)
         except ServingError as error:

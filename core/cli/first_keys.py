@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from core.cli.console import fail, stderr, stdout
 
 if TYPE_CHECKING:
+    from core.config.keys import Key
     from core.config.schema import Config
     from core.server.access.key_store import KeyStore
 
 
-def starting_keys(config: Config) -> KeyStore:
+def starting_keys(config: Config, *more: Key) -> KeyStore:
     """The keys of a server that is about to start; a first start creates the keys file.
 
+    `more` are valid besides, until it stops.
     Exits if nobody could use the server.
     """
     from core.config.problems import ConfigError
@@ -24,7 +26,7 @@ def starting_keys(config: Config) -> KeyStore:
     if config.server.auth != "none" and not path.exists():
         _make(config)
     try:
-        keys = key_store(config)
+        keys = key_store(config, *more)
     except ConfigError as error:
         fail(error.problems, code=2)
     if needed(config.server) == "required" and not keys.known():

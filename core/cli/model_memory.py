@@ -37,13 +37,14 @@ def estimated_memory(config: Config, plugins: Plugins, context_length: int | Non
     from core.contract.errors import BackendUnavailableError
     from core.models.fit import Estimates
     from core.models.memory import SystemMeter
+    from core.models.model_paths import ModelPaths
     from core.server.schemas.memory_bodies import ModelMemory
 
     [model] = config.models
     if context_length:
         options = {**model.options, "context_length": context_length}
         model = model.model_copy(update={"options": options})
-    estimates = Estimates(plugins, config.base, SystemMeter())
+    estimates = Estimates(plugins, ModelPaths(config, plugins), SystemMeter())
     try:
         fit = estimates.fit(model)
     except BackendUnavailableError as error:

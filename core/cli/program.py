@@ -17,6 +17,7 @@ from core.cli import (
     new_plugin,
     plugins,
     replay,
+    run,
     serve,
 )
 
@@ -33,6 +34,7 @@ def program() -> typer.Typer:
     )
     app.callback()(_options)
     app.command("serve")(serve.serve)
+    app.command("run")(run.run)
     app.command("chat")(chat.chat)
     app.command("download")(download.download)
     of_models = typer.Typer(invoke_without_command=True)

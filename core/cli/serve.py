@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from socket import socket
 
     from core.config.schema import Config
+    from core.plugins import Plugins
+    from core.server.access.key_store import KeyStore
 
 
 def serve(
@@ -32,14 +34,13 @@ def serve(
     ] = None,
 ) -> None:
     """Load the models of the config and serve them until Ctrl-C."""
-    from core.cli.loading import Loading
     from core.server.http.sockets import CannotListenError, listen_as_configured
-    from core.server.http.uvicorn_server import Server, set_up_logging
+    from core.server.http.uvicorn_server import set_up_logging
 
     flags = {"server.host": host, "server.port": port, "server.log_level": log_level}
     settings = read_config(config, flags)
-    console = stderr()
-    set_up_logging(settings.server.log_level, console, as_json=settings.server.log_format == "json")
+    level, as_json = settings.server.log_level, settings.server.log_format == "json"
+    set_up_logging(level, stderr(), as_json=as_json)
     if port is not None and settings.server.unix_socket:
         where = settings.origins.where(("server", "unix_socket"))
         fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
@@ -48,15 +49,23 @@ def serve(
     require_certificate(settings)
     keys = starting_keys(settings)
     warn_if_open(settings)
-
-    from core.server.app import create_app
-    from core.server.services import services_of
-
     try:
         listening = listen_as_configured(settings)
     except CannotListenError as error:
         fail(str(error))
-    loading = Loading([model.name for model in settings.models], console)
+    serve_until_stopped(settings, plugins, keys, listening)
+
+
+def serve_until_stopped(
+    settings: Config, plugins: Plugins, keys: KeyStore, listening: list[socket.socket]
+) -> None:
+    """Serve the models of a config on these sockets, and say where; until Ctrl-C."""
+    from core.cli.loading import Loading
+    from core.server.app import create_app
+    from core.server.http.uvicorn_server import Server
+    from core.server.services import services_of
+
+    loading = Loading([model.name for model in settings.models], stderr())
     app = create_app(settings, plugins, keys=keys, report_progress=loading.report)
 
     async def announce() -> None:

@@ -10,6 +10,7 @@ from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.entry import ModelEntry
 from core.models.model_folder import ModelFolder
+from core.models.model_paths import ModelPaths
 from core.models.registry import Models
 from core.models.tabbyapi_parameters import with_parameters
 from core.models.template.template import template_path
@@ -24,6 +25,7 @@ class Loadable:
             Path(resolved_path(config.server.model_dir, config.base)), plugins
         )
         self._base = config.base
+        self._paths = ModelPaths(config, plugins)
         self._plugins = plugins
         self._models = models
 
@@ -72,7 +74,8 @@ class Loadable:
     def _draft(self, name: str) -> str:
         """The path of a draft model: a configured model, or one in the folder."""
         try:
-            return resolved_path(self._models.find(name).config.path, self._base)
+            config = self._models.find(name).config
+            return self._paths.local(config.path, config.backend)
         except ModelNotFoundError:
             return str(self.folder.path(name))
 

@@ -14,6 +14,7 @@ from core.config.schema import Config, ModelConfig, resolved_path
 from core.config.walk import Schema, nearest
 from core.contract.errors import BackendUnavailableError
 from core.contract.registers import BackendEntry
+from core.models.downloads import SCHEME, HubName
 from core.models.presets import FOLDER, load_preset, preset_files
 from core.models.template.template import template_files, template_path
 from core.models.template.template_set import USUAL_NAMES
@@ -124,6 +125,11 @@ def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[M
         yield from _validate(model.options, entry)[1]
     else:
         yield ("backend",), _unknown_backend(model.backend, plugins)
+    if model.path.startswith(SCHEME):
+        try:
+            HubName.parse(model.path)
+        except ValueError as error:
+            yield ("path",), str(error)
     path = resolved_path(model.path, base)
     if "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""

@@ -4,15 +4,15 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from core.config.schema import ModelConfig, resolved_path
+from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
 from core.contract.types import BackendSettings
 from core.models.check_config import validated_options
 from core.models.memory import Meter, size_of_files
+from core.models.model_paths import ModelPaths
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -76,9 +76,9 @@ class Fit:
 class Estimates:
     """What models of a config will take, as their backends say. Every method blocks briefly."""
 
-    def __init__(self, plugins: Plugins, base: Path, meter: Meter) -> None:
+    def __init__(self, plugins: Plugins, paths: ModelPaths, meter: Meter) -> None:
         self._plugins = plugins
-        self._base = base
+        self._paths = paths
         self._meter = meter
 
     def fit(self, config: ModelConfig, held: MemoryUse | None = None) -> Fit:
@@ -97,7 +97,7 @@ class Estimates:
                 logger.exception(
                     "the backend %s made no estimate of %s", config.backend, config.name
                 )
-        size = size_of_files(resolved_path(config.path, self._base))
+        size = size_of_files(self._paths.local(config.path, config.backend))
         use = MemoryUse(gpu=size) if self._meter.total().gpu else MemoryUse(ram=size)
         estimate = MemoryEstimate(parts=(MemoryPart("weights", use.ram, use.gpu),), least=use)
         return Fit(estimate, free, sure=False)
@@ -168,8 +168,8 @@ class Estimates:
         entry = self._plugins.backends[config.backend]
         return BackendSettings(
             name=config.name,
-            path=resolved_path(config.path, self._base),
-            base=str(self._base),
+            path=self._paths.local(config.path, config.backend),
+            base=str(self._paths.base),
             options=validated_options(config, entry),
             report_progress=lambda stage, fraction: None,
             isolation=config.isolation,

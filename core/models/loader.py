@@ -73,7 +73,8 @@ class Loader:
         except TimeoutError:
             model.require_ready()
             raise BackendUnavailableError(
-                f"model {model.name!r} is not ready after {self._config.timeout:g} s"
+                f"model {model.name!r} is not ready after {self._config.timeout:g} s "
+                f"({model.progress}); it goes on loading"
             ) from None
         finally:
             model.use.waiting -= 1
@@ -179,6 +180,8 @@ class Loader:
         try:
             if before:
                 await asyncio.wait({before})
+            if not await self._starter.fetch(model, config or model.config):
+                return self._failed(model, replaced)
             async with self._turn:
                 if model.is_loaded and config not in (None, model.config):
                     await self._unload(model, limit, "it is being reloaded with other settings")
@@ -202,7 +205,11 @@ class Loader:
             raise
         if model.is_loaded:
             self._idle.watch(model)
-            return
+        else:
+            self._failed(model, replaced)
+
+    def _failed(self, model: ModelEntry, replaced: ModelEntry | None) -> None:
+        """Nothing was loaded in the place of `replaced`."""
         model.retry_at = self._clock.time() + self._backoff.delay(max(1, model.failures))
         if replaced:
             replaced.on_request = True

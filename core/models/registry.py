@@ -10,9 +10,11 @@ from core.config.names import root_of
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelNotFoundError
 from core.models.clock import Clock, LoopClock
+from core.models.downloads import Downloads, places
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.loader import Loader
 from core.models.memory import Meter, SystemMeter
+from core.models.model_paths import ModelPaths
 from core.models.presets import Preset
 from core.models.running_backends import Backends
 from core.models.served import ServedModel
@@ -60,9 +62,10 @@ class Models:
         self._starting = True
         self._loaded = asyncio.Event()
         meter = meter or SystemMeter()
-        backends = Backends(plugins, config.base, meter)
+        self.downloads = Downloads(places(config))
+        backends = Backends(plugins, ModelPaths(config, plugins), meter)
         self.estimates = backends.estimates
-        starter = Starter(backends, plugins, config.base, report_progress)
+        starter = Starter(backends, self.downloads, plugins, config.base, report_progress)
         self._loader = Loader(
             config.loading, backends, starter, self.all, clock or LoopClock(), meter
         )
@@ -206,7 +209,8 @@ class Models:
         await self._loaded.wait()
 
     async def close(self) -> None:
-        """Unload every model."""
+        """Unload every model, and stop all downloads."""
+        self.downloads.close()
         await self._loader.close()
 
     def _drop_gone(self) -> None:

@@ -5,10 +5,9 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Awaitable, Hashable
-from pathlib import Path
 
 from core.config.engines import engine_key
-from core.config.schema import ModelConfig, resolved_path
+from core.config.schema import ModelConfig
 from core.contract.backend import Backend
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
@@ -18,6 +17,7 @@ from core.models.check_config import validated_options
 from core.models.fit import Estimates, Fit
 from core.models.loras import Loras
 from core.models.memory import Meter
+from core.models.model_paths import ModelPaths
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ class StartedBackend:
 class Backends:
     """The started backends. Models that share an engine by `like` share one."""
 
-    def __init__(self, plugins: Plugins, base: Path, meter: Meter) -> None:
+    def __init__(self, plugins: Plugins, paths: ModelPaths, meter: Meter) -> None:
         self._plugins = plugins
-        self._base = base
+        self._paths = paths
         self._meter = meter
-        self.estimates = Estimates(plugins, base, meter)
+        self.estimates = Estimates(plugins, paths, meter)
         self._started: dict[Hashable, StartedBackend] = {}
         self._turns: defaultdict[Hashable, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._peaks: dict[Hashable, MemoryUse] = {}
@@ -142,8 +142,8 @@ class Backends:
         return entry.create(
             BackendSettings(
                 name=config.name,
-                path=resolved_path(config.path, self._base),
-                base=str(self._base),
+                path=self._paths.local(config.path, config.backend),
+                base=str(self._paths.base),
                 options=validated_options(config, entry),
                 report_progress=report_progress,
                 isolation=config.isolation,

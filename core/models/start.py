@@ -4,8 +4,10 @@ import logging
 from pathlib import Path
 
 from core.config.problems import ConfigError
-from core.contract.errors import BackendUnavailableError, InvalidRequestError
+from core.config.schema import ModelConfig
+from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
 from core.contract.types import ReportProgress
+from core.models.downloads import SCHEME, Downloads, HubName
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import (
     format_choice,
@@ -14,6 +16,7 @@ from core.models.formats import (
     sampling_defaults,
 )
 from core.models.presets import Preset, load_preset
+from core.models.recognise import form_of
 from core.models.running_backends import Backends, StartedBackend, quietly
 from core.plugins import Plugins
 
@@ -24,19 +27,45 @@ class Starter:
     """Starts models; `base` is the folder of the config file."""
 
     def __init__(
-        self, backends: Backends, plugins: Plugins, base: Path, report_progress: ReportModelProgress
+        self,
+        backends: Backends,
+        downloads: Downloads,
+        plugins: Plugins,
+        base: Path,
+        report_progress: ReportModelProgress,
     ) -> None:
         self._backends = backends
+        self._downloads = downloads
         self._plugins = plugins
         self._base = base
         self._report_progress = report_progress
+
+    async def fetch(self, model: ModelEntry, config: ModelConfig) -> bool:
+        """Download the files of a model whose path is a name on a hub, unless they are here.
+
+        False if that failed: why is kept in its `error`, and what arrived for the next attempt.
+        """
+        if not config.path.startswith(SCHEME):
+            return True
+        try:
+            await self._downloads.local(
+                HubName.parse(config.path),
+                form_of(config.backend, self._plugins),
+                lambda fraction: self._report(model, "downloading", fraction),
+            )
+        except (ServingError, ValueError) as error:
+            logger.error("model %s could not be downloaded: %s", model.name, error)
+            if not model.is_loaded:
+                model.fail(str(error))
+            self._report(model, "failed", 1.0)
+            return False
+        return True
 
     async def start(self, model: ModelEntry) -> None:
         """Make a model ready. A failure is kept in its `error`, not raised."""
 
         def report(stage: str, fraction: float) -> None:
-            model.progress.report(stage, fraction)
-            self._report_progress(model.name, stage, fraction)
+            self._report(model, stage, fraction)
 
         report("starting", 0.0)
         try:
@@ -51,6 +80,10 @@ class Starter:
             report("failed", 1.0)
         else:
             report("ready", 1.0)
+
+    def _report(self, model: ModelEntry, stage: str, fraction: float) -> None:
+        model.progress.report(stage, fraction)
+        self._report_progress(model.name, stage, fraction)
 
     async def _start(self, model: ModelEntry, report: ReportProgress) -> None:
         started = await self._backends.start(model.config, model.root, report)

@@ -10,8 +10,9 @@ from core.apis.response_store.open_store import open_store
 from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config
 from core.models.catalog import Loadable
-from core.models.downloads import Downloads, places
+from core.models.downloads import Downloads
 from core.models.entry import ReportModelProgress
+from core.models.model_paths import ModelPaths
 from core.models.registry import Models
 from core.plugins import Plugins
 from core.server.observe.liveness import Watch
@@ -58,12 +59,12 @@ def make_services(
         serving=serving,
         models=models,
         loadable=Loadable(config, plugins, models),
-        downloads=Downloads(places(config)),
+        downloads=models.downloads,
         metrics=metrics,
         watch=watch,
         key_uses=KeyUses(UsageRecords(usage_path(config))),
         running_texts=RunningTexts(),
-        model_cards=ModelCards(plugins, config.base),
+        model_cards=ModelCards(plugins, ModelPaths(config, plugins)),
         paths=Paths(plugins.routes, apis),
         response_store=open_store(config.server, config.base) if "responses" in apis else None,
     )

@@ -63,9 +63,12 @@ def test_a_tag_chooses_files(start_hub: StartHub, server: Server, tmp_path: Path
     files = {"m-Q4_K_M.gguf": b"GGUF", "m-Q8_0.gguf": b"GGUF8", "README.md": b"x"}
     start_hub(files, lfs=set())
     assert lines(server.http.post("/api/pull", json={"model": f"{NAME}:q4_k_m"}))
-    assert content(tmp_path / "models" / "tiny").keys() == {"m-Q4_K_M.gguf"}
+    assert content(tmp_path / "models" / "tiny-Q4_K_M").keys() == {"m-Q4_K_M.gguf"}
+    assert lines(server.http.post("/api/pull", json={"model": f"{NAME}:latest"}))
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["tiny-Q4_K_M"]
     error = refused(server.http.post("/api/pull", json={"model": f"{NAME}:Q2_K"}))
-    assert "leave no file" in error
+    assert "has no 'Q2_K'" in error
+    assert "Q8_0" in error
 
 
 def test_a_download_that_fails_later(

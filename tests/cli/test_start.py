@@ -136,7 +136,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
 
     script = project / "hello.py"
     script.write_text("import said, sys; print(sys.argv[1:])", encoding="utf-8")
-    result = start(project, "run", "hello.py", "a")
+    result = start(project, "python", "hello.py", "a")
     assert (result.returncode, result.stdout) == (0, "['a']\n")
 
     pyproject = project / "pyproject.toml"

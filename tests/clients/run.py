@@ -1,7 +1,7 @@
 """Run real clients against this server, web pages in headless Chromium, and say what works.
 
     make test-clients
-    python3 start.py run -m tests.clients.run sillytavern-chat open-webui
+    python3 start.py python -m tests.clients.run sillytavern-chat open-webui
 
 Installs the clients into `.clients/installed/` first, which takes a while and gigabytes.
 Screenshots, logs and `findings.md` are left in `.clients/seen/`. Leaves with 1 if something

@@ -19,14 +19,16 @@ TOKEN = "hf_test_token"
 
 @dataclass
 class FakeHub:
-    """`files` by name; those in `lfs` are redirected to another host, as large ones are.
+    """The repository `repo`: `files` by name; those in `lfs` are redirected to another host, as
+    large ones are.
 
     `breaks`: after how many bytes of a file its connections break, one number a connection.
     `serves`: other content than what the hub says the file has. `sizes`, `digests`: what it says in
     the place of the truth. `status`, `code`: how it refuses everything. `gates`: connections of a
     file stay open until they are set, and `reached` says that one does. `refusals`: the statuses
     that a file is refused with, one a request, before it is given out. `xet`: hashes of files that
-    come from the Xet store at `xet_store`.
+    come from the Xet store at `xet_store`. `branches`: their files, by names of branches. `found`:
+    what every search finds, as the hub's API has it; `searched` what was asked for.
     """
 
     files: dict[str, bytes]
@@ -46,6 +48,10 @@ class FakeHub:
     refusals: dict[str, list[int]] = field(default_factory=dict)
     xet: dict[str, str] = field(default_factory=dict)
     xet_store: str = ""
+    repo: str = REPO
+    branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    found: Any = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
 
     @property
     def fetched(self) -> list[tuple[str, str | None]]:
@@ -66,6 +72,13 @@ class FakeHub:
         if "/xet-read-token/" in path:
             access = {"accessToken": "xet", "exp": 2**32, "casUrl": self.xet_store}
             await answer(send, 200, json.dumps(access).encode(), {})
+        elif path == "/api/models":
+            self.searched.append(scope["query_string"].decode())
+            await self._say(send, self.found)
+        elif path.endswith("/refs"):
+            names = ["main", *self.branches]
+            refs = [{"name": n, "ref": f"refs/heads/{n}", "targetCommit": COMMIT} for n in names]
+            await self._say(send, {"branches": refs, "converts": [], "tags": []})
         elif path.startswith("/api/models/"):
             await self._api(path, send)
         elif path.startswith("/cdn/"):
@@ -73,12 +86,16 @@ class FakeHub:
         else:
             await self._resolve(path, headers, send)
 
-    async def _api(self, path: str, send: Any) -> None:
+    async def _say(self, send: Any, body: Any) -> None:
         if self.status != 200:
             await answer(send, self.status, b"", {"X-Error-Code": self.code})
             return
+        await answer(send, 200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    async def _api(self, path: str, send: Any) -> None:
         siblings = []
-        for name, content in self.files.items():
+        revision = path.partition("/revision/")[2] or "main"
+        for name, content in self.branches.get(revision, self.files).items():
             blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
             sha = hashlib.sha256(content).hexdigest()
             sibling: dict[str, Any] = {
@@ -89,14 +106,19 @@ class FakeHub:
             if name in self.lfs:
                 sibling["lfs"] = {"sha256": sha, "size": len(content), "pointerSize": 1}
             siblings.append(sibling)
-        body = {"id": REPO, "sha": self.commit, "siblings": siblings, "tags": [], "downloads": 0}
-        await answer(send, 200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        commit = commit_of(revision) if revision in self.branches else self.commit
+        body = {"id": self.repo, "sha": commit, "siblings": siblings, "tags": [], "downloads": 0}
+        await self._say(send, body)
 
     async def _resolve(self, path: str, headers: dict[str, str], send: Any) -> None:
         repo, _, rest = path.removeprefix("/").partition("/resolve/")
-        assert repo == REPO
+        assert repo == self.repo
         commit, _, name = rest.partition("/")
-        assert commit == COMMIT
+        branches = {commit_of(branch): files for branch, files in self.branches.items()}
+        assert commit in (COMMIT, *branches)
+        if commit in branches:
+            await answer(send, 200, branches[commit][name], {})
+            return
         if name in self.lfs:
             elsewhere = self.url.replace("127.0.0.1", "localhost") + f"/cdn/{name}"
             xet = {"X-Xet-Hash": self.xet[name], "X-Xet-Refresh-Route": "/"} if self.xet else {}
@@ -128,6 +150,11 @@ class FakeHub:
             return
         # With less than was promised, uvicorn closes the connection.
         await send({"type": "http.response.body", "body": content[start:end], "more_body": False})
+
+
+def commit_of(branch: str) -> str:
+    """The newest commit of a branch beside `main`."""
+    return hashlib.sha1(branch.encode()).hexdigest()
 
 
 async def begin(send: Any, status: int, headers: dict[str, str]) -> None:

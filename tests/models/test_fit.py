@@ -10,6 +10,7 @@ from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, Memo
 from core.contract.registers import BackendEntry
 from core.contract.types import BackendSettings
 from core.models.fit import Estimates
+from core.models.model_paths import ModelPaths
 from core.models.registry import Models
 from enginebay import BackendUnavailableError
 from tests.models.conftest import GIB, FakeBackend, House, ask, hold, states
@@ -156,7 +157,7 @@ def test_a_backend_without_estimates(house: House, tmp_path: Path) -> None:
         {"models": [{"name": "m", "backend": "fake", "path": str(tmp_path)}]}
     )
     plugins = plugins_with(fake=lambda settings: FakeBackend(settings, house))
-    estimates = Estimates(plugins, tmp_path, house.meter)
+    estimates = Estimates(plugins, ModelPaths(Config(), plugins), house.meter)
     fit = estimates.fit(config.models[0])
     assert fit.estimate.total == MemoryUse(gpu=1000)  # the machine has a GPU
     assert fit.fits

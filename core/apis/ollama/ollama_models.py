@@ -5,14 +5,13 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from core.apis.ollama.compose_ollama import timestamp
 from core.apis.ollama.model_abilities import Abilities
 from core.apis.ollama.model_files import FileFacts, Stamp, file_facts, stamp
 from core.apis.schemas.ollama_answers import Details, LoadedModel, ModelBrief, ModelShown
-from core.config.schema import resolved_path
+from core.models.model_paths import ModelPaths
 from core.models.registry import FoundModel
 from core.plugins import Plugins
 
@@ -39,10 +38,10 @@ class _Files:
 class ModelCards:
     """Cards of models. What files say is read again only when they have changed."""
 
-    def __init__(self, plugins: Plugins, base: Path) -> None:
-        self._base = base
+    def __init__(self, plugins: Plugins, paths: ModelPaths) -> None:
+        self._paths = paths
         self._known: dict[str, _Files] = {}
-        self._abilities = Abilities(plugins, base)
+        self._abilities = Abilities(plugins, paths.base)
 
     async def brief(self, found: FoundModel) -> ModelBrief:
         """A model of `/api/tags`."""
@@ -97,7 +96,7 @@ class ModelCards:
         return known
 
     def _path(self, found: FoundModel) -> str:
-        return resolved_path(found.entry.config.path, self._base)
+        return self._paths.local(found.entry.config.path, found.entry.config.backend)
 
     def _digest(self, found: FoundModel, files: _Files) -> str:
         return files.stamp.digest(

@@ -6,47 +6,25 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from core.config.paths import inside
 from core.contract.errors import InvalidRequestError, ServingError
-from core.models.downloads.errors import DiskFullError, DownloadTimeoutError
+from core.models.downloads.choose import size_text
+from core.models.downloads.errors import (
+    DiskFullError,
+    DownloadConflictError,
+    DownloadTimeoutError,
+)
 from core.models.downloads.folder import Folder
-from core.models.downloads.hub import Hub, RemoteFile, Snapshot
+from core.models.downloads.hub import Hub, RemoteFile
+from core.models.downloads.resolve import Kind, Resolved, Wanted, resolve
 
 _FILES_AT_ONCE = 4
 _STEPS = 200  # reports of one download, beside those at the end of each file
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-Kind = Literal["model", "lora"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What to download.
-
-    `kind`: a LoRA or a model; None: detect it from the files. `folder_name`: where, below the
-    folder of its kind; None for the repository's name. `include` and `exclude` are patterns of file
-    names, where `*` also matches `/`; without `include` all files are meant. `timeout`: seconds
-    after which it stops, finished or not.
-    """
-
-    repo_id: str
-    kind: Kind | None = None
-    folder_name: str | None = None
-    revision: str | None = None
-    token: str | None = field(default=None, repr=False)
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    timeout: float | None = None
-
-    @property
-    def folder(self) -> str:
-        """The name of its folder."""
-        return self.folder_name or self.repo_id.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +83,28 @@ class Control:
 
 
 def download(
-    wanted: Wanted, places: Places, report: Callable[[Progress], None], control: Control
+    wanted: Wanted,
+    places: Places,
+    report: Callable[[Progress], None],
+    control: Control,
+    resolved: Resolved | None = None,
 ) -> Path:
     """Download what is wanted, or what is still missing; returns its absolute folder.
 
+    `resolved`: what that was found to be, if it has been asked for already.
     `report` is called on several threads, one at a time. Failures raise a `ServingError` or
     `StoppedError`; what has arrived by then is kept for the next attempt.
     """
-    hub = Hub(wanted.repo_id, wanted.revision, wanted.token)
     control.check()
     try:
-        snapshot = hub.snapshot()
-        files = _selected(snapshot, wanted)
-        kind = wanted.kind or _kind(files)
-        base = places.loras if kind == "lora" else places.models
-        folder = Folder(inside(base, wanted.folder, "folder_name"), wanted.repo_id)
-        for file in files:
+        found = resolved or resolve(wanted)
+        kind = wanted.kind or _kind(found.files)
+        folder = _folder(places.loras if kind == "lora" else places.models, wanted, found)
+        for file in found.files:
             folder.place(file)
-        _check_size(folder, files, places.max_bytes)
+        _check_size(folder, found.files, places.max_bytes)
         folder.begin()
-        _Run(hub, snapshot.commit, folder, files, report, control).run()
+        _Run(found.hub, found.commit, folder, found.files, report, control).run()
         folder.finish()
     except OSError as error:
         raise _explained(error) from error
@@ -203,20 +183,17 @@ class _Run:
             self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
 
 
-def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
-    files = [
-        file
-        for file in snapshot.files
-        if any(fnmatchcase(file.name, pattern) for pattern in wanted.include or ("*",))
-        and not any(fnmatchcase(file.name, pattern) for pattern in wanted.exclude)
-    ]
-    if not files:
-        raise InvalidRequestError(
-            f"`include` and `exclude` leave no file of {wanted.repo_id}; it has "
-            f"{len(snapshot.files)} files",
-            param="include",
-        )
-    return files
+def _folder(base: Path, wanted: Wanted, found: Resolved) -> Folder:
+    """The folder of the download. If another owner's repository has its name, with the owner."""
+    name = wanted.folder_name or found.folder
+    place = partial(Folder, repo_id=wanted.repo_id, revision=found.revision)
+    try:
+        return place(inside(base, name, "folder_name"))
+    except DownloadConflictError:
+        if wanted.folder_name or wanted.quant is None:
+            raise
+        owner = wanted.repo_id.partition("/")[0]
+        return place(inside(base, f"{owner}_{name}", "folder_name"))
 
 
 def _kind(files: Sequence[RemoteFile]) -> Kind:
@@ -227,8 +204,9 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     total = sum(file.size for file in files)
     if max_bytes is not None and total > max_bytes:
         raise InvalidRequestError(
-            f"these files take {_size(total)}, but `max_download_bytes` in the config "
-            f"allows {_size(max_bytes)}; leave some out with `include` or `exclude`",
+            f"these files take {size_text(total)}, but `max_download_bytes` in the config "
+            f"allows {size_text(max_bytes)}; choose a smaller `quant`, leave some out "
+            "with `include` or `exclude`, or raise that limit",
             param="include",
         )
     missing = sum(map(folder.missing, files))
@@ -236,12 +214,8 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
     free = shutil.disk_usage(existing).free
     if missing > free:
         raise DiskFullError(
-            f"{_size(missing)} left to download, but {existing} has room for {_size(free)}"
+            f"{size_text(missing)} left to download, but {existing} has room for {size_text(free)}"
         )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 10_000_000 else f"{count:,} bytes"
 
 
 def _explained(error: OSError) -> ServingError:

@@ -1,17 +1,28 @@
 """The downloads of a server, each on its own threads."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from core.config.schema import Config, resolved_path
-from core.models.downloads.download import Control, Places, Progress, Wanted, download
-from core.models.downloads.errors import DownloadConflictError
+from core.models.downloads.choose import Form
+from core.models.downloads.download import Control, Places, Progress, download
+from core.models.downloads.errors import DownloadConflictError, HubError
+from core.models.downloads.named import HubName, LocalModel, find_local
+from core.models.downloads.resolve import Wanted
 
 _AT_ONCE = 4
+
+
+def _keys(wanted: Wanted) -> set[str]:
+    """What no other download may be of, or go to, at the same time."""
+    repository = f"repository {wanted.repo_id.lower()}"
+    if wanted.quant is not None and not wanted.folder_name:
+        return {repository}  # which says where it goes
+    return {repository, f"folder {wanted.folder_name or wanted.repo_id.rpartition('/')[2]}"}
 
 
 def places(config: Config) -> Places:
@@ -32,6 +43,7 @@ class Downloads:
         self._threads = ThreadPoolExecutor(_AT_ONCE, "enginebay-download")
         self._taken: set[str] = set()
         self._controls: set[Control] = set()
+        self._ended = asyncio.Event()
 
     async def run(self, wanted: Wanted) -> AsyncGenerator[Progress, None]:
         """Progress updates; the last one has the `path` of the folder.
@@ -39,7 +51,7 @@ class Downloads:
         Closing the generator stops the download; what has arrived is kept for the next attempt.
         Raises a `ServingError` for any failure.
         """
-        keys = {f"repository {wanted.repo_id.lower()}", f"folder {wanted.folder}"}
+        keys = _keys(wanted)
         if taken := keys & self._taken:
             raise DownloadConflictError(
                 f"the {min(taken)} is already being downloaded", param="repo_id"
@@ -54,6 +66,7 @@ class Downloads:
 
         def ended(work: asyncio.Future[Path]) -> None:
             self._taken -= keys
+            self._ended.set()
             self._controls.discard(control)
             if not work.cancelled():
                 work.exception()  # mark as retrieved, even if nothing awaits it any more
@@ -73,6 +86,26 @@ class Downloads:
             yield replace(last, path=path)
         finally:
             control.stop()
+
+    async def local(self, name: HubName, form: Form, report: Callable[[float], None]) -> LocalModel:
+        """A model of the hub in this form, downloaded unless it is here already.
+
+        `report` is told the completed fraction. Waits for another download of the repository.
+        """
+        wanted = Wanted(repo_id=name.repo_id, quant=name.quant, form=form)
+        while True:
+            found = await asyncio.to_thread(find_local, self._places.models, name, form)
+            if found:
+                return found
+            if _keys(wanted) & self._taken:
+                self._ended.clear()
+                await self._ended.wait()
+                continue
+            async with aclosing(self.run(wanted)) as progress:
+                async for each in progress:
+                    report(each.completed / (each.total or 1))
+            if not await asyncio.to_thread(find_local, self._places.models, name, form):
+                raise HubError(f"{name} was downloaded, but its files changed meanwhile")
 
     def close(self) -> None:
         """Stop all downloads; does not wait for their last bytes."""

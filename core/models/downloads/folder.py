@@ -2,29 +2,58 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.config.paths import inside
-from core.contract.errors import InvalidRequestError
+from core.contract.errors import InvalidRequestError, ServingError
 from core.models.downloads.errors import DownloadConflictError, HubError
 from core.models.downloads.hub import RemoteFile
 
-_STATE = ".cache/enginebay"
+_STATE, _STATE_FILE = ".cache/enginebay", "download.json"
 _BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """A complete download: its folder, the revision that was asked for, its files as they are."""
+
+    path: Path
+    revision: str | None
+    files: tuple[RemoteFile, ...]
+
+
+def downloaded(parent: Path, repo_id: str) -> Iterator[Downloaded]:
+    """The complete downloads of a repository in this folder, without asking the hub.
+
+    None of which a file is missing, or was changed since it was verified.
+    """
+    for state_file in sorted(parent.glob(f"*/{_STATE}/{_STATE_FILE}")):
+        state = _read(state_file)
+        if not state or str(state.get("repo_id")).lower() != repo_id.lower():
+            continue
+        try:
+            folder = Folder(state_file.parents[2], str(state["repo_id"]))
+        except ServingError:  # its state is elsewhere, by a link
+            continue
+        if state.get("complete") and (files := folder.present()):
+            revision = state.get("revision")
+            yield Downloaded(folder.path, revision if isinstance(revision, str) else None, files)
 
 
 class Folder:
     """`path`, and in `.cache/enginebay` below it the partial files and verification state."""
 
-    def __init__(self, path: Path, repo_id: str) -> None:
+    def __init__(self, path: Path, repo_id: str, revision: str | None = None) -> None:
         """`DownloadConflictError` for a folder with other files than this repository's."""
         self.path = path
         self._repo_id = repo_id
+        self._revision = revision
         self._parts = inside(path, _STATE, "folder_name")
-        self._state_file = self._parts / "download.json"
-        state = self._read_state()
+        self._state_file = self._parts / _STATE_FILE
+        state = _read(self._state_file)
         if state is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise DownloadConflictError(
                 f"{path} exists, and was not downloaded by this server; remove it, or choose "
@@ -43,7 +72,7 @@ class Folder:
     def place(self, file: RemoteFile) -> Path:
         """Where the file goes. `InvalidRequestError` for a file name that is not allowed."""
         try:
-            path = inside(self.path, file.name, "repo_id")
+            path = inside(self.path, _key(file), "repo_id")
         except InvalidRequestError as error:
             raise InvalidRequestError(
                 f"the repository has a file that cannot be stored: {error.message}; leave "
@@ -61,7 +90,18 @@ class Folder:
     def has(self, file: RemoteFile) -> bool:
         """Whether the file is present and unchanged since it was verified."""
         seen = self._seen(file)
-        return seen is not None and self._checked.get(file.name) == seen
+        return seen is not None and self._checked.get(_key(file)) == seen
+
+    def present(self) -> tuple[RemoteFile, ...]:
+        """The files that were verified; none if one is missing or was changed."""
+        try:
+            files = [
+                RemoteFile(name, int(size), str(digest))
+                for name, (digest, size, _) in self._checked.items()
+            ]
+        except (TypeError, ValueError):  # edited by someone
+            return ()
+        return tuple(files) if all(map(self.has, files)) else ()
 
     def part(self, file: RemoteFile) -> Path:
         """Where the partial file is stored."""
@@ -101,13 +141,14 @@ class Folder:
         path = self.place(file)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.part(file).replace(path)
-        self._checked[file.name] = self._seen(file)
+        self._checked[_key(file)] = self._seen(file)
         self._write_state()
 
     def finish(self) -> None:
-        """Remove partial files that are no longer wanted."""
+        """All has come: remove partial files that are no longer wanted."""
         for part in self._parts.glob("*.part"):
             part.unlink()
+        self._write_state(complete=True)
 
     def _seen(self, file: RemoteFile) -> list[Any] | None:
         try:
@@ -116,15 +157,26 @@ class Folder:
             return None
         return [file.digest, status.st_size, status.st_mtime_ns]
 
-    def _read_state(self) -> dict[str, Any] | None:
-        try:
-            state = json.loads(self._state_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return state if isinstance(state, dict) else None
-
-    def _write_state(self) -> None:
-        state = {"repo_id": self._repo_id, "files": dict(self._checked)}
+    def _write_state(self, *, complete: bool = False) -> None:
+        state = {
+            "repo_id": self._repo_id,
+            "revision": self._revision,
+            "complete": complete,
+            "files": dict(self._checked),
+        }
         unfinished = self._state_file.with_suffix(".tmp")
         unfinished.write_text(json.dumps(state, indent=1), encoding="utf-8")
         unfinished.replace(self._state_file)
+
+
+def _key(file: RemoteFile) -> str:
+    """Where a file is in the folder."""
+    return file.stored_as or file.name
+
+
+def _read(state_file: Path) -> dict[str, Any] | None:
+    try:
+        state = json.loads(state_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return state if isinstance(state, dict) else None

@@ -10,19 +10,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from core.contract.errors import InvalidRequestError
-from core.models.downloads.errors import HubError, RepositoryForbiddenError, RepositoryNotFoundError
-
-if TYPE_CHECKING:
-    from huggingface_hub.errors import HfHubHTTPError
+from core.models.downloads.errors import HubError, in_words
 
 _TIMEOUT = 10.0  # seconds until the hub must respond
 _TRIES, _PAUSE = 6, 1.0  # connections that bring no byte, and seconds between them
@@ -42,11 +39,13 @@ class RemoteFile:
     """A file of a repository: its name, its size in bytes, and its hash.
 
     `digest`: SHA-256 (64 digits) of the content, or git's SHA-1 of it as a blob (40 digits).
+    `stored_as`: its name in the folder of the download, where that is another one.
     """
 
     name: str
     size: int
     digest: str
+    stored_as: str = ""
 
     @property
     def large(self) -> bool:
@@ -83,7 +82,7 @@ class Hub:
         """The files to download, all from one commit."""
         from huggingface_hub import HfApi
 
-        with self._in_words():
+        with in_words(self._repo_id, self._revision):
             info = HfApi(self._endpoint, token=self._token).model_info(
                 self._repo_id, revision=self._revision, files_metadata=True, timeout=_TIMEOUT
             )
@@ -92,6 +91,25 @@ class Hub:
             raise HubError(f"the hub returned no commit for {self._repo_id}")
         return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
 
+    def branches(self) -> list[str]:
+        """The branches of the repository beside `main`, which may hold other models."""
+        from huggingface_hub import constants
+
+        endpoint = self._endpoint or constants.ENDPOINT
+        with in_words(self._repo_id, None):
+            refs = get_json(f"{endpoint}/api/models/{self._repo_id}/refs", hub_headers(self._token))
+            return [each["name"] for each in refs["branches"] if each["name"] != "main"]
+
+    def small_file(self, file: RemoteFile, commit: str) -> bytes:
+        """The content of a file, which is small and not checked."""
+        from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
+
+        with in_words(self._repo_id, self._revision):
+            url = hf_hub_url(self._repo_id, file.name, revision=commit, endpoint=self._endpoint)
+            answer = get_session().get(url, headers=hub_headers(self._token), timeout=_TIMEOUT)
+            hf_raise_for_status(answer)
+            return answer.content
+
     def fetch(self, file: RemoteFile, commit: str, part: Path, on_bytes: OnBytes) -> None:
         """Append what is missing to `part`; broken connections are resumed.
 
@@ -99,7 +117,7 @@ class Hub:
         is removed.
         """
         try:
-            with self._in_words(), part.open("ab") as target:
+            with in_words(self._repo_id, self._revision), part.open("ab") as target:
                 if target.tell() > file.size:
                     _empty(target)
                 on_bytes(target.tell())
@@ -166,7 +184,7 @@ class Hub:
         endpoint = self._endpoint or constants.ENDPOINT
         group = self._xet.new_download_stream_group(
             token_refresh_url=f"{endpoint}/api/models/{self._repo_id}/xet-read-token/{commit}",
-            token_refresh_headers=self._headers(),
+            token_refresh_headers=hub_headers(self._token),
         )
         stream = group.download_stream(XetFileInfo(xet_hash, file.size), start=start)
         try:
@@ -195,7 +213,7 @@ class Hub:
                 param="exclude",
             )
         start = target.tell()
-        headers = {**self._headers(), "Accept-Encoding": "identity"}
+        headers = {**hub_headers(self._token), "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -208,14 +226,6 @@ class Hub:
                 on_bytes(-start)
             yield from response.iter_bytes()
 
-    def _headers(self) -> dict[str, str]:
-        from huggingface_hub import constants, get_token
-
-        token = self._token
-        if token is None and not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
-            token = get_token()
-        return {"Authorization": f"Bearer {token}"} if token else {}
-
     def _file(self, sibling: Any) -> RemoteFile:
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         if not isinstance(sibling.size, int) or sibling.size < 0:
@@ -224,56 +234,23 @@ class Hub:
             raise HubError(f"the hub reports no hash for {sibling.rfilename} in {self._repo_id}")
         return RemoteFile(sibling.rfilename, sibling.size, digest)
 
-    @contextmanager
-    def _in_words(self) -> Iterator[None]:
-        """Translate the library's errors."""
-        import httpx2
-        from huggingface_hub import errors
 
-        name, revision = self._repo_id, self._revision
-        try:
-            yield
-        except errors.HFValidationError as error:
-            raise InvalidRequestError(str(error), param="repo_id") from error
-        except errors.GatedRepoError as error:
-            raise RepositoryForbiddenError(
-                f"{name} is gated: accept its terms on its hub page, then send a token of "
-                "that account or set HF_TOKEN",
-                param="token",
-            ) from error
-        except errors.RepositoryNotFoundError as error:
-            raise RepositoryNotFoundError(
-                f"the hub has no repository {name}, or none that this token may see; for a "
-                "private one send `token`, or set HF_TOKEN",
-                param="repo_id",
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise RepositoryNotFoundError(
-                f"{name} has no revision {revision!r}", param="revision"
-            ) from error
-        except errors.OfflineModeIsEnabled as error:
-            raise HubError("HF_HUB_OFFLINE is set, so nothing can be downloaded") from error
-        except errors.HfHubHTTPError as error:
-            raise self._refusal(error) from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # the disk, not the hub
-            raise HubError(
-                f"the hub cannot be reached ({type(error).__name__}: {error}); what "
-                "arrived is kept, so start the download again"
-            ) from error
-        except (TypeError, KeyError, ValueError) as error:
-            raise HubError(f"the hub's answer about {name} cannot be read: {error}") from error
+def get_json(url: str, headers: Mapping[str, str], **params: str | int) -> Any:
+    """What the hub's API answers; raises as huggingface_hub does."""
+    from huggingface_hub import get_session, hf_raise_for_status
 
-    def _refusal(self, error: HfHubHTTPError) -> HubError | RepositoryForbiddenError:
-        status = error.response.status_code
-        if status in (401, 403):
-            return RepositoryForbiddenError(
-                f"the hub denied access to {self._repo_id} ({status}); send a token that "
-                "may read it",
-                param="token",
-            )
-        return HubError(f"the hub answered {status} for {self._repo_id}")
+    answer = get_session().get(url, params=params, headers=headers, timeout=_TIMEOUT)
+    hf_raise_for_status(answer)
+    return answer.json()
+
+
+def hub_headers(token: str | None) -> dict[str, str]:
+    """Headers with this token, or the one that huggingface_hub has for its user."""
+    from huggingface_hub import constants, get_token
+
+    if token is None and not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
+        token = get_token()
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _passes(error: OSError) -> bool:

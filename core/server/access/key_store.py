@@ -95,9 +95,9 @@ class KeyStore:
             logger.warning("keys remain in plain text in %s: %s", self.path, error)
 
 
-def key_store(config: Config) -> KeyStore:
-    """The key store of a config."""
-    return KeyStore(keys_path(config), fixed_keys(config))
+def key_store(config: Config, *more: Key) -> KeyStore:
+    """The key store of a config, and of these keys besides."""
+    return KeyStore(keys_path(config), [*fixed_keys(config), *more])
 
 
 def fixed_keys(config: Config) -> list[Key]:

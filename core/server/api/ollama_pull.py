@@ -88,10 +88,9 @@ def _to_download(http: Request, name: str) -> str | None:
 
 
 async def _downloaded(http: Request, name: str) -> AsyncGenerator[PullStatus, None]:
-    """A repository, or those of its GGUF files whose names have the tag, as in Ollama."""
+    """One model of a repository: the tag is its quant, as in Ollama."""
     repository, _, tag = name.partition(":")
-    spellings = {tag, tag.upper(), tag.lower()} if tag not in ("", "latest") else set()
-    wanted = Wanted(repo_id=repository, include=tuple(f"*{tag}*.gguf" for tag in sorted(spellings)))
+    wanted = Wanted(repo_id=repository, quant="" if tag == "latest" else tag)
     digest = f"sha256:{hashlib.sha256(name.encode(errors='replace')).hexdigest()}"
     async with aclosing(services(http).downloads.run(wanted)) as progress:
         async for each in progress:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from core.contract.errors import InvalidRequestError
 from core.models.downloads import Progress, Wanted
 
 
@@ -19,6 +20,7 @@ _Patterns = Annotated[list[Annotated[str, Field(max_length=500)]], Field(max_len
 class DownloadRequest(BaseModel):
     """A repository, and which of its files. Empty strings and lists count as unset.
 
+    `quant`: those of one model, as `GET /v1/hub/files` names it, in place of `include`.
     `api_server` and `api_type` are what SillyTavern notes for itself.
     """
 
@@ -31,6 +33,7 @@ class DownloadRequest(BaseModel):
     token: Annotated[SecretStr, AfterValidator(_sendable)] | None = None
     include: _Patterns = []
     exclude: _Patterns = []
+    quant: Annotated[str, Field(max_length=200)] | None = None
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     stream: bool = False
     api_server: str | None = None
@@ -50,7 +53,11 @@ class DownloadRequest(BaseModel):
         return {n: v for n, v in (data | filled).items() if v not in (None, "") or n == "repo_id"}
 
     def wanted(self) -> Wanted:
-        """What is to be downloaded."""
+        """What is to be downloaded. `InvalidRequestError` if that is said in two ways."""
+        if self.quant and (self.include or self.exclude):
+            raise InvalidRequestError(
+                "`quant` chooses the files: leave out `include` and `exclude`", param="quant"
+            )
         return Wanted(
             repo_id=self.repo_id,
             kind=self.repo_type,
@@ -59,6 +66,7 @@ class DownloadRequest(BaseModel):
             token=self.token.get_secret_value() if self.token else None,
             include=tuple(self.include),
             exclude=tuple(self.exclude),
+            quant=self.quant,
             timeout=self.timeout,
         )
 

@@ -1,0 +1,77 @@
+"""A server that runs on a thread of a command, beside what it does in the terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.cli.console import fail, stderr
+from core.cli.settings import load_plugins, model_at, require_valid
+
+if TYPE_CHECKING:
+    import socket
+
+    from core.config.schema import Config
+    from core.plugins import Plugins
+    from core.server.access.key_store import KeyStore
+
+
+@contextmanager
+def private_server(path: Path, backend: str | None) -> Iterator[str]:
+    """A server with one model on a free port of this machine, until the block ends; its URL."""
+    from core.config.schema import Config
+    from core.server.http.sockets import listen, url_of
+    from core.server.http.uvicorn_server import set_up_logging
+
+    set_up_logging("error", stderr())
+    plugins = load_plugins(Config())
+    config = Config(models=[model_at(path, backend, plugins)])
+    require_valid(config, plugins)
+    host = "127.0.0.1"
+    with (
+        listen(host, 0) as listening,
+        serving(config, plugins, listening, path),
+    ):
+        yield url_of(host, listening.getsockname()[1])
+
+
+@contextmanager
+def serving(
+    config: Config,
+    plugins: Plugins,
+    listening: socket.socket,
+    shown: object,
+    keys: KeyStore | None = None,
+) -> Iterator[None]:
+    """A server with the one model of a config, which is loaded, until the block ends.
+
+    Shows its loading, and exits if that fails; `shown` is where the user knows the model to be.
+    """
+    from core.cli.loading import Loading
+    from core.server.app import create_app
+    from core.server.http.uvicorn_server import Server
+    from core.server.services import services_of
+
+    [model_config] = config.models
+    loading = Loading([model_config.name], stderr())
+    app = create_app(config, plugins, keys=keys, report_progress=loading.report)
+    loaded = threading.Event()
+
+    async def wait_for_model() -> None:
+        await services_of(app).models.wait_until_loaded()
+        loaded.set()
+
+    server = Server(app, config.server.log_level, wait_for_model)
+    with server.in_thread(listening):
+        loading.start()
+        try:
+            loaded.wait()
+        finally:
+            loading.stop()
+        model = services_of(app).models.all()[0]
+        if model.state == "failed":
+            fail(f"the model at {shown} cannot be loaded: {model.error}")
+        yield

@@ -1,0 +1,270 @@
+"""Which files of a repository make one model: told by their names, as publishers choose them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Literal
+
+from core.contract.errors import InvalidRequestError
+from core.models.downloads.hub import RemoteFile
+
+ORDER = (
+    *("Q4_K_M", "Q4_0", "Q4_K_XL", "Q4_K_L", "Q4_K_S", "IQ4_XS", "IQ4_NL", "MXFP4_MOE", "MXFP4"),
+    *("Q4_K", "Q4_1", "Q4", "Q5_K_M", "Q5_K_S", "Q5_K_XL", "Q5_K_L", "Q5_0", "Q5_K", "Q5_1", "Q5"),
+    *("Q6_K", "Q6_K_L", "Q6_K_XL", "Q6", "Q8_0", "Q8_K_XL", "Q8", "Q3_K_M", "Q3_K_L", "Q3_K_XL"),
+    *("IQ3_M", "Q3_K_S", "IQ3_S", "IQ3_XS", "IQ3_XXS", "Q3_K", "Q2_K", "Q2_K_L", "Q2_K_XL"),
+    *("Q2_K_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "TQ2_0", "TQ1_0", "IQ1_M", "IQ1_S"),
+    *("safetensors", "pytorch", "BF16", "F16", "F32"),
+)
+"""What is taken of several models when none is named: four bits first, then more, then fewer, and
+16 bits only of what has nothing else."""
+
+_QUANT = re.compile(
+    r"(?<![a-z0-9])(?:UD-)?"
+    r"(?:I?Q[1-8](?:_(?:[01]|K|KS|KSS|KT|XXS|XS|S|M|L|XL|NL|4|8))*|TQ[12]_0|I2_S|MXFP4(?:_MOE)?|NVFP4"
+    r"|BF16|FP?16|FP?32)(?![a-z0-9])",
+    re.IGNORECASE,
+)
+_MADE_BY = re.compile(r"UD-", re.IGNORECASE)  # of unsloth, before a quant
+_PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})", re.IGNORECASE)
+_GGUF_NAME = re.compile(r"[-_.]gguf$", re.IGNORECASE)
+_MMPROJ_ORDER = ("F16", "BF16", "Q8_0", "F32")
+_NO_MODEL = ("mmproj", "imatrix", "ggml-vocab")
+
+_OTHER_FORMATS = (
+    *(".gguf", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".onnx_data", ".tflite"),
+    *(".mlmodel", ".xml", ".npz", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".mp4", ".pdf"),
+)
+"""What transformers does not read beside `.safetensors` or `.bin`, and what people look at."""
+
+_OTHER_FOLDERS = {"original", "onnx", "openvino", "coreml", "metal", "figures", "assets"}
+_FOREIGN = re.compile(r"(?<![a-z0-9])(?:exl3|mlx)(?![a-z0-9])", re.IGNORECASE)
+
+Form = Literal["gguf", "folder"]
+"""What a backend is given as the path of a model: a GGUF file, or a folder of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One model of a repository.
+
+    `name` is what it is chosen by: its quant, where that is enough. `path`: where the model is in
+    the folder of its files, "" for that folder.
+    """
+
+    name: str
+    files: tuple[RemoteFile, ...]
+    path: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({size_text(self.size)})"
+
+
+def choices(repo_id: str, files: Iterable[RemoteFile], form: Form | None = None) -> list[Choice]:
+    """The models of a repository in this form, or in any; the recommended one first.
+
+    A folder is a checkpoint as transformers has it, or all files, if it has to be one.
+    """
+    there = [file for file in files if not file.name.startswith(".")]
+    found = [] if form == "folder" else _gguf_models(there)
+    if form == "folder" or (form is None and not _FOREIGN.search(repo_id)):
+        found += _checkpoint(there)
+    if form == "folder" and not found and (others := [f for f in there if not _is_gguf(f)]):
+        found = [Choice("all files", tuple(others), "")]
+    return sorted(found, key=rank)
+
+
+def choose(
+    repo_id: str, files: Iterable[RemoteFile], quant: str = "", form: Form | None = None
+) -> Choice:
+    """The model of that quant, or the recommended one. Names may be in any case.
+
+    `InvalidRequestError`, with all that there is, if none or several are meant.
+    """
+    files = list(files)
+    found = choices(repo_id, files, form)
+    if not found:
+        raise InvalidRequestError(_nothing(repo_id, files, form), param="repo_id")
+    if quant:
+        meant = [each for each in found if _spelled(each.name) == _spelled(quant)]
+        meant = meant or [each for each in found if _bare(each.name) == _spelled(quant)]
+        meant = meant or [each for each in found if _spelled(quant) in _spellings(each)]
+        problem = f"{repo_id} has {'several' if meant else 'no'} {quant!r}"
+    else:
+        meant = [each for each in found if rank(each)[0] == rank(found[0])[0]]
+        if _is_quant(found[0].name):
+            meant = meant[:1]
+        problem = f"{repo_id} has several models"
+    if len(meant) == 1:
+        return meant[0]
+    raise InvalidRequestError(
+        f"{problem}; name one after a colon, as in {repo_id}:{found[0].name}; "
+        f"there are {', '.join(map(str, found))}",
+        param="quant",
+    )
+
+
+def rank(choice: Choice) -> tuple[int, bool, str]:
+    """Lower is what is rather recommended."""
+    quant = choice.name if choice.name in ORDER else _quant(choice.name)
+    bare = _MADE_BY.sub("", quant)
+    return ORDER.index(bare) if bare in ORDER else len(ORDER), quant != bare, choice.name
+
+
+def folder_name(repo_id: str, choice: Choice, revision: str | None) -> str:
+    """What a download of this model is stored as: the repository's name, and which of it."""
+    name = repo_id.rpartition("/")[2]
+    if choice.path:
+        name = _GGUF_NAME.sub("", name)
+        own = PurePosixPath(choice.name).name
+        if own.lower().startswith(name.lower()):
+            return own
+        return name if name.lower().endswith(own.lower()) else f"{name}-{own}"
+    return f"{name}-{revision.replace('/', '-')}" if revision else name
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / 1e9:.2f} GB" if count >= 10_000_000 else f"{count:,} bytes"
+
+
+def _gguf_models(files: Sequence[RemoteFile]) -> list[Choice]:
+    all_gguf = [file for file in files if _is_gguf(file)]
+    projectors = [file for file in all_gguf if "mmproj" in _base(file)]
+    sets: dict[tuple[str, int], list[RemoteFile]] = {}
+    for file in sorted(all_gguf, key=lambda file: file.name):
+        if not any(word in _base(file) for word in _NO_MODEL):
+            sets.setdefault(_stem_and_parts(file), []).append(file)
+    complete = {
+        stem: parts
+        for (stem, count), parts in sorted(sets.items(), key=lambda item: item[0], reverse=True)
+        if len(parts) == count  # the whole file rather than its parts, where there are both
+    }
+    quants = {stem: _quant(stem) for stem in sorted(complete)}
+    alone = len({frozenset(_words(stem)) for stem in complete}) == 1
+    return [
+        Choice(
+            quant if quant and [*quants.values()].count(quant) == 1 else stem,
+            _flat((*complete[stem], *_projector(stem, projectors, alone=alone))),
+            PurePosixPath(complete[stem][0].name).name,
+        )
+        for stem, quant in quants.items()
+    ]
+
+
+def _flat(files: Iterable[RemoteFile]) -> tuple[RemoteFile, ...]:
+    """Beside each other in one folder, as the engine wants them."""
+    return tuple(replace(file, stored_as=PurePosixPath(file.name).name) for file in files)
+
+
+def _stem_and_parts(file: RemoteFile) -> tuple[str, int]:
+    stem = str(PurePosixPath(file.name).with_suffix(""))
+    part = _PART.fullmatch(stem)
+    return (part["stem"], int(part["count"])) if part else (stem, 1)
+
+
+def _quant(stem: str) -> str:
+    """The quant that a file's name ends with, or that of its folder; "" without one."""
+    for part in reversed(PurePosixPath(stem).parts):
+        if found := _QUANT.findall(part):
+            return _spelled(found[-1])
+    return ""
+
+
+def _projector(
+    stem: str, projectors: Sequence[RemoteFile], *, alone: bool
+) -> tuple[RemoteFile, ...]:
+    """The file that makes the model of that stem see or hear, the most exact one of use."""
+    stems = {str(PurePosixPath(each.name).with_suffix("")): each for each in projectors}
+    fitting = [each for each in stems if alone or _words(each) <= _words(stem)]
+
+    def order(name: str) -> tuple[bool, int, str]:
+        beside = PurePosixPath(name).parent == PurePosixPath(stem).parent
+        quant = _quant(PurePosixPath(name).name)
+        known = _MMPROJ_ORDER.index(quant) if quant in _MMPROJ_ORDER else len(_MMPROJ_ORDER)
+        return not beside, known, name
+
+    return (stems[min(fitting, key=order)],) if fitting else ()
+
+
+def _words(stem: str) -> set[str]:
+    """The words of a file's name that say which model it is, or belongs to."""
+    text = _QUANT.sub(" ", PurePosixPath(stem).name).lower()
+    return set(re.findall(r"[a-z0-9]+", text)) - {"mmproj", "model"}
+
+
+def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
+    """The checkpoint for transformers, without what it has twice."""
+    names = {file.name for file in files}
+    tensors = [file for file in files if file.name.endswith(".safetensors")]
+    top = [file for file in tensors if "/" not in file.name]
+    binary = [name for name in names if "/" not in name and _is_weights(name, "pytorch_model")]
+    if not (top or binary) or not names & {"config.json", "modules.json"}:
+        return []
+    standard = any(_is_weights(file.name, "model") for file in top)
+    with_tensors = {PurePosixPath(file.name).parent for file in tensors}
+
+    def belongs(file: RemoteFile) -> bool:
+        path = PurePosixPath(file.name)
+        if path.suffix.lower() in _OTHER_FORMATS or _OTHER_FOLDERS & set(path.parts[:-1]):
+            return False
+        if path.name.startswith("consolidated") and standard:
+            return False  # Mistral's own names of the same weights
+        twice = path.suffix == ".bin" and path.parent in with_tensors
+        return not twice and path.name != "training_args.bin"
+
+    wanted = tuple(file for file in files if belongs(file))
+    return [Choice("safetensors" if top else "pytorch", wanted, "")]
+
+
+def _is_weights(name: str, stem: str) -> bool:
+    pattern = rf"{stem}(-\d+-of-\d+)?\.(safetensors|bin)"
+    return re.fullmatch(pattern, name) is not None
+
+
+def _nothing(repo_id: str, files: Sequence[RemoteFile], form: Form | None) -> str:
+    if any(file.name == "adapter_config.json" for file in files):
+        return f"{repo_id} is a LoRA: `enginebay download {repo_id} --lora` gets it"
+    if form == "gguf":
+        return f"{repo_id} has no GGUF file of a model, which this backend needs"
+    if _FOREIGN.search(repo_id):
+        return f"{repo_id} has weights of a kind that no engine here loads (EXL3, MLX)"
+    return (
+        f"{repo_id} has no model that an engine here loads: no .gguf file, and no config.json with "
+        "*.safetensors"
+    )
+
+
+def _is_quant(name: str) -> bool:
+    """Whether a name is only a quant, so that the others are the same model in others."""
+    return name in ORDER or _QUANT.fullmatch(name) is not None
+
+
+def _spelled(name: str) -> str:
+    """As quants are compared: in capitals, with one name for 16 and 32 bits."""
+    return re.sub(r"\bFP(?=16\b|32\b)", "F", name.upper().removesuffix(".GGUF"))
+
+
+def _bare(name: str) -> str:
+    return _MADE_BY.sub("", _spelled(name))
+
+
+def _spellings(choice: Choice) -> set[str]:
+    """Other names of a model: of its file, with its folder or without."""
+    stem, _ = _stem_and_parts(choice.files[0])
+    names = {stem, PurePosixPath(stem).name, choice.files[0].name, choice.path}
+    return {_spelled(name) for name in names} | {_bare(_quant(stem))}
+
+
+def _is_gguf(file: RemoteFile) -> bool:
+    return file.name.lower().endswith(".gguf")
+
+
+def _base(file: RemoteFile) -> str:
+    return PurePosixPath(file.name).name.lower()

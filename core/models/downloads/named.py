@@ -1,0 +1,62 @@
+"""Models by the names that they have on a hub, and those that are here already."""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.contract.errors import InvalidRequestError
+from core.models.downloads.choose import Form, choose, rank
+from core.models.downloads.folder import downloaded
+
+SCHEME = "hf://"
+"""What the paths of the config begin with that are names on the hub."""
+
+_BEFORE = re.compile(r"hf://|(?:https?://)?(?:www\.)?h(?:ugging)?f(?:ace)?\.co/")
+_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?:/|:(?P<quant>[\w./ -]+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HubName:
+    """`owner/repo`, maybe with `:quant`: a quant, a model's file, or a branch."""
+
+    repo_id: str
+    quant: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "HubName":
+        """Of what people write or copy. Raises `ValueError` with how it is written."""
+        match = _NAME.fullmatch(_BEFORE.sub("", text.strip(), count=1))
+        if match is None:
+            raise ValueError(
+                f"{text!r} is no model on a hub: write owner/repository, or "
+                "owner/repository:QUANT such as Qwen/Qwen3-8B-GGUF:Q4_K_M"
+            )
+        return cls(match["repo"], match["quant"] or "")
+
+    def __str__(self) -> str:
+        return f"{self.repo_id}:{self.quant}" if self.quant else self.repo_id
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model that was downloaded: the path that its backend is given, and its folder."""
+
+    path: Path
+    folder: Path
+
+
+def find_local(models: Path, name: HubName, form: Form | None = None) -> LocalModel | None:
+    """The model of that name in the folder of models, complete; None if it is not there.
+
+    Without a quant it is any of that repository, the recommended one if there are several. Reads
+    names, sizes and times only; asks no hub.
+    """
+    found = []
+    for folder in downloaded(models, name.repo_id):
+        is_branch = bool(name.quant) and folder.revision == name.quant
+        with suppress(InvalidRequestError):  # it has others
+            choice = choose(name.repo_id, folder.files, "" if is_branch else name.quant, form)
+            place = LocalModel(folder.path / choice.path, folder.path)
+            found.append((choice, place))
+    return min(found, key=lambda each: rank(each[0]))[1] if found else None

@@ -1,0 +1,335 @@
+"""Which files make a model, of repositories as publishers lay them out (MOD-2)."""
+
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.contract.errors import InvalidRequestError
+from core.models.downloads.choose import ORDER, Choice, choices, choose, folder_name
+from core.models.downloads.hub import RemoteFile
+from core.models.recognise import backend_of, form_of
+from core.plugins import Plugins
+
+
+def files(*names: str) -> list[RemoteFile]:
+    return [RemoteFile(name, 1000 * (i + 1), "0" * 64) for i, name in enumerate(names)]
+
+
+def parts(stem: str, count: int) -> list[str]:
+    return [f"{stem}-{i:05}-of-{count:05}.gguf" for i in range(1, count + 1)]
+
+
+LLAMA = "Llama-3.2-3B-Instruct"
+BARTOWSKI = [
+    ".gitattributes",
+    "README.md",
+    f"{LLAMA}.imatrix",
+    *(
+        f"{LLAMA}-{q}.gguf"
+        for q in ("IQ3_M", "Q4_0", "Q4_0_4_4", "Q4_K_L", "Q4_K_M", "Q8_0", "f16")
+    ),
+    *(f"{LLAMA}-f32/{name}" for name in parts(f"{LLAMA}-f32", 2)),
+]
+GEMMA = [
+    "google_gemma-3-4b-it-imatrix.gguf",
+    "google_gemma-3-4b-it-Q4_K_M.gguf",
+    "google_gemma-3-4b-it-Q8_0.gguf",
+    "google_gemma-3-4b-it-bf16.gguf",
+    "mmproj-google_gemma-3-4b-it-bf16.gguf",
+    "mmproj-google_gemma-3-4b-it-f16.gguf",
+    "mmproj-google_gemma-3-4b-it-f32.gguf",
+]
+UNSLOTH = [
+    "imatrix_unsloth.dat",
+    "config.json",
+    *(f"BF16/{name}" for name in parts("Qwen3-VL-235B-BF16", 3)),
+    *(f"UD-Q4_K_XL/{name}" for name in parts("Qwen3-VL-235B-UD-Q4_K_XL", 2)),
+    *(f"UD-Q2_K_XL/{name}" for name in parts("Qwen3-VL-235B-UD-Q2_K_XL", 2)),
+    "mmproj-BF16.gguf",
+    "mmproj-F16.gguf",
+    "mmproj-F32.gguf",
+]
+QWEN = [
+    *parts("qwen2.5-7b-instruct-fp16", 4),
+    "qwen2.5-7b-instruct-q2_k.gguf",
+    *parts("qwen2.5-7b-instruct-q4_0", 2),
+    *parts("qwen2.5-7b-instruct-q4_k_m", 2),
+    *parts("qwen2.5-7b-instruct-q8_0", 3)[:2],  # whose last part was forgotten
+]
+THEBLOKE = [
+    "config.json",
+    "llama-2-70b-chat.Q4_K_M.gguf",
+    "llama-2-70b-chat.Q5_K_M.gguf",
+    "llama-2-70b-chat.Q6_K.gguf-split-a",
+    "llama-2-70b-chat.Q6_K.gguf-split-b",
+]
+SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+META = [
+    ".gitattributes",
+    "config.json",
+    "generation_config.json",
+    *SHARDS,
+    "model.safetensors.index.json",
+    "original/consolidated.00.pth",
+    "original/tokenizer.model",
+    "pytorch_model-00001-of-00002.bin",
+    "pytorch_model-00002-of-00002.bin",
+    "tokenizer.json",
+    "figures/plot.png",
+]
+MISTRAL = ["config.json", "consolidated.safetensors", "params.json", *SHARDS, "tokenizer.json"]
+SENTENCES = [
+    "1_Pooling/config.json",
+    "2_Dense/pytorch_model.bin",
+    "config.json",
+    "model.safetensors",
+    "modules.json",
+    "onnx/model.onnx",
+    "openvino/openvino_model.xml",
+    "pytorch_model.bin",
+    "tf_model.h5",
+    "training_args.bin",
+    "vocab.txt",
+]
+
+TABLE = [
+    (f"bartowski/{LLAMA}-GGUF", BARTOWSKI, "", f"{LLAMA}-Q4_K_M.gguf", f"{LLAMA}-Q4_K_M"),
+    (f"bartowski/{LLAMA}-GGUF", BARTOWSKI, "q4_0", f"{LLAMA}-Q4_0.gguf", f"{LLAMA}-Q4_0"),
+    (f"bartowski/{LLAMA}-GGUF", BARTOWSKI, "FP16", f"{LLAMA}-f16.gguf", f"{LLAMA}-F16"),
+    (f"bartowski/{LLAMA}-GGUF", BARTOWSKI, f"{LLAMA}-Q8_0.gguf", f"{LLAMA}-Q8_0.gguf", None),
+    ("bartowski/google_gemma-3-4b-it-GGUF", GEMMA, "Q8_0", GEMMA[2], "google_gemma-3-4b-it-Q8_0"),
+    ("ggml-org/gpt-oss-20b-GGUF", ["gpt-oss-20b-mxfp4.gguf"], "", "gpt-oss-20b-mxfp4.gguf", None),
+    (
+        "ggml-org/Qwen3-0.6B-GGUF",
+        ["a-Q8_0.gguf", "a-Q4_0.gguf", "a-f16.gguf"],
+        "",
+        "a-Q4_0.gguf",
+        None,
+    ),
+    (
+        "microsoft/Phi-3-mini-4k-instruct-gguf",
+        ["Phi-3-fp16.gguf", "Phi-3-q4.gguf"],
+        "",
+        "Phi-3-q4.gguf",
+        None,
+    ),
+    (
+        "TheBloke/Llama-2-70B-Chat-GGUF",
+        THEBLOKE,
+        "",
+        "llama-2-70b-chat.Q4_K_M.gguf",
+        "Llama-2-70B-Chat-Q4_K_M",
+    ),
+    (
+        "mradermacher/X-i1-GGUF",
+        ["X.i1-Q4_K_S.gguf", "X.i1-Q4_K_M.gguf"],
+        "",
+        "X.i1-Q4_K_M.gguf",
+        "X-i1-Q4_K_M",
+    ),
+    (
+        "mradermacher/X-i1-GGUF",
+        ["X.i1-Q4_K_S.gguf", "X.i1-Q6_K.gguf"],
+        "q6_k",
+        "X.i1-Q6_K.gguf",
+        None,
+    ),
+    (
+        "me/new-kinds",
+        ["b-IQ4_KSS.gguf", "b-Q9_X.gguf", "b-IQ1_KT.gguf"],
+        "iq1_kt",
+        "b-IQ1_KT.gguf",
+        None,
+    ),
+    ("me/Model-Q4_K_M-GGUF", ["model-q4_k_m.gguf"], "", "model-q4_k_m.gguf", "Model-Q4_K_M"),
+    ("me/one", ["README.md", "ggml-model.gguf"], "", "ggml-model.gguf", "one-ggml-model"),
+]
+
+
+@pytest.mark.parametrize(("repo", "names", "quant", "first", "folder"), TABLE)
+def test_one_gguf(repo: str, names: list[str], quant: str, first: str, folder: str | None) -> None:
+    choice = choose(repo, files(*names), quant)
+    assert choice.files[0].name == first
+    assert choice.path == first
+    assert folder is None or folder_name(repo, choice, None) == folder
+
+
+def test_split_files_belong_together_and_lie_beside_each_other() -> None:
+    choice = choose("unsloth/Qwen3-VL-235B-GGUF", files(*UNSLOTH))
+    assert choice.name == "UD-Q4_K_XL"
+    assert [file.name for file in choice.files] == [*UNSLOTH[5:7], "mmproj-F16.gguf"]
+    assert [file.stored_as for file in choice.files] == [
+        *parts("Qwen3-VL-235B-UD-Q4_K_XL", 2),
+        "mmproj-F16.gguf",
+    ]
+    assert choice.path == "Qwen3-VL-235B-UD-Q4_K_XL-00001-of-00002.gguf"
+    for spelled in ("Q4_K_XL", "ud-q4_k_xl", "UD-Q4_K_XL"):
+        assert choose("a/b", files(*UNSLOTH), spelled) == choice
+    lower = choose("Qwen/Qwen2.5-7B-Instruct-GGUF", files(*QWEN))
+    assert [file.name for file in lower.files] == parts("qwen2.5-7b-instruct-q4_k_m", 2)
+    there = {each.name for each in choices("a/b", files(*QWEN))}
+    assert there == {"Q4_K_M", "Q4_0", "Q2_K", "F16"}  # not the one that lacks a part
+
+
+@pytest.mark.parametrize("quant", ["", "bf16", "Q8_0"])
+def test_the_best_mmproj_comes_along(quant: str) -> None:
+    choice = choose("bartowski/google_gemma-3-4b-it-GGUF", files(*GEMMA), quant)
+    assert [file.name for file in choice.files[1:]] == ["mmproj-google_gemma-3-4b-it-f16.gguf"]
+
+
+def test_each_of_several_models_gets_its_own_mmproj() -> None:
+    names = [f"{kind}gemma-3-{size}b-q4_0.gguf" for size in (4, 12) for kind in ("", "mmproj-")]
+    for size in (4, 12):
+        choice = choose("me/gemmas", files(*names), f"gemma-3-{size}b-q4_0")
+        assert [file.name for file in choice.files] == [
+            f"gemma-3-{size}b-q4_0.gguf",
+            f"mmproj-gemma-3-{size}b-q4_0.gguf",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("repo", "names", "kept"),
+    [
+        (
+            "meta-llama/Llama",
+            META,
+            {*META[1:6], "original/tokenizer.model", "tokenizer.json"}
+            - {"original/tokenizer.model"},
+        ),
+        ("mistralai/Mistral", MISTRAL, {*MISTRAL} - {"consolidated.safetensors"}),
+        ("BAAI/bge", SENTENCES, {*SENTENCES[:5], "vocab.txt"}),
+        (
+            "me/old",
+            ["config.json", "pytorch_model.bin", "tf_model.h5"],
+            {"config.json", "pytorch_model.bin"},
+        ),
+        (
+            "turboderp/X-exl2",
+            ["config.json", "output.safetensors"],
+            {"config.json", "output.safetensors"},
+        ),
+    ],
+)
+def test_a_checkpoint_without_what_it_has_twice(
+    repo: str, names: list[str], kept: set[str]
+) -> None:
+    choice = choose(repo, files(*names))
+    assert {file.name for file in choice.files} == kept
+    assert choice.path == ""
+    assert folder_name(repo, choice, None) == repo.partition("/")[2]
+    assert folder_name(repo, choice, "4.0bpw") == f"{repo.partition('/')[2]}-4.0bpw"
+
+
+def test_gguf_or_checkpoint_as_the_backend_wants_it() -> None:
+    both = files("config.json", "model.safetensors", "tokenizer.json", "m-Q5_K_M.gguf")
+    assert choose("a/b", both).name == "Q5_K_M"
+    assert choose("a/b", both, form="folder").name == "safetensors"
+    assert choose("a/b", both, "safetensors").path == ""
+    heavy = files("config.json", "model.safetensors", "m-F32.gguf")
+    assert choose("google/gemma", heavy).name == "safetensors"
+    other = choose("a/b", files("genai_config.json", "model.onnx"), form="folder")
+    assert other.name == "all files"
+
+
+@pytest.mark.parametrize(
+    ("repo", "names", "quant", "said"),
+    [
+        (
+            "a/b",
+            BARTOWSKI,
+            "Q9",
+            r"a/b has no 'Q9'; .* a/b:Q4_K_M; there are Q4_K_M \(8,000 bytes\), Q4_0",
+        ),
+        (
+            "ggml-org/models",
+            ["x/ggml-model-f16.gguf", "y/ggml-model-f16.gguf"],
+            "",
+            "has several models; .*x/ggml-model-f16",
+        ),
+        (
+            "ggml-org/models",
+            ["x/ggml-model-f16.gguf", "y/ggml-model-f16.gguf"],
+            "F16",
+            "has several 'F16'",
+        ),
+        ("a/b", ["story.gguf", "poem.gguf"], "", r"several models; .* poem \(2,000 bytes\), story"),
+        (
+            "a/b",
+            ["README.md", "x.imatrix", "mmproj-F16.gguf"],
+            "",
+            "no model that an engine here loads",
+        ),
+        ("mlx-community/X-4bit-mlx", ["config.json", "model.safetensors"], "", "MLX"),
+        (
+            "me/lora",
+            ["adapter_config.json", "adapter_model.safetensors"],
+            "",
+            "is a LoRA: .* --lora",
+        ),
+        ("a/b", [], "", "no model"),
+    ],
+)
+def test_what_is_not_clear_says_what_there_is(
+    repo: str, names: list[str], quant: str, said: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        choose(repo, files(*names), quant)
+    if names == ["x/ggml-model-f16.gguf", "y/ggml-model-f16.gguf"]:
+        assert choose(repo, files(*names), "y/ggml-model-f16").files[0].name == names[1]
+
+
+@pytest.mark.parametrize(
+    ("repo", "names", "config", "backend"),
+    [
+        ("a/b", ["m-Q4_0.gguf"], b"", "llamacpp"),
+        ("a/b", META, b"{}", "hf"),
+        ("a/b", META, b'{"quantization_config": {"quant_method": "exl2"}}', "exllamav2"),
+    ],
+)
+def test_the_backend_that_fits(repo: str, names: list[str], config: bytes, backend: str) -> None:
+    plugins = Plugins()
+    assert backend_of(choose(repo, files(*names)), plugins, config) == backend
+    assert form_of(backend, plugins) == ("gguf" if backend == "llamacpp" else "folder")
+    assert form_of("unknown", plugins) == "folder"
+
+
+QUANTS = st.sets(st.sampled_from([name for name in ORDER if name[0].isupper()]), min_size=1)
+
+
+@given(QUANTS, st.sampled_from(["-", ".", "_"]), st.booleans(), st.integers(1, 3), st.randoms())
+def test_every_quant_can_be_named_and_the_best_is_first(
+    quants: set[str], separator: str, lower: bool, count: int, random: Random
+) -> None:
+    named = {
+        quant: f"Some-Model-7B{separator}{quant.lower() if lower else quant}" for quant in quants
+    }
+    names = [
+        n
+        for stem in named.values()
+        for n in (parts(stem, count) if count > 1 else [f"{stem}.gguf"])
+    ]
+    random.shuffle(names)
+    there = files(*names)
+    assert choose("a/b", there).name == min(quants, key=ORDER.index)
+    for quant, stem in named.items():
+        choice = choose("a/b", there, quant.lower())
+        assert choice.name == quant
+        assert [file.name for file in choice.files] == sorted(
+            n for n in names if n.startswith((f"{stem}.", f"{stem}-0"))
+        )
+
+
+@given(
+    st.lists(st.text("abQq48_KM-./\\:0fF1gu ", max_size=12).map(lambda t: t + ".gguf")),
+    st.text(max_size=8),
+)
+def test_any_names_are_chosen_from_or_refused(names: list[str], quant: str) -> None:
+    with suppress(InvalidRequestError):
+        choice = choose("a/b", files(*dict.fromkeys(names)), quant)
+        assert isinstance(choice, Choice)
+        assert Path(choice.path).name == choice.path
+        assert choice.size == sum(file.size for file in choice.files) > 0
