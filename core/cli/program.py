@@ -9,6 +9,7 @@ from core.cli import (
     config,
     conformance,
     download,
+    health,
     inspect_model,
     keys,
     loading_models,
@@ -33,6 +34,7 @@ def program() -> typer.Typer:
     app.callback()(_options)
     app.command("serve")(serve.serve)
     app.command("chat")(chat.chat)
+    app.command("health")(health.health)
     app.command("download")(download.download)
     of_models = typer.Typer(invoke_without_command=True)
     of_models.callback()(models.models)
