@@ -4,13 +4,13 @@
 
 ARG DEBIAN=debian:bookworm-slim
 
-# What both images have besides their Python packages: no compiler and no pip.
+# What both images have besides their Python packages. No compiler.
 FROM ${DEBIAN} AS runtime
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates libgomp1 python3 tini \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --user-group --home-dir /data --no-create-home enginebay \
- && install --directory --owner=1000 --group=1000 /data
+ && install --directory --owner=1000 --group=1000 /data /data/models
 COPY containers/entrypoint.sh /usr/local/bin/enginebay-container
 ENV PATH=/opt/enginebay/bin:$PATH \
     HOME=/data \

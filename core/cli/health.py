@@ -34,14 +34,13 @@ def health(
     try:
         # Without HTTP_PROXY and the like, which a container may have for its downloads.
         answer = httpx2.get(where + path, timeout=_SECONDS, trust_env=False)
-        state = answer.json()
-        models = {name: model["state"] for name, model in state["models"].items()}
+        said = answer.json()
+        lines = [f"{said['status']}: {said['state']}"]
+        lines += [f"{name}: {model['state']}" for name, model in said["models"].items()]
     except httpx2.HTTPError as error:
         fail(f"nothing answers at {where}: {str(error) or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError):
         fail(f"what answers at {where} is not Enginebay: it has no {path}")
-    stdout().print(f"{state['status']}: {state['state']}")
-    for name, said in models.items():
-        stdout().print(f"{name}: {said}")
+    stdout().print("\n".join(lines))
     if not answer.is_success:
         raise typer.Exit(1)
