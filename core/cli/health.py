@@ -33,11 +33,12 @@ def health(
     path = "/health/live" if live else "/health/ready" if ready else "/health"
     try:
         # Without HTTP_PROXY and the like, which a container may have for its downloads.
-        answer = httpx2.get(where + path, timeout=_SECONDS, trust_env=False)
+        with httpx2.Client(base_url=where, timeout=_SECONDS, trust_env=False) as client:
+            answer = client.get(path)
         said = answer.json()
         lines = [f"{said['status']}: {said['state']}"]
         lines += [f"{name}: {model['state']}" for name, model in said["models"].items()]
-    except httpx2.HTTPError as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         fail(f"nothing answers at {where}: {str(error) or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError):
         fail(f"what answers at {where} is not Enginebay: it has no {path}")
