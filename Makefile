@@ -1,7 +1,7 @@
 # Shortcuts for people who have make; everything works without it through start.py.
 PYTHON ?= python3
 
-.PHONY: serve test test-clients check gpu-check bench bench-peers
+.PHONY: serve test test-clients try-image check gpu-check bench bench-peers
 
 serve:
 	$(PYTHON) start.py
@@ -13,6 +13,10 @@ test:
 test-clients:
 	$(PYTHON) start.py install test
 	$(PYTHON) start.py python -m tests.clients.run
+
+# Builds the CPU image with docker and tries a container of it; see docs/start/containers.md.
+try-image:
+	$(PYTHON) containers/try.py
 
 check:
 	$(PYTHON) start.py check

@@ -9,6 +9,7 @@ from core.cli import (
     config,
     conformance,
     download,
+    health,
     inspect_model,
     key_usage,
     keys,
@@ -36,6 +37,7 @@ def program() -> typer.Typer:
     app.command("serve")(serve.serve)
     app.command("run")(run.run)
     app.command("chat")(chat.chat)
+    app.command("health")(health.health)
     app.command("download")(download.download)
     of_models = typer.Typer(invoke_without_command=True)
     of_models.callback()(models.models)

@@ -27,7 +27,8 @@ def local_file(url: str, folder: Path | None, most: int) -> bytes:
 
 def _path(url: str) -> Path:
     parts = urlsplit(url)
-    path = Path(unquote(parts.path, errors="strict"))
+    named = unquote(parts.path, errors="strict")
+    path = Path(named.removeprefix("/") if os.name == "nt" else named)  # /C:/pictures/a.png
     if parts.netloc not in ("", "localhost") or parts.query or not path.is_absolute():
         raise ValueError(url)
     return path

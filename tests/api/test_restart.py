@@ -36,6 +36,7 @@ def say(server: Server, model: str, prompt: str) -> str:
     return text
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_engine_comes_back() -> None:
     backends = plugins_with(obedient=partial(create, first=0))
     with serve(config("process", "process"), backends) as server:

@@ -415,6 +415,7 @@ async def test_smaller_limits_after_a_restart(tmp_path: Path) -> None:
     assert rows(tmp_path / "store") == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 async def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "store"
     path.touch(0o666)
@@ -446,6 +447,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 async def test_survives_being_killed(tmp_path: Path) -> None:
     path = tmp_path / "store"
     killed = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", KILLED, path])
@@ -599,6 +601,9 @@ def test_a_broken_file_is_set_aside(
     assert rows(path) == []
 
 
+FIFOS = [os.mkfifo] if hasattr(os, "mkfifo") else []
+
+
 def a_folder(path: Path) -> None:
     path.mkdir()
 
@@ -608,7 +613,7 @@ def in_a_file(path: Path) -> None:
     path.parent.touch()
 
 
-@pytest.mark.parametrize("breaking", [a_folder, in_a_file, os.mkfifo])
+@pytest.mark.parametrize("breaking", [a_folder, in_a_file, *FIFOS])
 async def test_a_path_that_cannot_be_a_file(
     breaking: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -626,7 +631,7 @@ async def test_a_path_that_cannot_be_a_file(
     await store.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may write everywhere")
 async def test_a_file_that_is_not_writable(tmp_path: Path) -> None:
     (tmp_path / "store").touch(0o400)
     assert isinstance(opened(tmp_path / "store"), MemoryStore)

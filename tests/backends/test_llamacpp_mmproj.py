@@ -210,6 +210,7 @@ async def generated(backend: EngineBackend, media: Media) -> list[int]:
     return [i async for delta in backend.generate(item) for i in delta.token_ids]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 async def test_killed_while_encoding(tmp_path: Path) -> None:
     # MEDIA-38
     path, once = write_pair("llava", tmp_path / "pair"), tmp_path / "once"

@@ -1,0 +1,47 @@
+"""`enginebay health`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from core.cli.console import fail, stdout
+from core.cli.settings import ConfigOption
+
+_SECONDS = 5.0  # what is well answers within a few milliseconds
+
+
+def health(
+    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
+    config: ConfigOption = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only whether the server responds and is not stuck.")
+    ] = False,
+    ready: Annotated[
+        bool, typer.Option("--ready", help="Only whether the default model can answer.")
+    ] = False,
+) -> None:
+    """Say how a running server is; exit with 1 if it is not well or does not answer."""
+    import httpx2
+
+    from core.cli.client import base_url, target
+
+    if live and ready:
+        fail("name --live or --ready, not both", code=2)
+    where = base_url(target(url, config, None).url).removesuffix("/v1")
+    path = "/health/live" if live else "/health/ready" if ready else "/health"
+    try:
+        # Without HTTP_PROXY and the like, which a container may have for its downloads.
+        with httpx2.Client(base_url=where, timeout=_SECONDS, trust_env=False) as client:
+            answer = client.get(path)
+        said = answer.json()
+        lines = [f"{said['status']}: {said['state']}"]
+        lines += [f"{name}: {model['state']}" for name, model in said["models"].items()]
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        fail(f"nothing answers at {where}: {str(error) or type(error).__name__}")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        fail(f"what answers at {where} is not Enginebay: it has no {path}")
+    stdout().print("\n".join(lines))
+    if not answer.is_success:
+        raise typer.Exit(1)
