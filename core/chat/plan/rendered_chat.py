@@ -16,7 +16,10 @@ from core.models.served import ServedModel
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """A chat request whose prompt has been rendered but not tokenized yet."""
+    """A chat request whose prompt has been rendered but not tokenized yet.
+
+    `body` is without the `dropped` messages that were left out, as there is no room for them.
+    """
 
     body: ChatCompletionRequest
     model: ServedModel
@@ -24,6 +27,7 @@ class RenderedChat:
     prompt: Prompt
     constraint: ChatConstraint
     ignored: tuple[str, ...]
+    dropped: int = 0
 
     @property
     def starts_in_reasoning(self) -> bool:

@@ -25,7 +25,8 @@ class RequestPlan(Generic[Body]):
     with a `chat` that is passed through. `choices`: of each prompt. `recipe`: how the text of a
     choice is parsed. `constrained_by`: the field of the body that a constraint comes from.
     `ignored`: names of fields that have no effect; `clamped`: params that were lowered, and to
-    what; `cut`: tokens truncated from the beginning of prompts. `shown`: each prompt as logged.
+    what; `cut`: tokens truncated from the beginning of prompts; `dropped`: the oldest messages of a
+    chat that were left out, and are not in `body`. `shown`: each prompt as logged.
     `media`: the items of the one prompt of a chat.
     With `prompt_only` nothing is generated.
     """
@@ -41,6 +42,7 @@ class RequestPlan(Generic[Body]):
     ignored: tuple[str, ...] = ()
     clamped: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
+    dropped: int = 0
     chat: Chat | None = None
     media: tuple[MediaSpan, ...] = ()
     prompt_only: bool = False

@@ -27,7 +27,12 @@ from core.grammar.lark import to_lark
 from core.models.served import ServedModel
 from core.server.api.served import prompted_model, served_model
 from core.server.api.tokens import token_texts
-from core.server.http.headers import clamped_header, ignored_header, truncated_header
+from core.server.http.headers import (
+    clamped_header,
+    dropped_header,
+    ignored_header,
+    truncated_header,
+)
 from core.server.http.request_id import request_id
 from core.server.http.track import running_request
 from core.server.services import services
@@ -46,7 +51,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
     plan = await planner.render(body, model, most_tokens, request_id(http, body))
     prompt, sampling, ignored = plan.prompt, plan.params.params, plan.ignored
-    headers: dict[str, str] = {}
+    headers = dropped_header(plan.dropped)
     tokens = error = None
     try:
         tokens = await plan.tokenize()
@@ -64,6 +69,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         prompt_tokens=len(token_ids) if tokens else None,
         tokens=await _tokens(model, token_ids) if tokens else None,
         media=_media(prompt.media_params, tokens.media) if tokens else [],
+        dropped_messages=plan.dropped,
         truncated_tokens=tokens.cut if tokens else 0,
         context_length=model.info.context_length,
         room=room,
