@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 
 from core.contract.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
 from core.engine.reasoning_budget import BudgetWatch
+from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
 from core.engine.stop_strings import StopStrings
 from core.grammar.constraint import Constraint
 
@@ -42,6 +43,8 @@ class Completion:
             "ignore_eos",
             "include_stop_str_in_output",
             "skip_special_tokens",
+            "loop_detect_window",
+            "repetition_detection",
             "constraint",
             "reasoning_budget",
         }
@@ -75,6 +78,7 @@ class Completion:
         self._held = _HeldLogprobs() if params.logprobs is not None else None
         budget = params.reasoning_budget
         self._watch = BudgetWatch(budget) if budget else None
+        self._repeats = RepetitionWatch(params) if watches_repetition(params) else None
         self._tokens = 0
         self._texts: list[str] = []  # of each token, for a constraint
         self._kept = 0
@@ -116,6 +120,8 @@ class Completion:
                 finish_reason = "stop"
             elif self._tokens >= self._max_tokens:
                 finish_reason = "length"
+            elif self._repeats and self._repeats.add(token_id) and self._may_end:
+                finish_reason, stop_reason = "stop", REPETITION
         if finish_reason:
             text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
         if self._stops.found is not None:
@@ -133,6 +139,12 @@ class Completion:
             stop_reason=stop_reason,
             grammar_s=self.constraint.take_seconds() if self.constraint else 0.0,
         )
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether it need not go on: for its constraint, or until it has enough tokens."""
+        satisfied = self.constraint is None or self.constraint.satisfied
+        return satisfied and self._tokens >= self._min_tokens
 
     def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
         silent = token_id in self._silent

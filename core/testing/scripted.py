@@ -23,6 +23,7 @@ from core.contract.types import (
     TopLogprob,
 )
 from core.engine.reasoning_budget import BudgetWatch
+from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
 from core.engine.stop_strings import StopStrings
 from core.grammar.compiler import GrammarCompiler
 from core.testing.constrained import Constrained, utf8_compiler
@@ -41,6 +42,8 @@ _HONOURED = {
     "skip_special_tokens",
     "logprobs",
     "prompt_logprobs",
+    "loop_detect_window",
+    "repetition_detection",
     "reasoning_budget",
     "constraint",
 }
@@ -58,6 +61,7 @@ class _Choice:
     pieces: Iterator[str]
     stop: StopStrings
     constrained: Constrained | None
+    repeats: RepetitionWatch | None
     token_ids: list[int] = field(default_factory=list)
 
 
@@ -89,8 +93,9 @@ class ScriptedEngine(Engine):
     """One token is one character, its id the code point; id 0 ends the sequence.
 
     Honours what it can without a model: `max_tokens`, the stops, `logprobs` and `prompt_logprobs`
-    (every character is certain), `reasoning_budget`, `constraint` (`Constrained` says how, unless
-    `constraints` is false). The other sampling params it declares as unsupported. There are no
+    (every character is certain), what ends a repetition, `reasoning_budget`, `constraint`
+    (`Constrained` says how, unless `constraints` is false). The other sampling params it declares
+    as unsupported. There are no
     special tokens to skip.
 
     `media`: the kinds it takes. It reads them, and sees nothing: in the script's prompt an item is
@@ -139,7 +144,9 @@ class ScriptedEngine(Engine):
                 pieces = iter(constrained)
             keep = request.sampling.include_stop_str_in_output
             stop = StopStrings(request.sampling.stop, keep=keep)
-            self._choices.append(_Choice(request, index, pieces, stop, constrained))
+            watched = watches_repetition(request.sampling)
+            repeats = RepetitionWatch(request.sampling) if watched else None
+            self._choices.append(_Choice(request, index, pieces, stop, constrained, repeats))
 
     def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
         """One piece for every choice."""
@@ -233,11 +240,16 @@ class ScriptedEngine(Engine):
             if token_id in sampling.stop_token_ids:
                 new, finish_reason, stop_reason = new[: at + 1], "stop", token_id
                 break
+            may_end = constrained is None or (constrained.satisfied and not ended)
+            if choice.repeats and choice.repeats.add(token_id) and may_end:
+                new, finish_reason, stop_reason = new[: at + 1], "stop", REPETITION
+                break
         room = self._limit(choice.request) - len(choice.token_ids)
         if len(new) > room or (len(new) == room and finish_reason is None):
             new, finish_reason, stop_reason = new[:room], "length", None
         choice.token_ids += new
-        stopped = stop_reason is not None and not sampling.include_stop_str_in_output
+        by_token = isinstance(stop_reason, int)
+        stopped = by_token and not sampling.include_stop_str_in_output
         visible = new[:-1] if finish_reason == "stop" and (piece is None or stopped) else new
         text = choice.stop.feed(self.detokenize(visible))
         if choice.stop.found is not None:

@@ -135,10 +135,9 @@ def test_bad_values(server: Server, value: Any) -> None:
 
 
 def test_few_renderings_of_many_turns(server: Server, engine: Listening) -> None:
+    roles = ("user", "assistant")
     for sizes in ([30] * 500, [3, 300] * 100, [0] * 400 + [200] * 10):
-        messages = [
-            {"role": role, "content": "x" * size} for size in sizes for role in ("user", "assistant")
-        ]
+        messages = [{"role": role, "content": "x" * size} for size in sizes for role in roles]
         before = engine.tokenized
         sent = {"messages": [*messages, user("last")], "overflow": "drop_oldest"}
         answer = server.http.post(CHAT, json=sent)
@@ -172,10 +171,8 @@ def test_pictures_that_go_are_not_decoded() -> None:
                 {"role": "user", "content": [picture, {"type": "text", "text": "y" * 20}]},
                 {"role": "assistant", "content": "z" * 20},
             ]
-        answer = server.http.post(
-            CHAT,
-            json={"messages": [*messages, user("last")], "overflow": "drop_oldest", "max_tokens": 9},
-        )
+        sent = {"messages": [*messages, user("last")], "overflow": "drop_oldest"}
+        answer = server.http.post(CHAT, json={**sent, "max_tokens": 9})
         assert answer.status_code == 200, answer.text
         gone = int(answer.headers[DROPPED]) // 2
         assert 0 < gone < 6

@@ -15,6 +15,7 @@ from core.chat.answer.collector import Collector, text_of
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
+from core.chat.answer.time_limit import MAX_SECONDS, LimitedTime, TimeLimit
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
 from core.contract.sampling_params import SamplingParams
@@ -38,7 +39,8 @@ class Generation:
     model's. With `prompt_only` nothing is returned: engines generate at least one token, which is
     dropped. `log_text`: log the text itself, not only its length. `constrained_by`: the field of
     the body that a constraint comes from, for errors that only the engine finds in it.
-    `recipe`: how its text is parsed. `capture`: where it is recorded.
+    `recipe`: how its text is parsed. `capture`: where it is recorded. `time_limit`: how long the
+    choices of each request may take.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Generation:
         log_text: bool = False,
         constrained_by: str | None = None,
         capture: Capture | None = None,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         self.model = model
         self.requests = requests
@@ -70,6 +73,7 @@ class Generation:
         self._plugins = plugins
         self._recipe = recipe
         self._capture = capture
+        self._time_limit = time_limit
         self._collectors: list[Collector] = []
 
     @property
@@ -158,11 +162,13 @@ class Generation:
         self._collectors += collectors.values()
         tokens = [0] * request.n
         aborted = False
+        timed = LimitedTime(self._time_limit, request.n) if self._time_limit else None
         asked = monotonic()
         try:
             async with (
                 self._running.turn(self.model, request.n, priority=request.priority),
-                aclosing(self._generate(request)) as deltas,
+                aclosing(self._generate(request)) as generated,
+                aclosing(timed.deltas(generated) if timed else generated) as deltas,
             ):
                 self._model_counts.queue_time.observe(monotonic() - asked)
                 with self._running.interruptible() as waiting:
@@ -203,6 +209,8 @@ class Generation:
         for index, collector in collectors.items():
             if not collector.finished:  # or a backend that forgot to say so
                 end = Delta(index=index, finish_reason="stop")
+                if timed and timed.passed:
+                    end = Delta(index=index, finish_reason="length", stop_reason=MAX_SECONDS)
                 update = self._update(first, collector, end, tokens[index])
                 yield replace(update, finish_reason="abort") if aborted else update
 

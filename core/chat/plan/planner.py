@@ -24,7 +24,7 @@ from core.chat.plan.content_grammar import content_grammar
 from core.chat.plan.media_parts import media_parts
 from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_chat
 from core.chat.plan.overflow import FittingChat, drops_oldest, fitting_chat
-from core.chat.plan.params import PlannedParams, overridden, planned_params, unsupported
+from core.chat.plan.params import PlannedParams, overridden, planned_params, time_limit, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt, continued
 from core.chat.plan.prompt_tokens import PromptTokens, exceeds_window
 from core.chat.plan.reasoning import (
@@ -101,6 +101,7 @@ class Planner:
             cut=tokens.cut,
             dropped=chat.dropped,
             media=tokens.media,
+            time_limit=time_limit(chat.body, model),
         )
 
     async def render(
@@ -204,6 +205,7 @@ class Planner:
             clamped=self.clamped(body, tokens, model, most_tokens),
             cut=sum(prompt.cut for prompt in tokens),
             prompt_only=body.max_tokens == 0,
+            time_limit=time_limit(body, model),
             echoes=[await echo_of(text, body, made, model) for text, made in pairs]
             if body.echo
             else (),
@@ -274,6 +276,7 @@ class Planner:
             ignored=tuple(ignored),
             clamped=self.clamped(body, None, model, most_tokens),
             chat=chat,
+            time_limit=time_limit(body, model),
         )
 
     def _ignored(

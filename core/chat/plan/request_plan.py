@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from core.chat.answer.compose_text import Echo
 from core.chat.answer.recipe import CollectorRecipe
+from core.chat.answer.time_limit import TimeLimit
 from core.chat.plan.params import PlannedParams
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.chat import Chat
@@ -28,6 +29,7 @@ class RequestPlan(Generic[Body]):
     what; `cut`: tokens truncated from the beginning of prompts; `dropped`: the oldest messages of a
     chat that were left out, and are not in `body`. `shown`: each prompt as logged.
     `media`: the items of the one prompt of a chat.
+    `time_limit`: how long the answer may take.
     With `prompt_only` nothing is generated.
     """
 
@@ -46,6 +48,7 @@ class RequestPlan(Generic[Body]):
     chat: Chat | None = None
     media: tuple[MediaSpan, ...] = ()
     prompt_only: bool = False
+    time_limit: TimeLimit | None = None
     echoes: Sequence[Echo] = ()
 
     def requests(self, answer_id: str, priority: int) -> list[GenerationRequest]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from fastapi import APIRouter, Request
 
 from core.chat.plan.model_report import model_report
-from core.chat.plan.params import PlannedParams
+from core.chat.plan.params import PlannedParams, time_limit
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.error_bodies import ErrorObject
@@ -62,6 +62,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         error = ErrorObject.model_validate(too_long.body()["error"])
     token_ids = tokens.token_ids if tokens else []
     room = model.info.context_length - len(token_ids) if tokens else 0
+    limit = time_limit(plan.body, model)
     return Explanation(
         object="chat.completion.explanation",
         model=await asyncio.to_thread(model_report, model, prompt.template),
@@ -74,6 +75,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         context_length=model.info.context_length,
         room=room,
         max_tokens=min(room, sampling.max_tokens or room),
+        max_seconds=limit.seconds if limit else None,
         starts_in_reasoning=plan.starts_in_reasoning,
         bos=await _bos(plan, token_ids),
         sampling=_sampling(plan.params),
