@@ -1,9 +1,13 @@
 """Turns the tokens of one choice into deltas: text, stop strings, logprobs, finish."""
 
+import sys
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar, Protocol
 
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
 from core.engine.reasoning_budget import BudgetWatch
 from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
@@ -145,6 +149,25 @@ class Completion:
         """Whether it need not go on: for its constraint, or until it has enough tokens."""
         satisfied = self.constraint is None or self.constraint.satisfied
         return satisfied and self._tokens >= self._min_tokens
+
+    def end_reasoning(
+        self, budget: ReasoningBudget, token_ids: Sequence[int], detokenizer: TokensToText
+    ) -> bool:
+        """Force the end of reasoning from now on, if the choice is reasoning; whether it is.
+
+        For one without a budget so far, `token_ids` are its tokens, and `detokenizer` is a new one
+        to read them with.
+        """
+        watch = self._watch
+        if watch is None:
+            watch = BudgetWatch(replace(budget, tokens=sys.maxsize))
+            for token_id in token_ids:
+                watch.add("" if token_id in self._silent else detokenizer.feed(token_id))
+        if not watch.close():
+            return False
+        self._watch = watch
+        self._heed_constraint()
+        return True
 
     def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
         silent = token_id in self._silent

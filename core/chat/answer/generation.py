@@ -15,9 +15,16 @@ from core.chat.answer.collector import Collector, text_of
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
+from core.chat.answer.thought_end import ThoughtEnd
 from core.chat.answer.time_limit import MAX_SECONDS, LimitedTime, TimeLimit
 from core.chat.answer.usage import UsageCounter
-from core.contract.errors import InvalidRequestError, ModelUnloadedError, RequestCancelledError
+from core.contract.errors import (
+    InvalidRequestError,
+    ModelUnloadedError,
+    NotReasoningError,
+    RequestCancelledError,
+    UnsupportedParameterError,
+)
 from core.contract.sampling_params import SamplingParams
 from core.contract.types import (
     Delta,
@@ -40,7 +47,7 @@ class Generation:
     dropped. `log_text`: log the text itself, not only its length. `constrained_by`: the field of
     the body that a constraint comes from, for errors that only the engine finds in it.
     `recipe`: how its text is parsed. `capture`: where it is recorded. `time_limit`: how long the
-    choices of each request may take.
+    choices of each request may take. `thought_end`: how their thought can be ended by force.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class Generation:
         constrained_by: str | None = None,
         capture: Capture | None = None,
         time_limit: TimeLimit | None = None,
+        thought_end: ThoughtEnd | None = None,
     ) -> None:
         self.model = model
         self.requests = requests
@@ -64,6 +72,7 @@ class Generation:
         self._model_counts = counts
         self._running = running
         running.counter, running.choices = self.counter, self.choices
+        running.end_reasoning = self.end_reasoning
         self._answered = False
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
@@ -74,12 +83,33 @@ class Generation:
         self._recipe = recipe
         self._capture = capture
         self._time_limit = time_limit
+        self._thought_end = thought_end
         self._collectors: list[Collector] = []
 
     @property
     def choices(self) -> int:
         """How many choices the answer has."""
         return sum(request.n for request in self.requests)
+
+    async def end_reasoning(self) -> int:
+        """End the thought of all choices now; how many were thinking.
+
+        They go on with their content. `NotReasoningError` if none was, or it cannot be ended.
+        """
+        if self._thought_end is None:
+            raise NotReasoningError(
+                "its thought cannot be ended: the model has no reasoning format with an end tag, "
+                "another server answers, or the engine cannot force tokens"
+            )
+        backend = self.model.backend
+        budget = await self._thought_end.budget(backend, 0)
+        try:
+            ended = [await backend.end_reasoning(each.request_id, budget) for each in self.requests]
+        except UnsupportedParameterError as error:
+            raise NotReasoningError(error.message) from error
+        if not any(ended):
+            raise NotReasoningError("none of its choices is thinking now")
+        return sum(ended)
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """Updates of all choices as they arrive. Closing the generator aborts what is running.

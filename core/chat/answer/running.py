@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from copy import copy
 from types import TracebackType
@@ -27,7 +27,7 @@ class RunningRequest:
     `route`: method and path, or who else asks. `key`: the API key it came with, None where it needs
     none. `asks`: whether it uses a model; `model`: that model's name. `loading`: it waits until
     that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
-    its tokens.
+    its tokens. `end_reasoning` ends the thought of what is generated for it; None before that.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -41,6 +41,7 @@ class RunningRequest:
         self.stream = False
         self.choices = 0
         self.counter: UsageCounter | None = None
+        self.end_reasoning: Callable[[], Awaitable[int]] | None = None
         self.loading = False
         self._held = AsyncExitStack()
         self._places: list[Place] = []

@@ -31,6 +31,7 @@ from core.chat.plan.reasoning import (
     ignored_budget,
     is_merged,
     planned_budget,
+    thought_end,
 )
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.plan.request_media import RequestMedia, check_passed_on, request_media
@@ -102,6 +103,7 @@ class Planner:
             dropped=chat.dropped,
             media=tokens.media,
             time_limit=time_limit(chat.body, model),
+            thought_end=chat.thought_end,
         )
 
     async def render(
@@ -140,10 +142,11 @@ class Planner:
         stops = TurnEnd(prompt.template.template.stop_strings)  # of one that the request chose
         stopped = stops.added_to(model.formats.turn_end.added_to(planned.params))
         planned = planned.joined("template", stopped)
-        planned = await planned_budget(planned, body, model, prompt.text)
+        end = thought_end(body, model, prompt.text)
+        planned = await planned_budget(planned, body, model, end)
         planned = planned.set("request", constraint=constraint.grammar)
         return RenderedChat(
-            body, model, planned, prompt, constraint, tuple(ignored), fitting.dropped
+            body, model, planned, prompt, constraint, tuple(ignored), end, fitting.dropped
         )
 
     async def prompt(self, sent: ChatCompletionRequest, model: ServedModel) -> Prompt:

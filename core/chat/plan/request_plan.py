@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from core.chat.answer.compose_text import Echo
 from core.chat.answer.recipe import CollectorRecipe
+from core.chat.answer.thought_end import ThoughtEnd
 from core.chat.answer.time_limit import TimeLimit
 from core.chat.plan.params import PlannedParams
 from core.chat.schemas.generation_request import GenerationBody
@@ -28,8 +29,8 @@ class RequestPlan(Generic[Body]):
     `ignored`: names of fields that have no effect; `clamped`: params that were lowered, and to
     what; `cut`: tokens truncated from the beginning of prompts; `dropped`: the oldest messages of a
     chat that were left out, and are not in `body`. `shown`: each prompt as logged.
-    `media`: the items of the one prompt of a chat.
-    `time_limit`: how long the answer may take.
+    `media`: the items of the one prompt of a chat. `time_limit`: how long the answer may take.
+    `thought_end`: how its thought can be ended by force.
     With `prompt_only` nothing is generated.
     """
 
@@ -49,6 +50,7 @@ class RequestPlan(Generic[Body]):
     media: tuple[MediaSpan, ...] = ()
     prompt_only: bool = False
     time_limit: TimeLimit | None = None
+    thought_end: ThoughtEnd | None = None
     echoes: Sequence[Echo] = ()
 
     def requests(self, answer_id: str, priority: int) -> list[GenerationRequest]:
