@@ -71,6 +71,7 @@ from core.contract.routes import RouteRequest as RouteRequest
 from core.contract.routes import RouteResponse as RouteResponse
 from core.contract.routes import event as event
 from core.contract.sampling_params import ReasoningBudget as ReasoningBudget
+from core.contract.sampling_params import RepetitionDetection as RepetitionDetection
 from core.contract.sampling_params import SamplingParams as SamplingParams
 from core.contract.types import BackendSettings as BackendSettings
 from core.contract.types import ContentDelta as ContentDelta
@@ -118,6 +119,8 @@ from core.engine.pooling.pooling_engine import PoolingEngine as PoolingEngine
 from core.engine.pooling.pooling_engine import sigmoid as sigmoid
 from core.engine.pooling.queue import PassLimits as PassLimits
 from core.engine.reasoning_budget import BudgetWatch as BudgetWatch
+from core.engine.repetition import RepetitionWatch as RepetitionWatch
+from core.engine.repetition import watches_repetition as watches_repetition
 from core.engine.sampler.draw import seeded_random as seeded_random
 from core.engine.sampler.logits import Mask as Mask
 from core.engine.sampler.logits import Row as Row

@@ -32,6 +32,7 @@ from enginebay import (
     MediaPrompt,
     Modality,
     ModelInfo,
+    ReasoningBudget,
     RowSampler,
     ServingError,
     TextEngine,
@@ -122,6 +123,11 @@ class ExLlamaV2Engine(TextEngine):
     def abort_request(self, request_id: str) -> None:
         for choice in self._requests.pop(request_id, ()):
             self._scheduler.remove(choice)
+
+    def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        decode = self._tokenizer.decode
+        choices = self._requests.get(request_id, ())
+        return sum(choice.end_reasoning(budget, Detokenizer(decode)) for choice in choices)
 
     def unload_adapter(self, name: str) -> None:
         self._scheduler.leave_adapter(name)

@@ -72,6 +72,9 @@ class SamplingFields(NullIsUnset):
         *MAX_TOKENS,
         description="Maximum tokens to generate; limited only by the context if unset.",
     )
+    max_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
+        None, description="End the answer this many seconds after its first token; 0 is off."
+    )
     min_tokens: Count | None = aliased(
         "min_tokens",
         "min_length",
@@ -142,6 +145,10 @@ class SamplingFields(NullIsUnset):
         "banned_strings",
         "bad_words",
         description="Strings that never occur in the answer, in upper or lower case.",
+    )
+    loop_detect_window: Annotated[int, Field(ge=0, le=16_384)] | None = Field(
+        None,
+        description="End the answer when this many tokens at its end repeat a pattern; 0 is off.",
     )
     token_healing: bool | None = Field(
         None, description="Generate the prompt's last token again; it may become a longer one."

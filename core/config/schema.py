@@ -192,6 +192,10 @@ class ModelConfig(Section):
         "auto",
         description="Message content in templates: string, openai (list of parts) or auto.",
     )
+    overflow: Literal["error", "drop_oldest"] = Field(
+        "error",
+        description="A chat that is too long: an error, or its oldest turns are left out.",
+    )
     continue_assistant: bool = Field(
         False,
         description="Continue a last message of the assistant instead of starting a new one.",

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.contract.media import Media, MediaPrompt
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 
 
@@ -64,6 +65,16 @@ class Backend(ABC):
 
         Closing the generator is the only way to cancel: it aborts the request and frees its memory.
         """
+
+    async def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        """End the thought of a request that is running; how many of its choices were thinking.
+
+        `budget`, of 0 tokens, says how: it holds from now on, for choices that are inside thought.
+        An unknown request, or one that has ended, has none.
+
+        Optional: `UnsupportedParameterError` from a backend that cannot force tokens.
+        """
+        raise UnsupportedParameterError("this backend cannot end thought")
 
     @abstractmethod
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:

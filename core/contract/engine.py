@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.contract.grammar import Grammar
 from core.contract.media import Media, MediaPrompt
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 
 _Result = TypeVar("_Result")
@@ -47,6 +48,10 @@ class Engine(ABC):
     @abstractmethod
     def abort_request(self, request_id: str) -> None:
         """Forget a request and free its memory. An unknown id is no error."""
+
+    def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        """As `Backend.end_reasoning`; on the engine thread, between steps."""
+        raise UnsupportedParameterError("this engine cannot end thought")
 
     @abstractmethod
     def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:

@@ -12,6 +12,7 @@
     ├── WrongModelError 405
     ├── RequestNotFoundError 404
     ├── ResponseNotFoundError 404
+    ├── NotReasoningError 409
     ├── RequestTooLargeError 413
     │   └── HeadersTooLargeError 431
     ├── RateLimitError 429
@@ -195,6 +196,14 @@ class ResponseNotFoundError(ServingError):
     status = 404
     type = "invalid_request_error"
     code = "response_not_found"
+
+
+class NotReasoningError(ServingError):
+    """The thought of a request cannot be ended: it is not thinking, or nobody can end it."""
+
+    status = 409
+    type = "invalid_request_error"
+    code = "not_reasoning"
 
 
 class RequestTooLargeError(ServingError):

@@ -24,6 +24,18 @@ class ReasoningBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepetitionDetection:
+    """When a choice repeats itself: it ends with the same tokens `min_count` times in a row.
+
+    They are from `min_pattern_size` to `max_pattern_size` tokens; 0 of the latter is off.
+    """
+
+    max_pattern_size: int = 0
+    min_pattern_size: int = 1
+    min_count: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Sampling params. Names and meanings follow OpenAI and vLLM.
 
@@ -72,6 +84,11 @@ class SamplingParams:
     `penalty_last_n`: the tokens that penalties look back at, -1 is all of them.
     `constraint`: the grammar of the whole completion, special tokens included; it takes precedence
     over everything that bans tokens. Only where `ModelInfo.constraints` says so.
+    `loop_detect_window`: a choice ends when its last tokens, so many, are a pattern that occurs at
+    least twice in them; 0 and 1 are off. `repetition_detection`: the same for patterns of given
+    lengths, None is off. Such a choice ends with `stop` and the `stop_reason` "repetition", not
+    before `min_tokens`, and not where its constraint does not let it end;
+    `enginebay.RepetitionWatch` says when.
     `reasoning_budget`: forces the end of reasoning; `enginebay.BudgetWatch` says when. Forced
     tokens are tokens of the completion like any others.
     """
@@ -119,5 +136,7 @@ class SamplingParams:
     skew: float = 0.0
     banned_strings: tuple[str, ...] = ()
     token_healing: bool = False
+    loop_detect_window: int = 0
+    repetition_detection: RepetitionDetection | None = None
     constraint: Grammar | None = None
     reasoning_budget: ReasoningBudget | None = None

@@ -18,6 +18,7 @@ from core.contract.errors import (
     ServingError,
 )
 from core.contract.media import Media, MediaPrompt
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
 from core.engine.adapters import Adapters
 from core.engine.backoff import Backoff
@@ -71,7 +72,7 @@ class EngineBackend(Backend):
         )
         self._backoff = backoff or Backoff()
         self._streams: dict[str, DeltaStream] = {}
-        self._in_use: set[str] = set()
+        self._in_use: dict[str, str] = {}  # what requests are called in the engine
         self._aborted: deque[str] = deque(maxlen=1000)  # nothing is pending for older ones
         self._calls = Calls(self._executor.send)
         self._adapters = Adapters()
@@ -119,7 +120,7 @@ class EngineBackend(Backend):
         if id in self._aborted:
             id = f"{id}/{next(self._suffixes)}"
         adapter = self._adapters.enter(request.adapter)
-        self._in_use.add(request.request_id)
+        self._in_use[request.request_id] = id
         unfinished = 0
         try:
             constraint, compiled = request.sampling.constraint, 0.0
@@ -140,11 +141,15 @@ class EngineBackend(Backend):
                     yield item
         finally:
             self._streams.pop(id, None)
-            self._in_use.remove(request.request_id)
+            del self._in_use[request.request_id]
             if unfinished:
                 self._aborted.append(request.request_id)
                 self._executor.send(Abort(id))
             self._free_adapter(self._adapters.leave(adapter))
+
+    async def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        engine, id = self._engine(), self._in_use.get(request_id)
+        return 0 if id is None else await engine.call(Engine.end_reasoning, id, budget)
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return await self._engine().call(

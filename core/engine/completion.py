@@ -1,11 +1,16 @@
 """Turns the tokens of one choice into deltas: text, stop strings, logprobs, finish."""
 
+import sys
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar, Protocol
 
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
 from core.engine.reasoning_budget import BudgetWatch
+from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
 from core.engine.stop_strings import StopStrings
 from core.grammar.constraint import Constraint
 
@@ -42,6 +47,8 @@ class Completion:
             "ignore_eos",
             "include_stop_str_in_output",
             "skip_special_tokens",
+            "loop_detect_window",
+            "repetition_detection",
             "constraint",
             "reasoning_budget",
         }
@@ -75,6 +82,7 @@ class Completion:
         self._held = _HeldLogprobs() if params.logprobs is not None else None
         budget = params.reasoning_budget
         self._watch = BudgetWatch(budget) if budget else None
+        self._repeats = RepetitionWatch(params) if watches_repetition(params) else None
         self._tokens = 0
         self._texts: list[str] = []  # of each token, for a constraint
         self._kept = 0
@@ -116,6 +124,8 @@ class Completion:
                 finish_reason = "stop"
             elif self._tokens >= self._max_tokens:
                 finish_reason = "length"
+            elif self._repeats and self._repeats.add(token_id) and self._may_end:
+                finish_reason, stop_reason = "stop", REPETITION
         if finish_reason:
             text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
         if self._stops.found is not None:
@@ -133,6 +143,31 @@ class Completion:
             stop_reason=stop_reason,
             grammar_s=self.constraint.take_seconds() if self.constraint else 0.0,
         )
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether it need not go on: for its constraint, or until it has enough tokens."""
+        satisfied = self.constraint is None or self.constraint.satisfied
+        return satisfied and self._tokens >= self._min_tokens
+
+    def end_reasoning(
+        self, budget: ReasoningBudget, token_ids: Sequence[int], detokenizer: TokensToText
+    ) -> bool:
+        """Force the end of reasoning from now on, if the choice is reasoning; whether it is.
+
+        For one without a budget so far, `token_ids` are its tokens, and `detokenizer` is a new one
+        to read them with.
+        """
+        watch = self._watch
+        if watch is None:
+            watch = BudgetWatch(replace(budget, tokens=sys.maxsize))
+            for token_id in token_ids:
+                watch.add("" if token_id in self._silent else detokenizer.feed(token_id))
+        if not watch.close():
+            return False
+        self._watch = watch
+        self._heed_constraint()
+        return True
 
     def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
         silent = token_id in self._silent

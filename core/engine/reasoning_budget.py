@@ -17,6 +17,7 @@ class BudgetWatch:
     def __init__(self, budget: ReasoningBudget) -> None:
         self._budget = budget
         self._inside = budget.starts_inside
+        self._tokens = budget.tokens
         self._used = 0
         self._text = ""  # what may be the beginning of a tag
         self._half = False  # whether the last token has left a character unfinished
@@ -41,6 +42,13 @@ class BudgetWatch:
             self._used += 1
         self._update()
 
+    def close(self) -> bool:
+        """End reasoning as if the budget were used up; whether the choice is reasoning at all."""
+        if self._inside:
+            self._tokens = min(self._tokens, self._used)
+            self._update()
+        return self._inside
+
     def let_go(self) -> None:
         """Stop forcing: the forced tokens are not allowed here, so reasoning has ended."""
         self._closing = ()
@@ -61,8 +69,8 @@ class BudgetWatch:
         self._text = tag[:longest]
 
     def _update(self) -> None:
-        beyond = self._used - self._budget.tokens
-        if not self._inside or beyond < 0:
+        beyond = self._used - self._tokens
+        if not self._inside or beyond < 0 or self._closing:
             return
         if beyond >= _GRACE or not (self._half or self._text):
             self._closing = self._budget.close_token_ids

@@ -27,7 +27,6 @@ MEANINGLESS = frozenset(
         "cfg_scale",
         "generate_window",
         "guidance_scale",
-        "loop_detect_window",
         "negative_prompt",
         "repetition_decay",
         "speculative_ngram",

@@ -222,6 +222,8 @@ def _told(answer: OpenAIAnswer) -> OpenAIAnswer:
         _warn_of(plan.ignored, stacklevel=4)
     for name, value in plan.clamped.items():
         warnings.warn(f"{name} was lowered to {value}", stacklevel=3)
+    if plan.dropped:
+        warnings.warn(f"the oldest {plan.dropped} messages were left out", stacklevel=3)
     if plan.cut:
         warnings.warn(f"{plan.cut} tokens were cut off the prompt's beginning", stacklevel=3)
     return answer

@@ -149,6 +149,8 @@ class Serving:
             log_text=log_text,
             constrained_by=plan.constrained_by,
             capture=self._capture(plan, requests, running),
+            time_limit=plan.time_limit,
+            thought_end=plan.thought_end,
         )
         fingerprint = _fingerprint(self.plugins.version, plan.model)
         head = Head(running.shown_id, plan.model.name, fingerprint)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from core.contract.sampling_params import ReasoningBudget, SamplingParams
+from core.contract.sampling_params import ReasoningBudget, RepetitionDetection, SamplingParams
 from core.contract.types import TokenLogprob
 from core.testing.chats import check_max_tokens
 from core.testing.probe import GREEDY, Probe, expect
@@ -253,6 +253,22 @@ async def _penalty_last_n(probe: Probe) -> None:
     expect(plain.token_ids == other.token_ids, 7, "penalty_last_n=0 left a penalty")
 
 
+async def _repetition(probe: Probe) -> None:
+    """A choice that can say only one token ends when it has said it often enough."""
+    said = (await probe.generate()).token_ids[0]
+    detected = RepetitionDetection(max_pattern_size=1, min_pattern_size=1, min_count=4)
+    always = replace(GREEDY, logit_bias={said: 100.0})
+    for params in (
+        replace(always, loop_detect_window=4),
+        replace(always, repetition_detection=detected),
+    ):
+        choice = await probe.generate(params)
+        if set(choice.token_ids) != {said}:
+            continue  # no bias makes this model say it again
+        repeated = choice.token_ids == (said,) * 4 and choice.last.stop_reason == "repetition"
+        expect(repeated, 7, f"a repetition did not end {choice.token_ids}")
+
+
 async def _reasoning_budget(probe: Probe) -> None:
     closing = (await probe.generate()).token_ids[1:3]
     budget = ReasoningBudget(
@@ -310,6 +326,7 @@ _CHECKS: _Checks = (
     (("token_healing",), _token_healing),
     (("adaptive_target", "temperature"), _adaptive_target),
     (("penalty_last_n", "repetition_penalty"), _penalty_last_n),
+    (("logit_bias", "loop_detect_window", "repetition_detection"), _repetition),
     (("reasoning_budget",), _reasoning_budget),
     (("allowed_token_ids",), _allowed_token_ids),
     (("logit_bias",), _banned_tokens),

@@ -1,7 +1,8 @@
 """An engine without a model: it says what a script tells it to say."""
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 from core.contract.engine import Engine
@@ -23,6 +24,7 @@ from core.contract.types import (
     TopLogprob,
 )
 from core.engine.reasoning_budget import BudgetWatch
+from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
 from core.engine.stop_strings import StopStrings
 from core.grammar.compiler import GrammarCompiler
 from core.testing.constrained import Constrained, utf8_compiler
@@ -41,6 +43,8 @@ _HONOURED = {
     "skip_special_tokens",
     "logprobs",
     "prompt_logprobs",
+    "loop_detect_window",
+    "repetition_detection",
     "reasoning_budget",
     "constraint",
 }
@@ -51,46 +55,76 @@ CHAT_TEMPLATE = (
 )
 
 
+class _Script:
+    """What a script says, until its thought is closed, of which it then skips the rest.
+
+    A character a piece as soon as thought is watched, as each counts.
+    """
+
+    def __init__(self, pieces: Iterable[str], budget: ReasoningBudget | None) -> None:
+        self._pieces = iter(pieces)
+        self._said: list[str] = []
+        self._watch: BudgetWatch | None = None
+        if budget:
+            self._watch_thought(budget)
+
+    def end_reasoning(self, budget: ReasoningBudget) -> bool:
+        """Close the thought now; whether there is any."""
+        if self._watch is None:
+            self._watch_thought(replace(budget, tokens=sys.maxsize))
+        assert self._watch
+        return self._watch.close()
+
+    def _watch_thought(self, budget: ReasoningBudget) -> None:
+        self._pieces = chain.from_iterable(self._pieces)
+        self._end = budget.end
+        self._watch = BudgetWatch(budget)
+        for said in chain.from_iterable(self._said):
+            self._watch.add(said)
+
+    def __iter__(self) -> "_Script":
+        return self
+
+    def __next__(self) -> str:
+        watch = self._watch
+        if watch is None:
+            said = next(self._pieces)
+            self._said.append(said)
+            return said
+        forced = watch.forced
+        said = next(self._pieces) if forced is None else chr(forced)
+        watch.add(said)
+        if forced is not None and watch.forced is None:
+            self._skip_thought()
+        return said
+
+    def _skip_thought(self) -> None:
+        skipped = ""
+        for character in islice(self._pieces, _LONGEST_THOUGHT):
+            skipped += character
+            if skipped.endswith(self._end):
+                break
+
+
 @dataclass(slots=True)
 class _Choice:
     request: GenerationRequest
     index: int
+    script: _Script
     pieces: Iterator[str]
     stop: StopStrings
     constrained: Constrained | None
+    repeats: RepetitionWatch | None
     token_ids: list[int] = field(default_factory=list)
-
-
-def _within(budget: ReasoningBudget, pieces: Iterable[str]) -> Iterator[str]:
-    """What the script says, until the budget closes its thought, of which it then skips the rest.
-
-    A character a piece, as each counts.
-    """
-    watch = BudgetWatch(budget)
-    script = chain.from_iterable(pieces)
-    while True:
-        if watch.forced is not None:
-            skipped = ""
-            for character in islice(script, _LONGEST_THOUGHT):
-                skipped += character
-                if skipped.endswith(budget.end):
-                    break
-        while (token_id := watch.forced) is not None:
-            watch.add(chr(token_id))
-            yield chr(token_id)
-        said = next(script, None)
-        if said is None:
-            return
-        watch.add(said)
-        yield said
 
 
 class ScriptedEngine(Engine):
     """One token is one character, its id the code point; id 0 ends the sequence.
 
     Honours what it can without a model: `max_tokens`, the stops, `logprobs` and `prompt_logprobs`
-    (every character is certain), `reasoning_budget`, `constraint` (`Constrained` says how, unless
-    `constraints` is false). The other sampling params it declares as unsupported. There are no
+    (every character is certain), what ends a repetition, `reasoning_budget`, `constraint`
+    (`Constrained` says how, unless `constraints` is false). The other sampling params it declares
+    as unsupported. There are no
     special tokens to skip.
 
     `media`: the kinds it takes. It reads them, and sees nothing: in the script's prompt an item is
@@ -131,15 +165,16 @@ class ScriptedEngine(Engine):
             )
         prompt = self.detokenize(request.prompt_token_ids)
         for index in range(request.n):
-            pieces = iter(self._script(prompt, index))
-            if budget := request.sampling.reasoning_budget:
-                pieces = _within(budget, pieces)
-            constrained = self._constrained(request.sampling, pieces)
-            if constrained:
-                pieces = iter(constrained)
+            script = _Script(self._script(prompt, index), request.sampling.reasoning_budget)
+            constrained = self._constrained(request.sampling, script)
+            pieces = iter(constrained) if constrained else iter(script)
             keep = request.sampling.include_stop_str_in_output
             stop = StopStrings(request.sampling.stop, keep=keep)
-            self._choices.append(_Choice(request, index, pieces, stop, constrained))
+            watched = watches_repetition(request.sampling)
+            repeats = RepetitionWatch(request.sampling) if watched else None
+            self._choices.append(
+                _Choice(request, index, script, pieces, stop, constrained, repeats)
+            )
 
     def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
         """One piece for every choice."""
@@ -161,6 +196,11 @@ class ScriptedEngine(Engine):
         """Drop the choices of a request."""
         self._choices = [c for c in self._choices if c.request.request_id != request_id]
         self._prefilled.discard(request_id)
+
+    def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        """Close the thought of a request's choices."""
+        asked = [each for each in self._choices if each.request.request_id == request_id]
+        return sum(each.script.end_reasoning(budget) for each in asked)
 
     def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """One id a character."""
@@ -233,11 +273,16 @@ class ScriptedEngine(Engine):
             if token_id in sampling.stop_token_ids:
                 new, finish_reason, stop_reason = new[: at + 1], "stop", token_id
                 break
+            may_end = constrained is None or (constrained.satisfied and not ended)
+            if choice.repeats and choice.repeats.add(token_id) and may_end:
+                new, finish_reason, stop_reason = new[: at + 1], "stop", REPETITION
+                break
         room = self._limit(choice.request) - len(choice.token_ids)
         if len(new) > room or (len(new) == room and finish_reason is None):
             new, finish_reason, stop_reason = new[:room], "length", None
         choice.token_ids += new
-        stopped = stop_reason is not None and not sampling.include_stop_str_in_output
+        by_token = isinstance(stop_reason, int)
+        stopped = by_token and not sampling.include_stop_str_in_output
         visible = new[:-1] if finish_reason == "stop" and (piece is None or stopped) else new
         text = choice.stop.feed(self.detokenize(visible))
         if choice.stop.found is not None:

@@ -164,6 +164,7 @@ def test_a_preset_of_the_config(folder: Path) -> None:
             "mirostat": (0, "preset"),
             "ignore_eos": (False, "preset"),
             "banned_strings": ([], "preset"),
+            "loop_detect_window": (800, "preset"),
             "temperature": (0.5, "request"),
         }
 
@@ -469,5 +470,4 @@ def test_a_preset_with_tokens_that_the_model_does_not_have(folder: Path) -> None
 
 def test_what_has_no_effect_is_logged(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(sampling_preset="tabby"):
-        for name in ("generate_window", "loop_detect_window"):
-            assert f"model scripted: {name} has no effect here" in caplog.messages
+        assert "model scripted: generate_window has no effect here" in caplog.messages

@@ -249,7 +249,7 @@ def test_as_llama_vim_asks(speaker: Server) -> None:
     response = speaker.http.post("/infill", json={**GAP, **body})
     assert response.json() == {"content": "x, y\n)", "timings/prompt_n": 56, "truncated": False}
     named = set(response.headers["x-unsupported-params"].split(", "))
-    assert {"n_indent", "samplers", "t_max_predict_ms"} <= named
+    assert {"n_indent", "samplers"} <= named
     assert not {"cache_prompt", "n_predict", "input_extra"} & named
     *_, last = events(speaker, **body)
     assert last == {"content": "", "timings/prompt_n": 56, "truncated": False}

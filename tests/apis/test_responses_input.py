@@ -332,8 +332,8 @@ def test_truncation() -> None:
             f"<system>Be.\n<system>Stay.\n<user>go\n<assistant>{WRITTEN}\n"
             "<tool>4 degrees[of c1]\n<assistant>"
         )
-        gone = int(response.headers["x-truncated-prompt-tokens"])
-        assert gone == 2 * len(f"<user>{'a' * 50}\n<assistant>{'b' * 50}\n")
+        gone = int(response.headers["x-dropped-messages"])
+        assert gone == 4
         counted = {
             "input": items,
             "instructions": "Be.",
@@ -344,7 +344,7 @@ def test_truncation() -> None:
             "input_tokens"
         ] == len(at.prompt)
         fits = at.post("hi", truncation="auto")
-        assert "x-truncated-prompt-tokens" not in fits.headers
+        assert "x-dropped-messages" not in fits.headers
         error = error_of(at.post([*old, user("x" * 300)], truncation="auto"))
         assert error["code"] == "context_length_exceeded"
         many = [user("go"), *[CALL, OUTPUT] * 10]  # in the middle of an agent's work

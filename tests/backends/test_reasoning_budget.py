@@ -91,6 +91,27 @@ def test_choices_and_company(engine: Engine) -> None:
     assert run.token_ids("b")[5] == end
 
 
+@pytest.mark.parametrize("tokens", [None, 50])
+def test_thought_ends_when_it_is_told_to(engine: Engine, tokens: int | None) -> None:
+    # OPS-8
+    [end] = engine.tokenize("</think>", add_special_tokens=False)
+    item = asked(engine, tokens, n=2, temperature=1.0, seed=7)
+    budget = asked(engine, 0).sampling.reasoning_budget
+    assert budget
+    run = Run(engine, item)
+    run.steps(4)
+    said = [run.token_ids("r", index) for index in range(2)]
+    thinking = sum(end not in each for each in said)
+    assert thinking
+    assert engine.end_reasoning("r", budget) == thinking
+    assert engine.end_reasoning("unknown", budget) == 0
+    run.finish()
+    for index, before in enumerate(said):
+        if end not in before:
+            assert run.token_ids("r", index)[: len(before) + 1] == [*before, end]
+    assert engine.end_reasoning("r", budget) == 0  # it has ended
+
+
 def test_logprobs_and_penalties_see_forced_tokens(engine: Engine) -> None:
     [end] = engine.tokenize("</think>", add_special_tokens=False)
     item = asked(engine, 2, logprobs=2, repetition_penalty=1.3, max_tokens=6)

@@ -1,6 +1,6 @@
 """Items as messages of a chat."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,12 +78,12 @@ class History:
             case CallOutputItem():
                 self._answer(item, place)
 
-    def places(self, kept: Iterable[int]) -> dict[str, str]:
-        """The places of all that is in these messages, by its paths in a chat of them."""
+    def places(self) -> dict[str, str]:
+        """The places of all that is in the messages, by its paths in a chat of them."""
         return {
             f"messages[{number}]{inside}": place
-            for number, position in enumerate(kept)
-            for inside, place in self.messages[position].places.items()
+            for number, message in enumerate(self.messages)
+            for inside, place in message.places.items()
         }
 
     def _append(self, message: dict[str, Any], places: dict[str, str]) -> Told:

@@ -29,6 +29,7 @@ _PLACES = {
     "response_format.json_schema": "text.format",
     "chat_template_kwargs.verbosity": "text.verbosity",
     "logprobs": "top_logprobs",
+    "overflow": "truncation",
 }
 
 
@@ -59,7 +60,7 @@ async def read_request(
     own = [placed for placed in items if placed.own]
     history = _history(body, items, tools)
     extra, ignored = passed_on(body.model_extra, without=_SAID_OTHERWISE)
-    names = chat_names(history, range(len(history.messages)))
+    names = Names({**_PLACES, **history.tools.places, **history.places()})
     with names.in_errors():
         fields = {**extra, **_fields(body, tools, extra)}
         fields["messages"] = [told.message for told in history.messages]
@@ -74,11 +75,6 @@ async def read_request(
         history=history,
         chat=Asked(body=chat, names=names, ignored=tuple(ignored)),
     )
-
-
-def chat_names(history: History, kept: Sequence[int]) -> Names:
-    """What the fields of a chat of these messages are called in the request."""
-    return Names({**_PLACES, **history.tools.places, **history.places(kept)})
 
 
 def _as_sent(body: ResponsesRequest) -> dict[str, Any]:
@@ -121,6 +117,8 @@ def _fields(
     }
     if body.tool_choice is not None:
         fields["tool_choice"] = tools.chosen(body.tool_choice)
+    if body.truncation is not None:
+        fields["overflow"] = "drop_oldest" if body.truncation == "auto" else "error"
     if body.wants_logprobs:
         fields |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     if body.reasoning is not None:

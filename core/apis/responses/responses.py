@@ -1,13 +1,12 @@
 """Responses: answered, counted, found again."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import uuid4
 
 from core.apis.response_store.store import ResponseStore, StoredResponse
 from core.apis.responses.compose_response import Keep, ResponseComposer
-from core.apis.responses.response_fit import fitted
 from core.apis.responses.response_request import ReadRequest, read_request
 from core.apis.schemas.responses_answer import InputItemList
 from core.apis.schemas.responses_body import ResponsesRequest
@@ -35,20 +34,13 @@ class Responses:
         self, request: ReadRequest, running: RunningRequest
     ) -> Answer[ResponseComposer]:
         """The answer, which runs when it is read, and is kept when it has ended."""
-        asked, cut = request.chat, 0
-        if request.body.truncation == "auto":
-            asked, cut = await fitted(self.serving, request, running)
         id = f"resp_{uuid4().hex}"
-        planned = await self.serving.plan_chat(asked, running, id)
-        planned = replace(planned, plan=replace(planned.plan, cut=planned.plan.cut + cut))
+        planned = await self.serving.plan_chat(request.chat, running, id)
         return Answer(planned, ResponseComposer(id, planned, request, self._keep(request)))
 
     async def count(self, request: ReadRequest, running: RunningRequest) -> CountedPrompt:
         """The length of its prompt."""
-        asked = request.chat
-        if request.body.truncation == "auto":
-            asked, _ = await fitted(self.serving, request, running)
-        return await self.serving.count_prompt(asked, running)
+        return await self.serving.count_prompt(request.chat, running)
 
     async def find(self, id: str, running: RunningRequest) -> StoredResponse:
         """A response by its id. `ResponseNotFoundError` if it is not kept, or is another key's."""

@@ -15,12 +15,16 @@ from core.chat.answer.collector import Collector, text_of
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
+from core.chat.answer.thought_end import ThoughtEnd
+from core.chat.answer.time_limit import MAX_SECONDS, LimitedTime, TimeLimit
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import (
     InvalidRequestError,
     KeyRevokedError,
     ModelUnloadedError,
+    NotReasoningError,
     RequestCancelledError,
+    UnsupportedParameterError,
 )
 from core.contract.sampling_params import SamplingParams
 from core.contract.types import (
@@ -43,7 +47,8 @@ class Generation:
     model's. With `prompt_only` nothing is returned: engines generate at least one token, which is
     dropped. `log_text`: log the text itself, not only its length. `constrained_by`: the field of
     the body that a constraint comes from, for errors that only the engine finds in it.
-    `recipe`: how its text is parsed. `capture`: where it is recorded.
+    `recipe`: how its text is parsed. `capture`: where it is recorded. `time_limit`: how long the
+    choices of each request may take. `thought_end`: how their thought can be ended by force.
     """
 
     def __init__(
@@ -59,6 +64,8 @@ class Generation:
         log_text: bool = False,
         constrained_by: str | None = None,
         capture: Capture | None = None,
+        time_limit: TimeLimit | None = None,
+        thought_end: ThoughtEnd | None = None,
     ) -> None:
         self.model = model
         self.requests = requests
@@ -67,6 +74,7 @@ class Generation:
         self._model_counts = counts
         self._running = running
         running.counter, running.choices = self.counter, self.choices
+        running.end_reasoning = self.end_reasoning
         self._answered = False
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
@@ -76,12 +84,34 @@ class Generation:
         self._plugins = plugins
         self._recipe = recipe
         self._capture = capture
+        self._time_limit = time_limit
+        self._thought_end = thought_end
         self._collectors: list[Collector] = []
 
     @property
     def choices(self) -> int:
         """How many choices the answer has."""
         return sum(request.n for request in self.requests)
+
+    async def end_reasoning(self) -> int:
+        """End the thought of all choices now; how many were thinking.
+
+        They go on with their content. `NotReasoningError` if none was, or it cannot be ended.
+        """
+        if self._thought_end is None:
+            raise NotReasoningError(
+                "its thought cannot be ended: the model has no reasoning format with an end tag, "
+                "another server answers, or the engine cannot force tokens"
+            )
+        backend = self.model.backend
+        budget = await self._thought_end.budget(backend, 0)
+        try:
+            ended = [await backend.end_reasoning(each.request_id, budget) for each in self.requests]
+        except UnsupportedParameterError as error:
+            raise NotReasoningError(error.message) from error
+        if not any(ended):
+            raise NotReasoningError("none of its choices is thinking now")
+        return sum(ended)
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """Updates of all choices as they arrive. Closing the generator aborts what is running.
@@ -165,6 +195,7 @@ class Generation:
         self._collectors += collectors.values()
         tokens = [0] * request.n
         aborted = False
+        timed = LimitedTime(self._time_limit, request.n) if self._time_limit else None
         asked = monotonic()
         try:
             async with (
@@ -174,7 +205,8 @@ class Generation:
                     prompt_tokens=len(request.prompt_token_ids),
                     priority=request.priority,
                 ),
-                aclosing(self._generate(request)) as deltas,
+                aclosing(self._generate(request)) as generated,
+                aclosing(timed.deltas(generated) if timed else generated) as deltas,
             ):
                 self._model_counts.queue_time.observe(monotonic() - asked)
                 with self._running.interruptible() as waiting:
@@ -217,6 +249,8 @@ class Generation:
         for index, collector in collectors.items():
             if not collector.finished:  # or a backend that forgot to say so
                 end = Delta(index=index, finish_reason="stop")
+                if timed and timed.passed:
+                    end = Delta(index=index, finish_reason="length", stop_reason=MAX_SECONDS)
                 update = self._update(first, collector, end, tokens[index])
                 yield replace(update, finish_reason="abort") if aborted else update
 

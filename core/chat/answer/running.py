@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from copy import copy
 from types import TracebackType
@@ -29,7 +29,8 @@ class RunningRequest:
     none. `asks`: whether it uses a model; `model`: that model's name. `loading`: it waits until
     that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
     its tokens. `account`: where what it uses is counted. `free`: it is answered even if its key has
-    reached a limit of tokens, as long as it uses none.
+    reached a limit of tokens, as long as it uses none. `end_reasoning` ends the thought of what is
+    generated for it; None before that.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -45,6 +46,7 @@ class RunningRequest:
         self.counter: UsageCounter | None = None
         self.account = Account()
         self.free = False
+        self.end_reasoning: Callable[[], Awaitable[int]] | None = None
         self.loading = False
         self._held = AsyncExitStack()
         self._places: list[Place] = []

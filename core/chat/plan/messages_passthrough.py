@@ -82,6 +82,8 @@ def ignored_unrendered(body: ChatCompletionRequest, model: ServedModel) -> list[
         ignored.append("tools")
     if body.free_functions:
         ignored.append("functions")
+    if body.drops_oldest:
+        ignored.append("truncate_history" if body.overflow is None else "overflow")
     if {"reasoning_effort", "enable_thinking"} <= lacks and body.effort is not None:
         ignored.append("reasoning_effort" if body.reasoning_effort is not None else "think")
     if "enable_thinking" in lacks and not hides_thought(body):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
+from core.chat.answer.time_limit import TimeLimit
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.sampling_params import SamplingParams
 from core.models.overrides import Source
@@ -54,6 +55,15 @@ def planned_params(
         sources["logprobs"] = "request"
     params = SamplingParams(**{**model.info.defaults, **chosen, "logprobs": logprobs})
     return PlannedParams(params, sources)
+
+
+def time_limit(body: GenerationBody, model: ServedModel) -> TimeLimit | None:
+    """How long the answer may take, by the request, which is after overrides, or the config."""
+    milliseconds = body.t_max_predict_ms or 0
+    if body.max_seconds is None and milliseconds > 0:
+        return TimeLimit(milliseconds / 1000, at_line_end=True)
+    seconds = body.with_defaults(model.config.sampling.defaults()).max_seconds
+    return TimeLimit(seconds) if seconds else None
 
 
 def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Mapping[str, Any]]:

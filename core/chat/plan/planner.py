@@ -23,16 +23,18 @@ from core.chat.plan.completion_prompts import (
 from core.chat.plan.content_grammar import content_grammar
 from core.chat.plan.media_parts import media_parts
 from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_chat
-from core.chat.plan.params import PlannedParams, overridden, planned_params, unsupported
+from core.chat.plan.overflow import FittingChat, drops_oldest, fitting_chat
+from core.chat.plan.params import PlannedParams, overridden, planned_params, time_limit, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt, continued
 from core.chat.plan.prompt_tokens import PromptTokens, exceeds_window
 from core.chat.plan.reasoning import (
     ignored_budget,
     is_merged,
     planned_budget,
+    thought_end,
 )
 from core.chat.plan.rendered_chat import RenderedChat
-from core.chat.plan.request_media import check_passed_on, request_media
+from core.chat.plan.request_media import RequestMedia, check_passed_on, request_media
 from core.chat.plan.request_plan import RequestPlan
 from core.chat.plan.strictness import accept_clamped, accept_ignored
 from core.chat.plan.tool_choice import call_rules, reads_calls
@@ -98,7 +100,10 @@ class Planner:
             ignored=chat.ignored + self.beyond(chat.body, [tokens]),
             clamped=self.clamped(chat.body, [tokens], model, most_tokens),
             cut=tokens.cut,
+            dropped=chat.dropped,
             media=tokens.media,
+            time_limit=time_limit(chat.body, model),
+            thought_end=chat.thought_end,
         )
 
     async def render(
@@ -107,8 +112,13 @@ class Planner:
         model: ServedModel,
         most_tokens: int | None,
         request_id: str,
+        *,
+        fit: bool = True,
     ) -> RenderedChat:
-        """Plan a chat up to its prompt; rejects what is not supported, except too long prompts."""
+        """Plan a chat up to its prompt; rejects what is not supported, except too long prompts.
+
+        `fit`: leave out its oldest turns where the request or the config wants that.
+        """
         body = continued(overridden(sent, model), model.config)
         planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
         planned = _limited(planned, most_tokens)
@@ -122,7 +132,8 @@ class Planner:
             raise InvalidRequestError(
                 "there are no logprobs of a prompt with media", param="prompt_logprobs"
             )
-        prompt = await self._prompt(body, model)
+        fitting = await self._fitting(body, model, planned if fit else None)
+        body, prompt = fitting.body, fitting.prompt
         constraint = ChatConstraint()
         if body.asked_constraint() or body.tools or body.tool_choice:
             constraint = await self._check(chat_constraint, body, model, prompt.text)
@@ -131,17 +142,36 @@ class Planner:
         stops = TurnEnd(prompt.template.template.stop_strings)  # of one that the request chose
         stopped = stops.added_to(model.formats.turn_end.added_to(planned.params))
         planned = planned.joined("template", stopped)
-        planned = await planned_budget(planned, body, model, prompt.text)
+        end = thought_end(body, model, prompt.text)
+        planned = await planned_budget(planned, body, model, end)
         planned = planned.set("request", constraint=constraint.grammar)
-        return RenderedChat(body, model, planned, prompt, constraint, tuple(ignored))
+        return RenderedChat(
+            body, model, planned, prompt, constraint, tuple(ignored), end, fitting.dropped
+        )
 
     async def prompt(self, sent: ChatCompletionRequest, model: ServedModel) -> Prompt:
-        """The prompt of a chat, without a plan for its answer; its media are fetched."""
-        return await self._prompt(continued(overridden(sent, model), model.config), model)
+        """The prompt of a chat, without a plan for its answer; its media are fetched.
 
-    async def _prompt(self, body: ChatCompletionRequest, model: ServedModel) -> Prompt:
+        Of one that is too long the oldest turns are left out only where the request itself says so.
+        """
+        body = continued(overridden(sent, model), model.config)
+        planned = None
+        if body.drops_oldest:
+            planned = planned_params(sent, body, model, logprobs=None)
+        return (await self._fitting(body, model, planned)).prompt
+
+    async def _fitting(
+        self, body: ChatCompletionRequest, model: ServedModel, planned: PlannedParams | None
+    ) -> FittingChat:
+        """The chat and its prompt; without what has to go, if `planned` says how long it may be."""
         media = await request_media(body, model, self._media)
-        return await chat_prompt(body, model, media, self._templates)
+
+        async def render(shorter: ChatCompletionRequest, kept: RequestMedia) -> Prompt:
+            return await chat_prompt(shorter, model, kept, self._templates)
+
+        if planned is None or not drops_oldest(body, model.config):
+            return FittingChat(body, await render(body, media))
+        return await fitting_chat(body, model, media, render, planned.params.max_tokens)
 
     async def completion(
         self,
@@ -178,6 +208,7 @@ class Planner:
             clamped=self.clamped(body, tokens, model, most_tokens),
             cut=sum(prompt.cut for prompt in tokens),
             prompt_only=body.max_tokens == 0,
+            time_limit=time_limit(body, model),
             echoes=[await echo_of(text, body, made, model) for text, made in pairs]
             if body.echo
             else (),
@@ -248,6 +279,7 @@ class Planner:
             ignored=tuple(ignored),
             clamped=self.clamped(body, None, model, most_tokens),
             chat=chat,
+            time_limit=time_limit(body, model),
         )
 
     def _ignored(

@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from typing import Any
 
+from core.chat.answer.thought_end import ThoughtEnd
 from core.chat.plan.params import PlannedParams
 from core.chat.plan.tool_choice import reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
-from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import ReasoningDelta
 from core.models.overrides import Source
 from core.models.served import ServedModel
@@ -108,14 +108,15 @@ def ignored_budget(body: ChatCompletionRequest, model: ServedModel) -> list[str]
     return [] if kept else ["reasoning_budget"]
 
 
-async def planned_budget(
-    planned: PlannedParams, body: ChatCompletionRequest, model: ServedModel, prompt: str
-) -> PlannedParams:
-    """The params with the budget of the request or the config, if any."""
-    tokens, format = budget_tokens(body, model.config), model.reasoning
+def thought_end(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> ThoughtEnd | None:
+    """How the thought of an answer can be ended; None if it cannot.
+
+    `InvalidRequestError` for a message that cannot be inserted.
+    """
+    format = model.reasoning
     marks = format.marks(tools=reads_calls(body, model.config)) if format else None
-    if not format or not marks or tokens is None or "reasoning_budget" in model.info.unsupported:
-        return planned
+    if not marks or "reasoning_budget" in model.info.unsupported:
+        return None
     message = body.reasoning_budget_message
     if message is None:
         message = model.config.reasoning_budget_message
@@ -123,16 +124,19 @@ async def planned_budget(
         raise InvalidRequestError(
             "the message contains a lone surrogate", param="reasoning_budget_message"
         )
-    closing = await model.backend.tokenize(message + marks.close, add_special_tokens=False)
-    budget = ReasoningBudget(
-        tokens=tokens,
-        start=marks.start,
-        end=marks.end,
-        close_token_ids=tuple(closing),
-        starts_inside=starts_in_reasoning(body, model, prompt),
-    )
+    inside = starts_in_reasoning(body, model, prompt)
+    return ThoughtEnd(marks.start, marks.end, message + marks.close, inside)
+
+
+async def planned_budget(
+    planned: PlannedParams, body: ChatCompletionRequest, model: ServedModel, end: ThoughtEnd | None
+) -> PlannedParams:
+    """The params with the budget of the request or the config, if any."""
+    tokens = budget_tokens(body, model.config)
+    if tokens is None or end is None:
+        return planned
     source: Source = "config" if body.budget_tokens is None else "request"
-    return planned.set(source, reasoning_budget=budget)
+    return planned.set(source, reasoning_budget=await end.budget(model.backend, tokens))
 
 
 def starts_in_reasoning(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> bool:

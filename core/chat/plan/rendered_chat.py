@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from core.chat.answer.recipe import CollectorRecipe
+from core.chat.answer.thought_end import ThoughtEnd
 from core.chat.plan.chat_constraint import ChatConstraint
 from core.chat.plan.media_tokens import media_tokens
 from core.chat.plan.params import PlannedParams
@@ -16,7 +17,11 @@ from core.models.served import ServedModel
 
 @dataclass(frozen=True, slots=True)
 class RenderedChat:
-    """A chat request whose prompt has been rendered but not tokenized yet."""
+    """A chat request whose prompt has been rendered but not tokenized yet.
+
+    `thought_end`: how its thought can be ended by force.
+    `body` is without the `dropped` messages that were left out, as there is no room for them.
+    """
 
     body: ChatCompletionRequest
     model: ServedModel
@@ -24,6 +29,8 @@ class RenderedChat:
     prompt: Prompt
     constraint: ChatConstraint
     ignored: tuple[str, ...]
+    thought_end: ThoughtEnd | None = None
+    dropped: int = 0
 
     @property
     def starts_in_reasoning(self) -> bool:

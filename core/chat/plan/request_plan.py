@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 from core.chat.answer.compose_text import Echo
 from core.chat.answer.recipe import CollectorRecipe
+from core.chat.answer.thought_end import ThoughtEnd
+from core.chat.answer.time_limit import TimeLimit
 from core.chat.plan.params import PlannedParams
 from core.chat.schemas.generation_request import GenerationBody
 from core.contract.chat import Chat
@@ -25,8 +27,10 @@ class RequestPlan(Generic[Body]):
     with a `chat` that is passed through. `choices`: of each prompt. `recipe`: how the text of a
     choice is parsed. `constrained_by`: the field of the body that a constraint comes from.
     `ignored`: names of fields that have no effect; `clamped`: params that were lowered, and to
-    what; `cut`: tokens truncated from the beginning of prompts. `shown`: each prompt as logged.
-    `media`: the items of the one prompt of a chat.
+    what; `cut`: tokens truncated from the beginning of prompts; `dropped`: the oldest messages of a
+    chat that were left out, and are not in `body`. `shown`: each prompt as logged.
+    `media`: the items of the one prompt of a chat. `time_limit`: how long the answer may take.
+    `thought_end`: how its thought can be ended by force.
     With `prompt_only` nothing is generated.
     """
 
@@ -41,9 +45,12 @@ class RequestPlan(Generic[Body]):
     ignored: tuple[str, ...] = ()
     clamped: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
+    dropped: int = 0
     chat: Chat | None = None
     media: tuple[MediaSpan, ...] = ()
     prompt_only: bool = False
+    time_limit: TimeLimit | None = None
+    thought_end: ThoughtEnd | None = None
     echoes: Sequence[Echo] = ()
 
     def requests(self, answer_id: str, priority: int) -> list[GenerationRequest]:

@@ -109,6 +109,7 @@ class ChatCompletionRequest(GenerationBody):
     `logprobs: N` is TabbyAPI's form of `top_logprobs`.
     OpenAI's old `functions`, `function_call` and messages of the role `function` are read as what
     replaced them.
+    `overflow`: what becomes of a chat that is too long; `truncate_history: true` is `drop_oldest`.
     `echo`: the answer begins with the last message, if that is of the answer's role (vLLM).
     """
 
@@ -147,6 +148,8 @@ class ChatCompletionRequest(GenerationBody):
     reasoning_budget_message: Annotated[str, Field(max_length=10_000)] | None = None
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
+    overflow: Literal["error", "drop_oldest"] | None = None
+    truncate_history: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -240,6 +243,11 @@ class ChatCompletionRequest(GenerationBody):
     def offered_tools(self) -> list[Tool]:
         """The tools the model may call: none with `tool_choice: none`."""
         return [] if self.tool_choice == "none" else self.tools or []
+
+    @property
+    def drops_oldest(self) -> bool | None:
+        """Whether the oldest turns go if all do not fit; None if the request does not say."""
+        return self.truncate_history if self.overflow is None else self.overflow == "drop_oldest"
 
     @property
     def thinks(self) -> bool | None:

@@ -119,9 +119,11 @@ class Explanation(BaseModel):
     """The plan of a chat request, without running it.
 
     `prompt_tokens` and `tokens` are None for a prompt that is too long; `error` is then what the
-    chat route would answer. `media`: the items in it. `truncated_tokens`: how many were cut off at
-    the beginning. `room`: tokens left for the answer. `notes`: what was changed in the messages.
-    `ignored`: fields that have no effect. `headers`: those of the answer that report on parameters.
+    chat route would answer. `media`: the items in it. `dropped_messages`: how many of the oldest
+    are left out of the chat; `truncated_tokens`: how many were cut off at the beginning. `room`:
+    tokens left for the answer; `max_seconds`: how long it may take. `notes`: what was changed in
+    the messages. `ignored`: fields that have no effect. `headers`: those of the answer that
+    report on parameters.
     `constraint`: the grammar of the answer, special tokens as text
     (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md); None if unconstrained.
     """
@@ -132,10 +134,12 @@ class Explanation(BaseModel):
     prompt_tokens: int | None
     tokens: list[Token] | None
     media: list[MediaReport]
+    dropped_messages: int
     truncated_tokens: int
     context_length: int
     room: int
     max_tokens: int
+    max_seconds: float | None
     starts_in_reasoning: bool
     bos: BosReport
     sampling: dict[str, SamplingValue]

@@ -14,6 +14,7 @@ from core.config.field_types import aliased, field_names
 from core.config.neutral_values import asks_for_nothing
 from core.config.sampling_fields import MAX_TOKENS, SamplingFields
 from core.contract.errors import InvalidRequestError
+from core.contract.sampling_params import RepetitionDetection
 
 
 class StreamOptions(BaseModel):
@@ -23,6 +24,45 @@ class StreamOptions(BaseModel):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+
+
+Size = Annotated[int, Field(ge=0, le=4096)]
+
+
+class RepetitionOptions(BaseModel):
+    """`repetition_detection`, as vLLM has it: the same tokens so many times in a row end a choice.
+
+    A `max_pattern_size` of 0 is off; a `min_pattern_size` of 0 is 1.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    max_pattern_size: Size = 0
+    min_pattern_size: Size = 0
+    min_count: Size = 0
+
+    @model_validator(mode="after")
+    def _make_sense(self) -> Self:
+        if self.max_pattern_size and self.min_count < 2:
+            raise InvalidRequestError(
+                "min_count should be 2 or more", param="repetition_detection.min_count"
+            )
+        if self.max_pattern_size and self.min_pattern_size > self.max_pattern_size:
+            raise InvalidRequestError(
+                "min_pattern_size is more than max_pattern_size",
+                param="repetition_detection.min_pattern_size",
+            )
+        return self
+
+    def params(self) -> RepetitionDetection | None:
+        """The same for engines; None if it is off."""
+        if not self.max_pattern_size:
+            return None
+        return RepetitionDetection(
+            max_pattern_size=self.max_pattern_size,
+            min_pattern_size=max(1, self.min_pattern_size),
+            min_count=self.min_count,
+        )
 
 
 class GenerationBody(ConstraintBody, SamplingFields):
@@ -40,6 +80,8 @@ class GenerationBody(ConstraintBody, SamplingFields):
     cache_salt: Annotated[str, Field(max_length=1000)] | None = None
     truncate_prompt_tokens: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     truncation_length: int | None = aliased("truncation_length", "num_ctx")
+    repetition_detection: RepetitionOptions | None = None
+    t_max_predict_ms: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     do_sample: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
@@ -89,6 +131,8 @@ class GenerationBody(ConstraintBody, SamplingFields):
     def sampling_fields(self) -> dict[str, Any]:
         """The `SamplingParams` fields that are set; `do_sample: false` is a temperature of 0."""
         chosen = super().sampling_fields()
+        if self.repetition_detection and (detected := self.repetition_detection.params()):
+            chosen["repetition_detection"] = detected
         if self.do_sample is not False:
             return chosen
         kept = {name: value for name, value in chosen.items() if not name.startswith("dynatemp")}
@@ -104,6 +148,7 @@ class GenerationBody(ConstraintBody, SamplingFields):
         """Unknown keys inside fields that are objects."""
         yield from super().unread_settings()
         yield from extra_keys("stream_options", self.stream_options)
+        yield from extra_keys("repetition_detection", self.repetition_detection)
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know and that ask for something."""

@@ -4,10 +4,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, GenerationRequest, Prefill, TokenLogprob
 from core.engine.batching.runner import Sampled, Sampler
 from core.engine.batching.spans import cache_ids
-from core.engine.completion import Completion
+from core.engine.completion import Completion, TokensToText
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +77,13 @@ class ChoiceState(Generic[Sampler]):
     def cache_key(self) -> Hashable:
         """Only choices with the same key may share a KV cache prefix."""
         return self.request.adapter, self.request.cache_salt
+
+    def end_reasoning(self, budget: ReasoningBudget, detokenizer: TokensToText) -> bool:
+        """Force the end of reasoning from now on, if it is reasoning; whether it is."""
+        if self.finished:
+            return False
+        said = self.token_ids[len(self.request.prompt_token_ids) :]
+        return self.completion.end_reasoning(budget, said, detokenizer)
 
     def append(self, sampled: Sampled) -> Delta:
         """Add a sampled token; returns the resulting delta."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Generic
 
 from core.contract.errors import ServingError
+from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, ModelInfo
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
@@ -106,6 +107,10 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
 
     def abort_request(self, request_id: str) -> None:
         self._remove(self._requests.pop(request_id, ()))
+
+    def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        choices = self._requests.get(request_id, ())
+        return sum(each.end_reasoning(budget, self._new_detokenizer()) for each in choices)
 
     def stats(self) -> EngineStats:
         stats = self._scheduler.stats

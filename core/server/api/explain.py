@@ -7,7 +7,7 @@ from dataclasses import fields
 from fastapi import APIRouter, Request
 
 from core.chat.plan.model_report import model_report
-from core.chat.plan.params import PlannedParams
+from core.chat.plan.params import PlannedParams, time_limit
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.error_bodies import ErrorObject
@@ -27,7 +27,12 @@ from core.grammar.lark import to_lark
 from core.models.served import ServedModel
 from core.server.api.served import prompted_model, served_model
 from core.server.api.tokens import token_texts
-from core.server.http.headers import clamped_header, ignored_header, truncated_header
+from core.server.http.headers import (
+    clamped_header,
+    dropped_header,
+    ignored_header,
+    truncated_header,
+)
 from core.server.http.request_id import request_id
 from core.server.http.track import running_request
 from core.server.services import services
@@ -46,7 +51,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
     plan = await planner.render(body, model, most_tokens, request_id(http, body))
     prompt, sampling, ignored = plan.prompt, plan.params.params, plan.ignored
-    headers: dict[str, str] = {}
+    headers = dropped_header(plan.dropped)
     tokens = error = None
     try:
         tokens = await plan.tokenize()
@@ -57,6 +62,7 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         error = ErrorObject.model_validate(too_long.body()["error"])
     token_ids = tokens.token_ids if tokens else []
     room = model.info.context_length - len(token_ids) if tokens else 0
+    limit = time_limit(plan.body, model)
     return Explanation(
         object="chat.completion.explanation",
         model=await asyncio.to_thread(model_report, model, prompt.template),
@@ -64,10 +70,12 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
         prompt_tokens=len(token_ids) if tokens else None,
         tokens=await _tokens(model, token_ids) if tokens else None,
         media=_media(prompt.media_params, tokens.media) if tokens else [],
+        dropped_messages=plan.dropped,
         truncated_tokens=tokens.cut if tokens else 0,
         context_length=model.info.context_length,
         room=room,
         max_tokens=min(room, sampling.max_tokens or room),
+        max_seconds=limit.seconds if limit else None,
         starts_in_reasoning=plan.starts_in_reasoning,
         bos=await _bos(plan, token_ids),
         sampling=_sampling(plan.params),

@@ -53,6 +53,6 @@ async def _rendered(body: ChatCompletionRequest, http: Request, response: Respon
     """A chat up to its prompt, planned as if it were to be answered."""
     model = await prompted_model(http, body.model)
     planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
-    chat = await planner.render(body, model, most_tokens, request_id(http, body))
+    chat = await planner.render(body, model, most_tokens, request_id(http, body), fit=False)
     response.headers.update(ignored_header(chat.ignored))
     return chat

@@ -1,4 +1,4 @@
-"""`GET /v1/requests` and `POST /v1/requests/{id}/cancel`."""
+"""`GET /v1/requests`, and `POST` to `/v1/requests/{id}/cancel` and `…/end_reasoning`."""
 
 import time
 from collections.abc import Iterator
@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from fastapi import APIRouter, Request
 
 from core.chat.answer.running import RunningRequest
-from core.contract.errors import RequestNotFoundError
+from core.contract.errors import NotReasoningError, RequestNotFoundError
 from core.server.access.auth import is_admin
 from core.server.http.track import running_request
-from core.server.schemas.request_bodies import CancelledRequest, RequestCard, RequestList
+from core.server.schemas.request_bodies import (
+    CancelledRequest,
+    EndedReasoning,
+    RequestCard,
+    RequestList,
+)
 from core.server.services import services
 
 router = APIRouter(tags=["requests"])
@@ -28,12 +33,40 @@ async def cancel_request(request_id: str, http: Request) -> CancelledRequest:
     An answer that has begun ends with the `finish_reason` `abort`; a waiting request gets an error
     with the code `request_cancelled`.
     """
+    for request in _named(request_id, http):
+        request.cancel()
+    return CancelledRequest(id=request_id)
+
+
+@router.post("/requests/{request_id:path}/end_reasoning")
+async def end_reasoning(request_id: str, http: Request) -> EndedReasoning:
+    """End the thought of a request's choices now, by its id: they go on with their answers.
+
+    A 409 with the code `not_reasoning` if none of them is thinking, or nobody can end it.
+    """
+    refused: NotReasoningError | None = None
+    ended = 0
+    for request in _named(request_id, http):
+        try:
+            ended += await _end_reasoning(request)
+        except NotReasoningError as error:
+            refused = error
+    if refused and not ended:
+        raise refused
+    return EndedReasoning(id=request_id, ended=ended)
+
+
+async def _end_reasoning(request: RunningRequest) -> int:
+    if request.end_reasoning is None:
+        raise NotReasoningError("it generates nothing yet")
+    return await request.end_reasoning()
+
+
+def _named(request_id: str, http: Request) -> list[RunningRequest]:
     asked = [r for r in _visible(http) if request_id in (r.id, r.answer_id)]
     if not asked:
         raise RequestNotFoundError(f"no request {request_id!r} is in progress")
-    for request in asked:
-        request.cancel()
-    return CancelledRequest(id=request_id)
+    return asked
 
 
 def _visible(http: Request) -> Iterator[RunningRequest]:

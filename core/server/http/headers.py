@@ -12,6 +12,7 @@ from core.serving.answer import Answer
 UNSUPPORTED_HEADER = "X-Unsupported-Params"
 CLAMPED_HEADER = "X-Clamped-Params"
 TRUNCATED_HEADER = "X-Truncated-Prompt-Tokens"
+DROPPED_HEADER = "X-Dropped-Messages"
 _LONGEST = 4000  # characters
 
 
@@ -27,6 +28,7 @@ def answer_headers(answer: Answer[Any]) -> dict[str, str]:
         ignored_header(answer.ignored)
         | clamped_header(answer.clamped)
         | truncated_header(answer.plan.cut)
+        | dropped_header(answer.plan.dropped)
     )
 
 
@@ -50,3 +52,8 @@ def clamped_header(clamped: Mapping[str, int]) -> dict[str, str]:
 def truncated_header(cut: int) -> dict[str, str]:
     """The header that says how many tokens were cut off the beginning of prompts."""
     return {TRUNCATED_HEADER: str(cut)} if cut else {}
+
+
+def dropped_header(dropped: int) -> dict[str, str]:
+    """The header that says how many of a chat's oldest messages were left out."""
+    return {DROPPED_HEADER: str(dropped)} if dropped else {}

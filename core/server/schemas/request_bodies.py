@@ -40,3 +40,11 @@ class CancelledRequest(BaseModel):
     id: str
     object: Literal["request"] = "request"
     cancelled: Literal[True] = True
+
+
+class EndedReasoning(BaseModel):
+    """The thought of so many choices of the request or answer `id` was ended."""
+
+    id: str
+    object: Literal["request.reasoning"] = "request.reasoning"
+    ended: int

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from enginebay import GenerationRequest, SamplingParams
+from enginebay import GenerationRequest, RepetitionDetection, SamplingParams
 from enginebay_remote.options import Server
 
 ALL = frozenset(field.name for field in fields(SamplingParams))
@@ -54,9 +54,7 @@ class Dialect:
         for name in known - {"max_tokens", "logprobs", "logit_bias"}:
             value = getattr(sampling, name)
             if name in _ALWAYS or value != getattr(_NEUTRAL, name):
-                body[self.names.get(name, name)] = (
-                    list(value) if isinstance(value, tuple) else value
-                )
+                body[self.names.get(name, name)] = _sent(value)
         if body.get("top_k") == 0:
             body["top_k"] = -1  # off in every dialect; 0 is an error in some
         if sampling.logit_bias and "logit_bias" in known:
@@ -68,6 +66,13 @@ class Dialect:
         if self.ranks and request.priority:
             body["priority"] = request.priority
         return body
+
+
+def _sent(value: Any) -> Any:
+    """A param as JSON has it."""
+    if isinstance(value, RepetitionDetection):
+        return asdict(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def bias_fields(logit_bias: Mapping[int, float], *, bans: bool) -> dict[str, Any]:
@@ -155,5 +160,7 @@ TRIAL: Mapping[str, Any] = {
     "skew": 0.1,
     "banned_strings": ["\u2403"],
     "token_healing": True,
+    "loop_detect_window": 16_384,
+    "repetition_detection": {"max_pattern_size": 4096, "min_pattern_size": 4096, "min_count": 99},
 }
 """Every sampling param of Enginebay off its default: its answer names those it cannot honour."""
