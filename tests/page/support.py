@@ -15,7 +15,7 @@ ANSWER = ".message.assistant"
 def open_page(page: "Page", server: "Server") -> None:
     """Open the page, and wait until it knows the models."""
     page.goto(server.url)
-    page.locator(".card").first.wait_for()
+    page.locator("#running .card").first.wait_for()
 
 
 def say(page: "Page", text: str) -> None:

@@ -65,7 +65,7 @@ def test_the_page_under_a_path(page: "Page", serve_scripted: ServeScripted) -> N
     script = Gated(["One", " two"])
     with proxy(serve_scripted(script)) as (url, astray):
         page.goto(f"{url}{PREFIX}/")
-        page.locator(".card").first.wait_for()
+        page.locator("#running .card").first.wait_for()
         say(page, "Count")
         script.go_on()
         page.locator(".message.assistant .said", has_text="One").wait_for()
