@@ -16,6 +16,12 @@ export const short = (value) => compact.format(value);
 /** A number for a table: 1,234,567. */
 export const exact = (value) => whole.format(value);
 
+/** How long something takes, roughly. */
+export function duration(seconds) {
+  if (seconds < 90) return `${Math.ceil(seconds)} s`;
+  return seconds < 5400 ? `${Math.ceil(seconds / 60)} min` : `${Math.ceil(seconds / 3600)} h`;
+}
+
 /** The next 1, 2 or 5 times a power of ten: a scale that changes seldom. */
 export function niceTop(value) {
   const unit = 10 ** Math.floor(Math.log10(value));

@@ -2,7 +2,7 @@
 
 import { events } from "../api.js";
 import { byId, h, setText } from "../dom.js";
-import { size } from "../format.js";
+import { duration, size } from "../format.js";
 import { load, save } from "../store.js";
 
 /** The list of them; `done()` when there is something new. */
@@ -125,7 +125,5 @@ class Row {
 function speedWords(bytes, milliseconds, left) {
   if (milliseconds < 2000 || !bytes) return null;
   const speed = (bytes / milliseconds) * 1000;
-  const seconds = left / speed;
-  const takes = seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.ceil(seconds / 60)} min`;
-  return `${size(speed)}/s, ${takes} left`;
+  return `${size(speed)}/s, ${duration(left / speed)} left`;
 }

@@ -1,19 +1,18 @@
 // The limits of a key, and what they leave.
 
 import { h } from "../dom.js";
-import { exact } from "../format.js";
+import { duration, exact } from "../format.js";
 
-/** Entries for `limits` of /v1/usage: a number each, or one with what remains of it. */
+/** Entries for `limits` of /v1/usage, where those that a key does not have are null. */
 export function limitList(limits) {
-  return Object.entries(limits ?? {})
-    .map(([name, value]) => [name.replaceAll("_", " "), typeof value === "object" ? value : { limit: value }])
-    .filter(([, value]) => typeof value?.limit === "number")
-    .map(([name, { limit, remaining }]) => entry(name, limit, remaining));
+  return Object.entries(limits)
+    .filter(([, limit]) => limit)
+    .map(([name, limit]) => entry(name.replaceAll("_", " "), limit));
 }
 
-function entry(name, limit, remaining) {
-  if (typeof remaining !== "number") return h("li", {}, h("span", {}, `${name}: ${exact(limit)}`));
-  const words = `${name}: ${exact(remaining)} of ${exact(limit)} left`;
-  const meter = h("meter", { min: 0, max: limit, low: limit / 10, value: remaining, "aria-label": name });
-  return h("li", {}, h("span", {}, words), meter);
+function entry(name, { limit, remaining, reset_s: seconds }) {
+  const again = remaining < limit && seconds > 0 ? `, all again in ${duration(seconds)}` : "";
+  const words = `${name}: ${exact(remaining)} of ${exact(limit)} left${again}`;
+  const props = { min: 0, max: limit, low: limit / 10, value: remaining, "aria-label": name };
+  return h("li", {}, h("span", {}, words), h("meter", props));
 }

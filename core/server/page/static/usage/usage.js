@@ -6,6 +6,8 @@ import { exact, short } from "../format.js";
 import { DayBars } from "./day_bars.js";
 import { limitList } from "./limits.js";
 
+const NO_KEY = "no key";
+const ALL = "*"; // no key is called so
 const SPANS = [7, 30, 90, 365];
 const COUNTS = [
   ["requests", "Requests"],
@@ -17,7 +19,6 @@ const COUNTS = [
 /** The view; asked for when it is looked at. */
 export class Usage {
   constructor() {
-    this.admin = false;
     this.keys = new Set();
     this.asking = 0;
     this.days = h(
@@ -25,7 +26,7 @@ export class Usage {
       {},
       SPANS.map((days) => h("option", { value: days, selected: days === 30 }, `${days} days`)),
     );
-    this.key = h("select", {}, h("option", { value: "" }, "all keys"));
+    this.key = h("select", {}, h("option", { value: ALL }, "all keys"));
     this.keyLabel = h("label", { hidden: true }, "Key ", this.key);
     this.totals = h("p", { role: "status" });
     this.error = h("p", { class: "error", role: "alert" });
@@ -52,7 +53,6 @@ export class Usage {
 
   /** Whether the user may see the usage of all keys. */
   allow(admin) {
-    this.admin = admin;
     this.keyLabel.hidden = !admin;
   }
 
@@ -67,13 +67,13 @@ export class Usage {
     const asking = (this.asking += 1);
     const days = Number(this.days.value);
     const query = new URLSearchParams({ days });
-    if (this.key.value) query.set("key", this.key.value);
+    if (this.key.value !== ALL) query.set("key", this.key.value);
     try {
       const answer = await json(`v1/usage?${query}`);
       if (asking === this.asking) this.#show(answer, days);
       setText(this.error, "");
     } catch (error) {
-      if (error.status === 404 && !this.key.value) byId("usage-link").hidden = true; // not counted here
+      if (error.status === 404) byId("usage-link").hidden = true; // this server does not count
       setText(this.error, error.message);
     }
   }
@@ -88,8 +88,8 @@ export class Usage {
 
   #offerKeys(data) {
     const chosen = this.key.value;
-    for (const { key } of data) if (key) this.keys.add(key);
-    const options = [...this.keys].sort().map((name) => h("option", { value: name }, name));
+    for (const { key } of data) this.keys.add(key ?? "");
+    const options = [...this.keys].sort().map((name) => h("option", { value: name }, name || NO_KEY));
     this.key.replaceChildren(this.key.firstChild, ...options);
     this.key.value = chosen;
   }
@@ -114,7 +114,7 @@ function table(data) {
   const names = [["day", "Day"], ["model", "Model"], ...(several ? [["key", "Key"]] : [])];
   const rows = data.toSorted((a, b) => b.day.localeCompare(a.day) || a.model.localeCompare(b.model));
   const cells = (each) => [
-    names.map(([name]) => h("td", {}, each[name] ?? "–")),
+    names.map(([name]) => h("td", {}, each[name] ?? NO_KEY)),
     COUNTS.map(([name]) => h("td", { class: "number" }, exact(each[name] ?? 0))),
   ];
   const heads = [
