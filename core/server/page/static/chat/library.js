@@ -49,7 +49,8 @@ const isSame = (one, other) => one.kind === other.kind && one.name === other.nam
 
 function checked(list) {
   if (!Array.isArray(list)) throw new Error("There are no prompts in this file.");
-  return list.map(({ kind, name, text } = {}, at) => {
+  return list.map((prompt, at) => {
+    const { kind, name, text } = prompt ?? {};
     if (!Object.hasOwn(KINDS, kind) || typeof name !== "string" || !name || typeof text !== "string") {
       throw new Error(`prompts[${at}] needs a kind (system or message), a name and a text.`);
     }

@@ -54,7 +54,7 @@ export function fromJson(value) {
     const answered = messages.find(({ toolCalls }) => toolCalls?.some(({ id }) => id === toolCallId));
     if (role === "tool" && answered) answered.answered = true;
   }
-  return { model: typeof value.model === "string" ? value.model : "", system, messages };
+  return { model: value.model, system, messages };
 }
 
 function fromWire(wire) {
@@ -65,15 +65,17 @@ function fromWire(wire) {
   if (role === "system") return { role, content };
   if (role === "tool") return { role, content, toolCallId: String(wire.tool_call_id ?? "") };
   if (role === "user") return { role, content, media: parts.filter(({ url }) => url) };
-  const reasoning = String(wire.reasoning_content ?? wire.reasoning ?? "");
-  return { role, content, reasoning, toolCalls: (wire.tool_calls ?? []).map(callOf), state: "done" };
+  const { tool_calls: calls, reasoning: named, reasoning_content: thought = named } = wire;
+  if (!Array.isArray(calls ?? [])) throw new Error("tool_calls is no list.");
+  const toolCalls = (calls ?? []).map(callOf);
+  return { role, content, reasoning: String(thought ?? ""), toolCalls, state: "done" };
 }
 
-const callOf = ({ id = "", function: { name = "", arguments: written = "" } = {} }) => ({
-  id: String(id),
-  name: String(name),
-  arguments: typeof written === "string" ? written : JSON.stringify(written),
-});
+function callOf(call) {
+  const { name = "", arguments: written = "" } = call?.function ?? {};
+  const text = typeof written === "string" ? written : JSON.stringify(written);
+  return { id: String(call?.id ?? ""), name: String(name), arguments: text };
+}
 
 function partsOf(content) {
   if (typeof content === "string") return [{ text: content }];
