@@ -33,10 +33,9 @@ export class ModelCard {
       h(
         "div",
         { class: "row" },
-        this.facts,
+        h("div", { class: "about" }, this.facts, this.names),
         h("div", { class: "row" }, this.memory?.button, this.load, this.switch, this.unload),
       ),
-      this.names,
       this.progress,
       this.error,
       this.memory?.element,
