@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.config.schema import Config
+from tests.effort import some
 from tests.page.support import answers
 from tests.support import Server, plugins_with, scripted, serve
 
@@ -26,8 +27,10 @@ MEMORY: dict[str, Any] = {
     "free_ram": 60 * GIB,
     "free_gpu": 22 * GIB,
     "fits": False,
-    "gpu_layers": None,
-    "advice": ["context_length: 8192 would fit"],
+    "context_length": 32768,
+    "gpu_layers": 48,
+    "layers": 64,
+    "advice": ["`context_length: 8192` saves 3.8 GiB and makes it fit"],
 }
 FOUND = {
     "object": "list",
@@ -134,7 +137,8 @@ def test_memory_is_told_before_loading(page: "Page", server: Server) -> None:
         ["together", "25.0", "GiB", "0", "MiB"],
         ["free", "22.0", "GiB", "60.0", "GiB"],
     ]
-    card.get_by_text("context_length: 8192 would fit").wait_for()
+    assert card.locator(".advice code").inner_text() == "context_length: 8192"
+    card.get_by_text("32,768 tokens of context · 48 of 64 layers on the GPU").wait_for()
     answers(page, "v1/models/them/second/memory", {**MEMORY, "fits": True, "gpu": 20 * GIB})
     card.get_by_label("Context length of them/second").fill("8192")
     press(page, "Estimate")
@@ -210,14 +214,29 @@ def test_a_model_is_found_on_the_hub_and_downloaded(page: "Page", server: Server
     assert downloads.locator("li").count() == 0
 
 
-def test_a_repository_can_be_asked_for_by_its_name(page: "Page", server: Server) -> None:
-    answers(page, "v1/hub/search", {"object": "list", "data": []})
+@pytest.mark.parametrize(
+    "name",
+    some(
+        [
+            "nobody/nothing",
+            "nobody/nothing:Q4_K_M",
+            "hf://nobody/nothing",
+            "https://huggingface.co/nobody/nothing/tree/main",
+        ],
+        ["https://huggingface.co/nobody/nothing/tree/main"],
+    ),
+)
+def test_a_repository_can_be_asked_for_by_its_name(
+    page: "Page", server: Server, name: str
+) -> None:
+    searched = answers(page, "v1/hub/search", {"object": "list", "data": []})
     asked = answers(page, "v1/hub/files", "the hub has no repository nobody/nothing", status=400)
     manage(page, server)
-    page.get_by_label("Search the hub").fill("nobody/nothing")
+    page.get_by_label("Search the hub").fill(name)
     page.keyboard.press("Enter")
-    press(page, "Files of nobody/nothing")
     page.locator(".files .error").get_by_text("no repository nobody/nothing").wait_for()
+    page.locator("#hub > p").wait_for(state="hidden")
+    assert searched == ["query=nobody%2Fnothing&limit=20"]
     assert asked == ["repo_id=nobody%2Fnothing"]
 
 

@@ -5,7 +5,9 @@ import { byId, h, setText } from "../dom.js";
 import { short, size } from "../format.js";
 
 const LIMIT = 20;
-const REPOSITORY = /^[\w.-]+\/[\w.-]+$/;
+
+/** The repository that a text names: as owner/name, with a quant behind it, or by its address. */
+const NAMED = /^(?:https?:\/\/[^/\s]+\/|hf:\/\/)?(?<id>[\w.-]+\/[\w.-]+)(?:[:/?#]\S*)?$/;
 
 /** The search; `download(body, title)` begins a download. */
 export class Hub {
@@ -33,13 +35,15 @@ export class Hub {
     event.preventDefault();
     const asking = (this.asking += 1);
     const query = this.query.value.trim();
-    const named = REPOSITORY.test(query) ? [{ id: query }] : [];
-    this.#show(named);
+    const { id } = NAMED.exec(query)?.groups ?? {};
+    this.#show(id ? [{ id }] : []);
+    if (id) this.shown[0].open();
     this.#say("Asking the hub…");
     try {
-      const { data } = await json(`v1/hub/search?${new URLSearchParams({ query, limit: LIMIT })}`);
+      const words = new URLSearchParams({ query: id ?? query, limit: LIMIT });
+      const { data } = await json(`v1/hub/search?${words}`);
       if (asking !== this.asking) return;
-      const found = data.some(({ id }) => id === query) ? data : [...named, ...data];
+      const found = [...(id ? [{ id }] : []), ...data.filter((each) => each.id !== id)];
       this.#show(found);
       this.#say(found.length ? "" : `The hub has no model called “${query}”.`);
     } catch (error) {
@@ -92,10 +96,20 @@ class Repository {
     );
   }
 
-  async #toggle() {
-    this.files.hidden = !this.files.hidden;
-    this.button.ariaExpanded = String(!this.files.hidden);
-    if (this.files.hidden || this.files.querySelector("ul")) return;
+  #toggle() {
+    if (this.files.hidden) this.open();
+    else this.#unfold(false);
+  }
+
+  #unfold(is) {
+    this.files.hidden = !is;
+    this.button.ariaExpanded = String(is);
+  }
+
+  /** Show the files, and ask for them unless they are there. */
+  async open() {
+    this.#unfold(true);
+    if (this.files.querySelector("ul")) return;
     this.files.replaceChildren(h("p", { class: "hint" }, "Asking the hub…"));
     try {
       const { data } = await json(`v1/hub/files?${new URLSearchParams({ repo_id: this.id })}`);

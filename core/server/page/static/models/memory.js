@@ -2,7 +2,8 @@
 
 import { json, pathOf } from "../api.js";
 import { h } from "../dom.js";
-import { size } from "../format.js";
+import { exact, size } from "../format.js";
+import { inline } from "../inline.js";
 
 /** A `button` that opens `element`; `load(options)` loads the model with the context asked for. */
 export class Memory {
@@ -81,10 +82,10 @@ const MEMORY = { gpu: "GPU memory", ram: "RAM" };
 const nameOf = ({ name }) => NAMES[name] ?? name.replaceAll("_", " ");
 
 function inWords(answer) {
-  const { fits, parts, gpu_layers: layers, advice = [] } = answer;
+  const { fits, parts, advice } = answer;
   const kinds = ["gpu", "ram"].filter((kind) => answer[kind] || answer[`free_${kind}`]);
-  const row = (name, amounts, tag = "td") =>
-    h("tr", {}, h("th", { scope: "row" }, name), kinds.map((kind) => h(tag, {}, amount(amounts[kind]))));
+  const row = (name, amounts) =>
+    h("tr", {}, h("th", { scope: "row" }, name), kinds.map((kind) => h("td", {}, amount(amounts[kind]))));
   const free = { gpu: answer.free_gpu, ram: answer.free_ram };
   const table = h(
     "table",
@@ -93,18 +94,29 @@ function inWords(answer) {
     h("tbody", {}, parts.map((part) => row(nameOf(part), part))),
     h("tfoot", {}, row("together", answer), row("free", free)),
   );
-  const onGpu = layers === null || layers === undefined ? [] : [`Layers on the GPU: ${layers}.`];
   return [
     h("p", { class: fits ? "fits" : "error" }, verdict(answer, kinds)),
+    advice.length ? h("ul", { class: "advice" }, advice.map((each) => h("li", {}, inline(each)))) : "",
     table,
-    h("ul", { class: "hint advice" }, [...onGpu, ...advice].map((words) => h("li", {}, words))),
+    h("p", { class: "hint" }, conditions(answer)),
   ];
 }
 
-const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : size(bytes));
+/** What the estimate is for. */
+function conditions({ context_length: context, gpu_layers: onGpu, layers }) {
+  return [
+    context ? `${exact(context)} tokens of context` : null,
+    layers && onGpu !== null ? `${onGpu} of ${layers} layers on the GPU` : null,
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+const amount = (bytes) => (bytes === null ? "–" : size(bytes));
 
 function verdict(answer, kinds) {
   const over = kinds
+    .filter((kind) => answer[`free_${kind}`] !== null)
     .map((kind) => [kind, answer[kind] - answer[`free_${kind}`]])
     .filter(([, bytes]) => bytes > 0)
     .map(([kind, bytes]) => `${size(bytes)} more ${MEMORY[kind]} than is free`);
