@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.conftest import ServeScripted
-from tests.page.test_chat import TOOL
 from tests.page.support import answered, open_page, say
+from tests.page.test_chat import TOOL
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-ANSWER = "<think>A city, ```.\nOne call.</think>I ask.\n<tool_call>%s</tool_call>" % json.dumps(
-    {"name": "weather", "arguments": {"city": "Oslo ```"}}
-)
+CALL = json.dumps({"name": "weather", "arguments": {"city": "Oslo ```"}})
+ANSWER = f"<think>A city, ```.\nOne call.</think>I ask.\n<tool_call>{CALL}</tool_call>"
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
     "WjR9awAAAABJRU5ErkJggg=="
@@ -121,7 +120,10 @@ WRONG: list[tuple[Any, str]] = [
     (None, "There is no list of messages in this file."),
     ([{"role": "pirate", "content": "x"}], 'messages[0]: role "pirate" is not known.'),
     ([None], "messages[0]: role undefined is not known."),
-    ([{"role": "user", "content": 7}], "messages[0]: content is neither a text nor a list of parts."),
+    (
+        [{"role": "user", "content": 7}],
+        "messages[0]: content is neither a text nor a list of parts.",
+    ),
     (
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x/y"}}]}],
         'messages[0]: a part of type "image_url" cannot be shown here.',

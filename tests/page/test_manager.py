@@ -1,5 +1,6 @@
 """The view of the models, for admins."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -192,13 +193,14 @@ def test_a_model_is_found_on_the_hub_and_downloaded(page: "Page", server: Server
 
     def download(route: Any) -> None:
         asked.append(route.request.post_data_json)
-        last = len(asked) > 1
-        event = (
-            '{"status":"%s","file":"tiny-Q4_K_M.gguf","completed":%d,"total":200,'
-            '"completed_files":%d,"files":1,"download_path":"/models/tiny"}'
-        ) % (("finished", 200, 1) if last else ("processing", 50, 0))
-        broken = '{"error":{"message":"the hub hung up"}}'
-        body = f"data: {event}\n\n" + ("data: [DONE]\n\n" if last else f"data: {broken}\n\n")
+        progress = {"file": "tiny-Q4_K_M.gguf", "total": 200, "files": 1}
+        begun = {"status": "processing", "completed": 50, "completed_files": 0}
+        ended = {"status": "finished", "completed": 200, "completed_files": 1}
+        events: list[Any] = [
+            [progress | begun, {"error": {"message": "the hub hung up"}}],
+            [progress | ended | {"download_path": "/models/tiny"}],
+        ][len(asked) - 1]
+        body = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
         route.fulfill(body=body, content_type="text/event-stream")
 
     page.route("**/v1/download", download)
@@ -226,9 +228,7 @@ def test_a_model_is_found_on_the_hub_and_downloaded(page: "Page", server: Server
         ["https://huggingface.co/nobody/nothing/tree/main"],
     ),
 )
-def test_a_repository_can_be_asked_for_by_its_name(
-    page: "Page", server: Server, name: str
-) -> None:
+def test_a_repository_can_be_asked_for_by_its_name(page: "Page", server: Server, name: str) -> None:
     searched = answers(page, "v1/hub/search", {"object": "list", "data": []})
     asked = answers(page, "v1/hub/files", "the hub has no repository nobody/nothing", status=400)
     manage(page, server)
@@ -268,7 +268,7 @@ def test_the_config_is_read_again(page: "Page", server: Server) -> None:
     ]
     answers(page, "v1/config/reload", {"object": "config.reload", "added": []})
     press(page, "Reload config")
-    said.get_by_text("nothing has changed").wait_for()
+    said.get_by_text("the models are as before").wait_for()
     answers(page, "v1/config/reload", "config.yml:3: no\nconfig.yml:7: such\nkey", status=400)
     press(page, "Reload config")
     said.get_by_text("config.yml:3").wait_for()

@@ -15,9 +15,7 @@ def ground(page: "Page") -> Any:
     return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
-def test_the_theme_is_the_devices_or_the_users(
-    page: "Page", serve_scripted: ServeScripted
-) -> None:
+def test_the_theme_is_the_devices_or_the_users(page: "Page", serve_scripted: ServeScripted) -> None:
     open_page(page, serve_scripted(["ok"]))
     button = page.get_by_role("button", name="Theme")
     for device, colour in (("dark", DARK), ("light", LIGHT)):

@@ -35,7 +35,9 @@ def test_usage_is_a_table_and_a_plot(page: "Page", serve_scripted: ServeScripted
     asked = answers(page, "v1/usage", {"object": "list", "data": DATA, "limits": LIMITS})
     page.goto(serve_scripted(["ok"]).url)
     page.get_by_role("link", name="Usage").click()
-    page.get_by_text("33 requests · 2M prompt tokens (0 % cached) · 1.3K completion tokens").wait_for()
+    page.get_by_text(
+        "33 requests · 2M prompt tokens (0 % cached) · 1.3K completion tokens"
+    ).wait_for()
     table = page.locator("#usage table")
     assert [row.split("\t") for row in table.locator("tbody tr").all_inner_texts()] == [
         [str(TODAY), "big", "no key", "30", "2,000,000", "0", "1,234"],

@@ -45,5 +45,5 @@ function inWords(answer) {
   const said = Object.entries(WORDS)
     .filter(([name]) => answer[name]?.length)
     .map(([name, words]) => `${words}: ${answer[name].join(", ")}.`);
-  return said.join("\n") || "The config was read again: nothing has changed.";
+  return said.join("\n") || "The config was read again; the models are as before.";
 }
