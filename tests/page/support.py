@@ -1,11 +1,12 @@
 """What the tests of the page do again and again."""
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Route
 
     from tests.support import Server
 
@@ -15,7 +16,7 @@ ANSWER = ".message.assistant"
 def open_page(page: "Page", server: "Server") -> None:
     """Open the page, and wait until it knows the models."""
     page.goto(server.url)
-    page.locator(".card").first.wait_for()
+    page.locator("#running .card").first.wait_for()
 
 
 def say(page: "Page", text: str) -> None:
@@ -56,3 +57,20 @@ class Gated:
     def go_on(self, pieces: int = 1) -> None:
         """Let it say so many pieces more."""
         self._gate.release(pieces)
+
+
+def answers(page: "Page", path: str, answer: Any = None, *, status: int = 200) -> list[str]:
+    """Answer calls of a path (with `*` for any part) in the place of the server.
+
+    The bodies and queries of the calls, as they come.
+    """
+    asked: list[str] = []
+
+    def fulfill(route: "Route") -> None:
+        request = route.request
+        asked.append(request.post_data or request.url.partition("?")[2])
+        body = {"error": {"message": answer}} if status >= 400 else answer
+        route.fulfill(status=status, json=body)
+
+    page.route(re.compile(rf"//[^/]+/{path.replace('*', '[^/]+')}(\?.*)?$"), fulfill)
+    return asked

@@ -31,6 +31,7 @@ def test_loras_are_applied(page: "Page", tmp_path: Path) -> None:
     config = scripted_config(server={"lora_dir": str(tmp_path)})
     with serve(config, plugins_with(scripted=engine_backend(Adapted))) as server:
         open_page(page, server)
+        page.get_by_role("link", name="Models").click()
         section = page.locator("#loras-section")
         section.locator("summary").click()
         section.get_by_label("pirate.gguf", exact=True).check()
@@ -38,8 +39,10 @@ def test_loras_are_applied(page: "Page", tmp_path: Path) -> None:
         section.get_by_label("poet.gguf", exact=True).check()
         section.get_by_role("button", name="Apply to scripted").click()
         section.get_by_text("Loaded: pirate.gguf, poet.gguf.").wait_for()
+        page.get_by_role("link", name="Chat").click()
         say(page, "Hi")
         assert answered(page).locator(".said").inner_text() == "pirate*0.5+poet*1"
+        page.get_by_role("link", name="Models").click()
         section.get_by_label("bad.gguf", exact=True).check()
         section.get_by_role("button", name="Apply to scripted").click()
         section.get_by_text("made for another model").wait_for()
@@ -47,6 +50,7 @@ def test_loras_are_applied(page: "Page", tmp_path: Path) -> None:
             box.uncheck()
         section.get_by_role("button", name="Apply to scripted").click()
         section.get_by_text("Unloaded:").wait_for()
+        page.get_by_role("link", name="Chat").click()
         say(page, "Hi")
         assert answered(page, 1).locator(".said").inner_text() == "plain"
 
@@ -58,17 +62,21 @@ def test_a_model_is_downloaded(page: "Page", tmp_path: Path, start_hub: StartHub
     config = scripted_config(server=folders)
     with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
         open_page(page, server)
+        page.get_by_role("link", name="Models").click()
         section = page.locator("#download-section")
+        downloads = page.get_by_role("list", name="Downloads")
         section.locator("summary").click()
         section.get_by_label("Repository").fill("nobody/nothing")
         section.get_by_role("button", name="Download").click()
-        section.get_by_role("status").get_by_text("nobody/nothing").wait_for()
+        downloads.get_by_role("status").get_by_text("nobody/nothing").wait_for()
+        downloads.get_by_role("button", name="Dismiss").click()
         section.get_by_label("Repository").fill(REPO)
         section.get_by_label("Hub token").fill(TOKEN)
         section.get_by_role("button", name="Download").click()
-        section.get_by_text(f"Downloaded to {tmp_path / 'models'}").wait_for()
+        downloads.get_by_text(f"Downloaded to {tmp_path / 'models'}").wait_for()
         assert section.get_by_label("Hub token").input_value() == ""
-        assert not section.get_by_role("progressbar").is_visible()
+        assert not downloads.get_by_role("progressbar").is_visible()
+        page.locator("#all-models .card", has_text="tiny").wait_for()
 
 
 def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> None:
@@ -82,13 +90,18 @@ def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> No
 
     dialog.get_by_text("This server requires an API key").wait_for()
     use("key-of-anna")
-    page.locator(".card", has_text="small").wait_for()
-    assert page.locator(".card").count() == 1
+    page.locator("#running .card", has_text="small").wait_for()
+    assert page.locator("#running .card").count() == 1
     assert not page.get_by_role("button", name="Unload").is_visible()
+    assert not page.get_by_role("link", name="Models").is_visible()
+    page.goto(f"{server.url}/#models")
+    page.get_by_text("Models are managed with an admin key.").wait_for()
     assert not page.locator("#download-section").is_visible()
+    page.get_by_role("link", name="Chat").click()
     say(page, "Hi")
     assert answered(page).locator(".said").inner_text() == "ok"
     page.get_by_role("button", name="Key").click()
     use("key-of-root")
     page.get_by_role("button", name="Unload big").wait_for()
+    page.get_by_role("link", name="Models").click()
     assert page.locator("#download-section").is_visible()

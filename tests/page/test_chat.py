@@ -168,7 +168,7 @@ def test_settings_are_sent_and_kept(page: "Page", serve_scripted: ServeScripted)
     assert prompts[-1].startswith("<system>Be brief.")
     page.get_by_label("Other fields").fill("")
     page.reload()
-    page.locator(".card").first.wait_for()
+    page.locator("#running .card").first.wait_for()
     say(page, "Hi")
     answer = answered(page, 1)
     assert answer.locator(".said").inner_text() == "baa"
@@ -226,7 +226,7 @@ def test_a_key_is_asked_for_and_remembered_only_if_wanted(
     dialog.get_by_text("this API key is not valid").wait_for()
     dialog.get_by_label("Key", exact=True).fill("secret")
     page.keyboard.press("Enter")
-    page.locator(".card").wait_for()
+    page.locator("#running .card").wait_for()
     say(page, "Hi")
     assert answered(page).locator(".said").inner_text() == "ok"
     assert page.evaluate("sessionStorage['enginebay-key']") == "secret"
@@ -238,7 +238,7 @@ def test_a_key_is_asked_for_and_remembered_only_if_wanted(
     dialog.get_by_role("button", name="Use key").click()
     another = page.context.new_page()
     another.goto(server.url)
-    another.locator(".card").wait_for()
+    another.locator("#running .card").wait_for()
     another.get_by_role("button", name="Key").click()
     another.get_by_role("button", name="Forget").click()
     another.get_by_role("dialog").get_by_text("This server requires an API key").wait_for()

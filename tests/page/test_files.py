@@ -55,7 +55,7 @@ def test_scripts_make_no_markup_of_text_and_fetch_nothing_else(file: Path) -> No
     text = file.read_text(encoding="utf-8")
     forbidden = r"(?i)inner_?html|outer_?html|insertAdjacent|document\.write|\beval\b|new Function"
     assert not re.search(forbidden, text)
-    code = re.sub(r"//.*", "", text)
+    code = re.sub(r"//.*", "", text.replace('"http://www.w3.org/2000/svg"', ""))
     assert not re.search(r"https?:", code.replace(r"https?:\/\/", ""))
     assert not re.search(r"\.cookie\b", code)
     for imported in re.findall(r'from "(.+?)"', text):

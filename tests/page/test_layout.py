@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import ServeScripted
-from tests.page.support import Gated, answered, open_page, say
+from tests.effort import some
+from tests.page.support import Gated, answered, answers, open_page, say
+from tests.page.test_manager import FILES, FOUND, MEMORY
+from tests.page.test_usage import DATA, LIMITS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,7 +34,7 @@ def test_a_phone_needs_no_sideways_scrolling(page: "Page", serve_scripted: Serve
     page.set_viewport_size({"width": 320, "height": 640})
     page.goto(serve_scripted([WIDE], name="a-model-with-" + "a-long-name" * 8).url)
     page.get_by_role("button", name="Send").wait_for()
-    page.wait_for_function("document.getElementById('model').value")
+    page.locator("#model option").first.wait_for(state="attached")
     say(page, "word" * 100)
     answered(page)
     assert fits(page)
@@ -39,19 +42,85 @@ def test_a_phone_needs_no_sideways_scrolling(page: "Page", serve_scripted: Serve
     assert fits(page)
     assert not page.locator("#status").is_visible()
     page.get_by_role("link", name="Status").click()
-    page.locator(".card").wait_for()
+    page.locator("#running .card").wait_for()
     assert not page.locator("#composer").is_visible()
     assert fits(page)
-    boxes = [page.locator(each).bounding_box() for each in (".card", "#plots")]
+    boxes = [page.locator(each).bounding_box() for each in ("#running .card", "#plots")]
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 320 for box in boxes)
+
+
+@pytest.mark.parametrize("panel", some(["Settings", "Prompts", "Export"], ["Settings"]))
+def test_the_message_box_is_always_in_reach(
+    page: "Page", serve_scripted: ServeScripted, panel: str
+) -> None:
+    page.set_viewport_size({"width": 360, "height": 560})
+    page.goto(serve_scripted(["word " * 500]).url)
+    page.locator("#model option").first.wait_for(state="attached")
+    say(page, "Hi")
+    answered(page)
+    page.get_by_role("button", name=panel, exact=True).click()
+    box = page.get_by_role("button", name="Send", exact=True).bounding_box()
+    assert box
+    assert box["y"] + box["height"] <= 560
+    assert box["x"] + box["width"] <= 360
+
+
+def test_views_fit_a_phone(page: "Page", serve_scripted: ServeScripted) -> None:
+    answers(page, "v1/usage", {"object": "list", "data": DATA, "limits": LIMITS})
+    answers(page, "v1/models/*/memory", MEMORY)
+    answers(page, "v1/hub/search", FOUND)
+    answers(page, "v1/hub/files", FILES)
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(serve_scripted(["ok"], name="a-model-with-" + "a-long-name" * 8).url)
+    page.get_by_role("link", name="Models").click()
+    page.get_by_role("button", name="Memory of").click()
+    page.locator(".memory table").wait_for()
+    page.get_by_label("Search the hub").fill("tiny")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Files of").click()
+    page.locator(".files li").first.wait_for()
+    for details in page.locator("details").all():
+        details.evaluate("each => { each.open = true; }")
+    for view in ("models", "usage"):
+        page.get_by_role("link", name=view.title()).click()
+        page.locator(f"#{view}").wait_for()
+        assert page.evaluate(
+            """(view) => ["html", `#${view}`].every((name) => {
+              const { scrollWidth, clientWidth } = document.querySelector(name);
+              return scrollWidth <= clientWidth;
+            })""",
+            view,
+        )
+    page.locator(".day-bars svg").wait_for()
+    rights = page.locator("#usage svg, .bar a, .bar button").filter(visible=True).all()
+    boxes = [each.bounding_box() for each in rights]
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes)
+
+
+def test_views_are_told_to_keyboards_and_screen_readers(
+    page: "Page", serve_scripted: ServeScripted
+) -> None:
+    open_page(page, serve_scripted(["ok"]))
+    page.get_by_role("link", name="Models").press("Enter")
+    page.locator("#models").wait_for()
+    assert page.evaluate("document.activeElement.id") == "models"
+    assert page.title() == "Models · Enginebay"
+    assert page.locator("nav [aria-current=page]").all_inner_texts() == ["Models"]
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "model-filter"
+    page.go_back()
+    page.locator("#chat").wait_for()
+    assert page.title() == "Enginebay"
 
 
 def test_every_control_has_a_name(page: "Page", serve_scripted: ServeScripted) -> None:
     open_page(page, serve_scripted(["ok"]))
     say(page, "Hi")
     answered(page)
-    for details in page.locator("#settings, #settings details").all():
+    for details in page.locator("details").all():
         details.evaluate("each => { each.open = true; }")
+    for panel in page.locator(".panel").all():
+        panel.evaluate("each => { each.hidden = false; }")
     tree = page.locator("body").aria_snapshot()
     for role in ("button", "textbox", "combobox", "spinbutton", "checkbox", "link"):
         assert not re.search(rf"(?m)^ *- {role}:?$", tree)

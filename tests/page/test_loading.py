@@ -52,8 +52,8 @@ def test_a_load_that_fails_says_why(page: "Page") -> None:
     with serve(Config.model_validate({"models": models}), plugins) as server:
         open_page(page, server)
         page.get_by_role("button", name="Load gone").click()
-        page.locator(".card .error").get_by_text("<img").wait_for()
-        page.locator(".card").get_by_text("failed", exact=True).wait_for()
+        page.locator("#running .card .error").get_by_text("<img").wait_for()
+        page.locator("#running .card").get_by_text("failed", exact=True).wait_for()
 
 
 @pytest.mark.thorough
@@ -65,7 +65,7 @@ def test_a_load_that_is_refused_says_why(page: "Page") -> None:
     config = Config.model_validate({"models": models, "loading": {"max_loaded_models": 1}})
     with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
         open_page(page, server)
-        second = page.locator(".card", has_text="second")
+        second = page.locator("#running .card", has_text="second")
         second.get_by_role("button", name="Load second").click()
         second.locator(".error").get_by_text("first").wait_for()
 
@@ -91,7 +91,7 @@ def test_the_default_model_is_marked(page: "Page") -> None:
     config = Config.model_validate({"models": models})
     with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
         open_page(page, server)
-        chips = page.locator(".card .chips")
+        chips = page.locator("#running .chips")
         chips.nth(0).get_by_text("default").wait_for()
         assert chips.all_inner_texts() == ["default\nmy-first", "my-second"]
         page.get_by_role("button", name="Switch second").click()
@@ -105,7 +105,8 @@ def test_the_folder_of_models_is_offered(page: "Page", tmp_path: Path) -> None:
     copytree(DEMO_MODEL, tmp_path / "tiny", dirs_exist_ok=True)
     config = Config.model_validate({"models": [], "server": {"model_dir": str(tmp_path)}})
     with serve(config, plugins_with()) as server:
-        page.goto(server.url)
-        card = page.locator(".card", has_text="tiny")
+        page.goto(f"{server.url}/#models")
+        card = page.locator("#all-models .card", has_text="tiny")
         card.get_by_role("button", name="Load tiny").wait_for()
         assert "unloaded" in card.inner_text()
+        assert card.locator(".source").inner_text() == "folder"

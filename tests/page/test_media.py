@@ -263,7 +263,7 @@ def test_more_than_the_browser_keeps(page: "Page", serve_scripted: ServeScripted
     page.reload()
     page.get_by_text("old.png: no longer kept, and not sent", exact=True).wait_for()
     assert page.locator(".message.user img").count() == 1
-    page.locator(".card").first.wait_for()
+    page.locator("#running .card").first.wait_for()
     messages = sent_in(page, lambda: say(page, "And now?"))
     assert messages[0]["content"] == "old.png"
     assert [part["type"] for part in messages[2]["content"]] == ["image_url", "text"]

@@ -31,7 +31,7 @@ LINKS = (
 FENCED = f"```html\n{HOSTILE}\n```\n\n| {HOSTILE} |\n|---|\n| [g](vbscript:alert(9)) |\n"
 ELEMENTS = "img, script, svg, iframe, object, embed, [onerror], [onload], [srcdoc], [style]"
 TOOL = '{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}'
-PLACES = "#transcript, #models, #health, dialog"
+PLACES = "#transcript, #running, #models, #health, dialog"
 
 
 @pytest.mark.parametrize("text", some([HOSTILE, LINKS, FENCED], [HOSTILE]))
@@ -69,8 +69,8 @@ def test_names_and_errors_of_models(page: "Page") -> None:
     plugins = plugins_with(scripted=scripted(["ok"]), broken=broken)
     with serve(Config.model_validate({"models": models}), plugins) as server:
         open_page(page, server)
-        assert page.locator(".card h3").first.inner_text() == HOSTILE
-        assert page.locator(".card .error").last.inner_text() == HOSTILE
+        assert page.locator("#running .card h3").first.inner_text() == HOSTILE
+        assert page.locator("#running .card .error").last.inner_text() == HOSTILE
         assert page.get_by_role("combobox", name="Model").input_value() == HOSTILE
         page.get_by_role("combobox", name="Model").select_option("broken")
         say(page, "Hi")

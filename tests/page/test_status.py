@@ -53,7 +53,7 @@ def test_loading_shows_how_far_it_is(page: "Page") -> None:
         Config.model_validate({"models": models}), plugins_with(slow=slow), wait=False
     ) as server:
         open_page(page, server)
-        card = page.locator(".card")
+        card = page.locator("#running .card")
         try:
             card.get_by_text("loading 50 %").wait_for()
             assert card.get_by_role("progressbar").get_attribute("value") == "0.5"
@@ -95,7 +95,7 @@ def test_what_runs_is_seen(page: "Page", serve_scripted: ServeScripted) -> None:
     say(page, "Hi")
     script.go_on()
     page.locator("#plots").get_by_text("1 running").wait_for()
-    page.locator(".card").get_by_text("1 running").wait_for()
+    page.locator("#running .card").get_by_text("1 running").wait_for()
     script.go_on()
     answered(page)
     page.locator("#plots").get_by_text("0 running").wait_for()

@@ -51,6 +51,9 @@ export async function* events(path, body, signal) {
   }
 }
 
+/** A name in a path, where it may hold slashes. */
+export const pathOf = (id) => id.split("/").map(encodeURIComponent).join("/");
+
 async function errorOf(response) {
   const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
   let words = `${response.status} ${response.statusText}`.trim();

@@ -2,24 +2,37 @@
 
 import { Chat } from "./chat/chat.js";
 import { keyDialog } from "./key_dialog.js";
+import { Manager } from "./models/manager.js";
 import { Status } from "./status/status.js";
+import { Usage } from "./usage/usage.js";
+import { views } from "./views.js";
 
-const askForKey = keyDialog(() => status.newKey());
+const askForKey = keyDialog(() => {
+  status.newKey();
+  usage.newKey();
+});
 const chat = new Chat({ askForKey });
+const manager = new Manager({ chosenModel: () => chat.model, changed: () => status.refresh() });
+const usage = new Usage();
 const status = new Status({
-  offer: (cards) => chat.offer(cards),
-  follow: (models) => chat.follow(models),
-  chosenModel: () => chat.model,
+  described: (catalog) => {
+    chat.offer(catalog.cards);
+    manager.allow(catalog.admin);
+    usage.allow(catalog.admin);
+  },
+  follow: (models, catalog) => {
+    chat.follow(models);
+    manager.show(catalog.everything(models));
+  },
   askForKey,
 });
 
-function showView() {
-  const view = location.hash === "#status" ? "status" : "chat";
-  document.body.dataset.view = view;
-  for (const link of document.querySelectorAll("nav a")) {
-    link.ariaCurrent = link.hash === `#${view}` ? "page" : null;
-  }
-}
+// What lies in the folder of models can change without the state of any.
+setInterval(() => {
+  if (document.body.dataset.view === "models" && manager.admin && !document.hidden) status.refresh();
+}, 5000);
 
-addEventListener("hashchange", showView);
-showView();
+views((name) => {
+  if (name === "models") status.refresh();
+  if (name === "usage") usage.refresh();
+});

@@ -14,6 +14,14 @@ export function h(tag, props = {}, ...children) {
   return element;
 }
 
+/** An element of a drawing, with these attributes. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children.flat());
+  return element;
+}
+
 export const byId = (id) => document.getElementById(id);
 
 /** Show this text; leave the node alone when it does already, so that nothing is announced twice. */

@@ -9,6 +9,7 @@ export function newAnswer(model) {
 
 /** Add what a chunk of a streamed chat completion says to the answer. */
 export function addChunk(answer, chunk) {
+  if (chunk.id) answer.id = chunk.id;
   if (chunk.usage) answer.usage = chunk.usage;
   if (chunk.model) answer.model = chunk.model;
   const choice = chunk.choices?.[0];

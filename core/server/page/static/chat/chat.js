@@ -4,9 +4,12 @@ import { byId, h, setText } from "../dom.js";
 import { load, save } from "../store.js";
 import { Attachments } from "./attachments.js";
 import { Conversation } from "./conversation.js";
+import { LibraryPanel } from "./library_panel.js";
 import { PLURALS } from "./media.js";
 import { MessageView } from "./message.js";
+import { panels } from "./panels.js";
 import { Params } from "./params.js";
+import { transferPanel } from "./transfer.js";
 
 const NEAR = 80; // pixels from the end that still count as reading along
 
@@ -29,6 +32,10 @@ export class Chat {
       system: () => this.params.system,
       changed: (what, detail) => this.#changed(what, detail),
     });
+    this.library = new LibraryPanel({
+      current: (kind) => (kind === "system" ? this.params.system : byId("prompt").value),
+      insert: (prompt) => this.#insert(prompt),
+    });
     this.#wire();
     this.#showList();
   }
@@ -41,16 +48,22 @@ export class Chat {
   /** Offer the models of these cards, and keep the one that is chosen. */
   offer(cards) {
     this.takes = new Map(cards.map(({ id, architecture }) => [id, architecture?.input_modalities]));
-    this.#offerNames(cards.map(({ id }) => id));
+    this.#offerNames(cards);
     this.#offerMedia();
   }
 
-  #offerNames(names) {
-    const shown = [...this.picker.options].map((option) => option.value);
-    if (shown.join("\n") === names.join("\n")) return;
+  #offerNames(cards) {
+    const lies = ({ source, state }) => source === "folder" && state === "unloaded";
+    const names = (some) => some.map(({ id }) => id);
+    const [ready, lying] = [names(cards.filter((card) => !lies(card))), names(cards.filter(lies))];
+    const offered = JSON.stringify([ready, lying]);
+    if (offered === this.offered) return;
+    this.offered = offered;
     const chosen = this.picker.value || load("model", "");
-    this.picker.replaceChildren(...names.map((value) => h("option", { value }, value)));
-    if (names.includes(chosen)) this.picker.value = chosen;
+    const options = (some) => some.map((value) => h("option", { value }, value));
+    const folder = h("optgroup", { label: "In the model folder" }, options(lying));
+    this.picker.replaceChildren(...options(ready), ...(lying.length ? [folder] : []));
+    if ([...ready, ...lying].includes(chosen)) this.picker.value = chosen;
   }
 
   /** Say how far a model is that is loaded for the answer. */
@@ -65,6 +78,15 @@ export class Chat {
   #wire() {
     const { conversation } = this;
     const prompt = byId("prompt");
+    panels((change) => this.#readingAlong(change));
+    transferPanel({
+      current: () => ({ model: this.model, system: this.params.system, messages: conversation.messages }),
+      opened: ({ model, system, messages }) => {
+        if ([...this.picker.options].some(({ value }) => value === model)) this.#choose(model);
+        this.params.system = system;
+        conversation.open(messages);
+      },
+    });
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#send();
@@ -84,10 +106,25 @@ export class Chat {
       notice("");
       prompt.focus();
     });
-    this.picker.addEventListener("change", () => {
-      save("model", this.picker.value);
-      this.#offerMedia();
-    });
+    this.picker.addEventListener("change", () => this.#choose(this.picker.value));
+  }
+
+  #choose(model) {
+    this.picker.value = model;
+    save("model", model);
+    this.#offerMedia();
+  }
+
+  /** Put a prompt where it belongs: a message behind what the box has. */
+  #insert({ kind, text }) {
+    if (kind === "system") {
+      this.params.system = text;
+      notice("The system prompt is set.");
+      return;
+    }
+    const prompt = byId("prompt");
+    prompt.value = [prompt.value.trimEnd(), text].filter(Boolean).join("\n\n");
+    prompt.focus();
   }
 
   /** Send what is in the box, with what is attached; wait for files that are being read. */
@@ -150,6 +187,7 @@ export class Chat {
       edit: (text) => conversation.edit(index(), text),
       remove: () => conversation.remove(index()),
       retry: () => conversation.retry(index()),
+      endThinking: () => conversation.endThinking(index()),
       answerCalls: (results) => conversation.answerCalls(index(), results),
     };
   }

@@ -1,6 +1,6 @@
 // The conversation: its messages, and the one answer that may be under way.
 
-import { ApiError, events } from "../api.js";
+import { ApiError, call, events } from "../api.js";
 import { load, save } from "../store.js";
 import { addChunk, newAnswer, toWire } from "./answer.js";
 
@@ -71,14 +71,32 @@ export class Conversation {
   }
 
   clear() {
+    this.open([]);
+  }
+
+  /** Go on with these messages in place of those that are there. */
+  open(messages) {
     this.stop();
-    this.messages = [];
+    this.messages = messages;
     this.#listChanged();
   }
 
   /** Close the connection: the server then aborts the request. */
   stop() {
     this.aborting?.abort();
+  }
+
+  /** Have the model end its thought and answer. What speaks against it is said beside the answer. */
+  async endThinking(index) {
+    const answer = this.messages[index];
+    answer.ending = "Ending the thought…";
+    this.changed("answer", answer);
+    try {
+      await call(`v1/requests/${encodeURIComponent(answer.id)}/end_reasoning`, { method: "POST" });
+    } catch (error) {
+      answer.ending = error.status === 404 ? "" : error.message; // 404: ended, or not known here
+    }
+    this.changed("answer", answer);
   }
 
   async #answer() {

@@ -17,7 +17,7 @@ const GROWING = ["waiting", "thinking", "writing"];
 
 /**
  * The element of a message, kept up to date by `update()`. `actions` are the conversation's:
- * `edit(text)`, `remove()`, `retry()`, `answerCalls(results)`.
+ * `edit(text)`, `remove()`, `retry()`, `endThinking()`, `answerCalls(results)`.
  */
 export class MessageView {
   constructor(message, actions) {
@@ -32,6 +32,7 @@ export class MessageView {
     this.calls = h("ol", { class: "calls", hidden: true });
     this.error = h("p", { class: "error", role: "alert", hidden: true });
     this.note = h("p", { class: "hint note" });
+    this.endThinking = h("button", { type: "button", onclick: actions.endThinking }, "End thinking");
     this.buttons = h("div", { class: "buttons" });
     const own = role === "assistant" ? [this.calls, this.error] : [];
     const media = message.media?.length ? mediaList(message.media, "Sent with it") : null;
@@ -41,7 +42,7 @@ export class MessageView {
       { class: `message ${role}` },
       h("h3", {}, NAMES[role], " ", this.model),
       this.content,
-      h("footer", {}, this.note, this.buttons),
+      h("footer", {}, this.note, this.endThinking, this.buttons),
     );
     this.update();
     this.#addButtons();
@@ -60,6 +61,7 @@ export class MessageView {
     setText(this.error, message.error ?? "");
     this.error.hidden = !message.error;
     setText(this.note, growing ? waitingWords(message) : noteWords(message));
+    this.endThinking.hidden = message.state !== "thinking" || message.ending !== undefined;
     this.buttons.hidden = growing;
   }
 
@@ -114,8 +116,9 @@ export class MessageView {
   }
 }
 
-function waitingWords({ state, loading = null }) {
-  if (state !== "waiting") return state === "thinking" ? "Thinking…" : "Writing…";
+function waitingWords({ state, ending, loading = null }) {
+  if (state === "thinking") return ["Thinking…", ending].filter(Boolean).join(" ");
+  if (state === "writing") return "Writing…";
   if (loading === null) return "Waiting for the first token…";
   return `Loading the model: ${Math.round(loading * 100)} %`;
 }

@@ -50,6 +50,11 @@ export class Params {
     return this.form.elements.system.value;
   }
 
+  set system(text) {
+    this.form.elements.system.value = text;
+    this.#changed();
+  }
+
   /** The fields of a request; throws an error with words for the user when one cannot be sent. */
   fields() {
     const { elements } = this.form;

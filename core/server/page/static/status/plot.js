@@ -1,6 +1,7 @@
 // A small plot: lines, or dots, over the last minutes.
 
 import { h, setText } from "../dom.js";
+import { niceTop } from "../format.js";
 
 const HEIGHT = 72;
 
@@ -101,10 +102,4 @@ function unbroken(line) {
     else parts.push([point]);
   }
   return parts;
-}
-
-/** The next 1, 2 or 5 times a power of ten: a scale that changes seldom. */
-function niceTop(value) {
-  const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * unit).find((top) => top >= value * 0.999);
 }

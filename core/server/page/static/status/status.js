@@ -2,54 +2,53 @@
 
 import { json } from "../api.js";
 import { byId, setText } from "../dom.js";
+import { ModelList } from "../models/list.js";
 import { Activity } from "./activity.js";
-import { Download } from "./download.js";
+import { Catalog } from "./catalog.js";
 import { History } from "./history.js";
-import { Loras } from "./loras.js";
-import { ModelCards } from "./models.js";
 import { poll } from "./poll.js";
 import { RequestList } from "./requests.js";
 
 /**
- * `offer(cards)`: what can be asked for has changed; `follow(models)`: how the models are now;
- * `askForKey(reason)`: a key is needed.
+ * `described(catalog)`: what the server has, or what the key may do, has changed;
+ * `follow(models, catalog)`: how the models are now; `askForKey(reason)`: a key is needed.
  */
 export class Status {
-  constructor({ offer, follow, chosenModel, askForKey }) {
-    this.offer = offer;
+  constructor({ described, follow, askForKey }) {
+    this.described = described;
     this.follow = follow;
     this.askForKey = askForKey;
+    this.catalog = new Catalog();
     this.history = new History();
     this.activity = new Activity();
-    this.cards = new ModelCards();
+    this.models = new ModelList(byId("running"));
     this.requests = new RequestList();
-    this.loras = new Loras({ chosenModel });
-    this.download = new Download({ done: () => (this.states = null) });
-    this.names = new Map();
-    this.folder = [];
-    this.admin = false;
     this.states = null;
     this.asked = false;
+    document.addEventListener("visibilitychange", () => (this.states = null));
     this.polling = poll(() => this.#ask(), 1);
   }
 
   /** Another key may see and do other things. */
   newKey() {
-    this.states = null;
     this.asked = false;
+    this.refresh();
+  }
+
+  /** Look what the server has, now. */
+  refresh() {
+    this.states = null;
     this.polling.now();
   }
 
   async #ask() {
     try {
       const stats = await json("v1/stats");
-      const states = JSON.stringify(stats.models.map(({ id, state }) => [id, state]));
-      if (states !== this.states) await this.#describe(stats);
-      this.states = states;
+      await this.#describe(stats);
       this.history.add(stats);
       this.activity.show(this.history);
-      this.cards.show(stats.models, this.names, this);
-      this.follow(stats.models);
+      this.models.show(this.catalog.describe(stats.models), this.catalog.admin);
+      this.follow(stats.models, this.catalog);
       await this.requests.refresh(stats);
       showHealth(...healthOf(stats.models));
       byId("status").classList.remove("stale");
@@ -66,18 +65,12 @@ export class Status {
     }
   }
 
-  /** What changes seldom: names, rights, the folder of models. */
-  async #describe({ models }) {
-    this.admin = (await json("v1/auth/permission")).permission === "admin";
-    byId("loras-section").hidden = byId("download-section").hidden = !this.admin;
-    const cards = (await json("v1/models")).data;
-    this.offer(cards);
-    const ids = new Set(cards.map((card) => card.id));
-    this.names = new Map(cards.map(({ id, aliases = [] }) => [id, [...aliases]]));
-    const others = cards.filter(({ id }) => !models.some((model) => model.id === id));
-    for (const { id, parent } of others) this.names.get(parent)?.push(id);
-    const loadable = this.admin ? (await json("v1/model/list")).data : [];
-    this.folder = loadable.map(({ id }) => id).filter((id) => !ids.has(id));
+  async #describe(stats) {
+    const states = JSON.stringify(stats.models.map(({ id, state }) => [id, state]));
+    if (states === this.states) return;
+    await this.catalog.ask(stats);
+    this.states = states;
+    this.described(this.catalog);
   }
 }
 

@@ -1,42 +1,15 @@
-// The models: what they are, what state they are in, loading and unloading them.
+// One model: what it is, what state it is in, loading and unloading it.
 
-import { call, events } from "../api.js";
-import { byId, h, setText } from "../dom.js";
+import { call, events, pathOf } from "../api.js";
+import { h, setText } from "../dom.js";
+import { size } from "../format.js";
+import { Memory } from "./memory.js";
 
-const MIB = 2 ** 20;
-const GIB = 2 ** 30;
 const LOADED = ["ready", "loading", "draining"];
 
-/** The cards of the models. */
-export class ModelCards {
-  constructor() {
-    this.cards = new Map();
-  }
-
-  /**
-   * Show the models of /v1/stats, with the `names` that each is also asked by; for admins with
-   * buttons, and behind them those of the folder of models, of which only the `id` is known.
-   */
-  show(models, names, { admin, folder }) {
-    const all = [...models, ...folder.map((id) => ({ id, state: "unloaded" }))];
-    for (const [id, card] of this.cards) {
-      if (all.some((model) => model.id === id)) continue;
-      card.element.remove();
-      this.cards.delete(id);
-    }
-    for (const model of all) {
-      if (!this.cards.has(model.id)) {
-        this.cards.set(model.id, new Card(model.id));
-        byId("models").append(this.cards.get(model.id).element);
-      }
-      this.cards.get(model.id).show(model, names.get(model.id) ?? [], admin);
-    }
-    byId("models").dataset.empty = "No model is configured.";
-  }
-}
-
-class Card {
-  constructor(id) {
+/** The element of a model, kept up to date by `show(model, admin)`. */
+export class ModelCard {
+  constructor(id, { memory }) {
     this.id = id;
     this.failure = null; // of what was asked for here last
     this.following = false;
@@ -45,35 +18,38 @@ class Card {
     this.names = h("p", { class: "chips" });
     this.progress = h("progress", { max: 1, hidden: true, "aria-label": `Loading ${id}` });
     this.error = h("p", { class: "error", role: "alert", hidden: true });
-    this.load = this.#button("Load", () => this.#follow(events(`v1/models/${path(id)}/load`, {})));
+    this.load = this.#button("Load", () => this.#load({}));
     this.switch = this.#button("Switch", () => this.#follow(events("v1/model/load", { name: id })));
     this.switch.title = "Load it in place of the default model";
     this.unload = this.#button("Unload", () =>
-      call(`v1/models/${path(id)}/unload`, { method: "POST", body: {} }),
+      call(`v1/models/${pathOf(id)}/unload`, { method: "POST", body: {} }),
     );
+    const loadWith = (options) => this.#act(() => this.#load(options));
+    this.memory = memory ? new Memory(id, { load: loadWith }) : null;
     this.element = h(
       "li",
       { class: "card" },
       h("div", { class: "row" }, h("h3", {}, id), this.state),
-      h("div", { class: "row" }, this.facts, this.load, this.switch, this.unload),
-      this.names,
+      h(
+        "div",
+        { class: "row" },
+        h("div", { class: "about" }, this.facts, this.names),
+        h("div", { class: "row" }, this.memory?.button, this.load, this.switch, this.unload),
+      ),
       this.progress,
       this.error,
+      this.memory?.element,
     );
   }
 
-  show(model, names, admin) {
+  show(model, admin) {
     const { state } = model;
     if (state !== this.element.dataset.state) this.failure = null;
     this.element.dataset.state = state;
     const loading = state === "loading";
     setText(this.state, loading ? `loading ${Math.round(model.progress * 100)} %` : state);
     setText(this.facts, facts(model));
-    const chips = names.map((name) => h("span", {}, name));
-    if (model.default) chips.unshift(h("span", { class: "mark" }, "default"));
-    if (this.names.textContent !== chips.map((chip) => chip.textContent).join("")) {
-      this.names.replaceChildren(...chips);
-    }
+    this.#showNames(model);
     this.progress.hidden = !loading;
     if (loading) this.progress.value = model.progress;
     const words = this.failure ?? model.error;
@@ -88,15 +64,31 @@ class Card {
     this.unload.disabled = state === "draining";
     setText(this.unload, loading ? "Stop" : "Unload");
     this.unload.ariaLabel = `${this.unload.textContent} ${this.id}`;
+    this.memory?.show({ loaded });
+  }
+
+  #showNames({ default: isDefault, source, names }) {
+    const chips = names.map((name) => h("span", {}, name));
+    if (this.memory) chips.unshift(h("span", { class: "source" }, source));
+    if (isDefault) chips.unshift(h("span", { class: "mark" }, "default"));
+    const same = (chip, at) => chip.textContent === this.names.children[at]?.textContent;
+    if (chips.length === this.names.children.length && chips.every(same)) return;
+    this.names.replaceChildren(...chips);
   }
 
   #button(label, act) {
-    const onclick = () => {
-      this.failure = null;
-      act().catch((error) => (this.failure = error.message));
-    };
+    const onclick = () => this.#act(act);
     const props = { type: "button", hidden: true, "aria-label": `${label} ${this.id}`, onclick };
     return h("button", props, label);
+  }
+
+  #act(act) {
+    this.failure = null;
+    act().catch((error) => (this.failure = error.message));
+  }
+
+  #load(options) {
+    return this.#follow(events(`v1/models/${pathOf(this.id)}/load`, options));
   }
 
   /** Read the progress of a load to its end, for its error: /v1/stats has the progress, too. */
@@ -109,9 +101,6 @@ class Card {
     }
   }
 }
-
-/** A model's name in a path, where it may hold slashes. */
-const path = (id) => id.split("/").map(encodeURIComponent).join("/");
 
 function facts(model) {
   const { backend, stage, state, context_length: context, memory, running, waiting } = model;
@@ -128,6 +117,3 @@ function facts(model) {
     .filter(Boolean)
     .join(" · ");
 }
-
-const size = (bytes) =>
-  bytes < GIB ? `${Math.ceil(bytes / MIB)} MiB` : `${(bytes / GIB).toFixed(1)} GiB`;
