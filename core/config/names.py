@@ -47,14 +47,21 @@ def _joined(model: dict[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> dic
     other = by_name.get(model.get("like") or "")
     if other is None or _root(model, by_name) is None:
         return model
-    joined = {key: value for key, value in _joined(other, by_name).items() if key not in _OWN}
-    for key, value in model.items():
-        before = joined.get(key)
+    return merged(
+        {key: value for key, value in _joined(other, by_name).items() if key not in _OWN}, model
+    )
+
+
+def merged(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The settings of one model, where `over` takes precedence; mappings in them are merged."""
+    both = dict(under)
+    for key, value in over.items():
+        before = both.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
-            joined[key] = {**before, **value}
+            both[key] = {**before, **value}
         elif value is not None:
-            joined[key] = value
-    return joined
+            both[key] = value
+    return both
 
 
 def root_of(name: str, likes: Mapping[str, str | None]) -> str:

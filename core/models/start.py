@@ -1,11 +1,13 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from core.config.problems import ConfigError
+from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.contract.types import ReportProgress
+from core.contract.types import ModelInfo, ReportProgress
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import (
     format_choice,
@@ -14,7 +16,8 @@ from core.models.formats import (
     sampling_defaults,
 )
 from core.models.presets import Preset, load_preset
-from core.models.running_backends import Backends, StartedBackend, quietly
+from core.models.running_backends import Backends, StartedBackend, quietly, room_for
+from core.models.template.chat_formats import ChatFormats
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -60,22 +63,50 @@ class Starter:
             await quietly(self._backends.stop(started), model.name)
             raise
 
+    async def prepare(self, model: ModelEntry, config: ModelConfig) -> Callable[[], None]:
+        """What makes a loaded model go on with another config, which has the same engine.
+
+        Raises `BackendUnavailableError` or a `TemplateError` if it cannot.
+        """
+        assert model.started
+        started = model.started
+        same_preset = config.sampling_preset == model.config.sampling_preset
+        same_template = config.chat_template == model.config.chat_template
+        template = model.template if same_template else config.chat_template
+        preset = self._preset(model.preset if same_preset else None, config, started.info)
+        formats = await self._formats(config, started, template)
+
+        def change() -> None:
+            if model.started is started:
+                started.gate.resize(room_for(config, started.info), config.max_queue)
+                model.change(config, formats, template, preset)
+
+        return change
+
     async def _get_ready(self, model: ModelEntry, started: StartedBackend) -> None:
         config, info = model.config, started.info
-        require_no_prompts(config, info)
-        require_vocabulary(config, info)
+        formats = await self._formats(config, started, config.chat_template)
+        model.become_ready(started, formats, self._preset(model.preset, config, info))
+        logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
+
+    async def _formats(
+        self, config: ModelConfig, started: StartedBackend, template: str | None
+    ) -> ChatFormats:
+        """How its chats are rendered and read, if the config fits it."""
+        require_no_prompts(config, started.info)
+        require_vocabulary(config, started.info)
         choice = format_choice(config, self._plugins, self._base)
-        formats = await choice.find(info, started.backend, config.chat_template)
-        name = model.preset.name if model.preset else config.sampling_preset
+        return await choice.find(started.info, started.backend, template)
+
+    def _preset(self, chosen: Preset | None, config: ModelConfig, info: ModelInfo) -> Preset:
+        """The preset switched to last, else the config's, if it fits the model."""
+        name = chosen.name if chosen else config.sampling_preset
         try:
-            model.become_ready(started, formats, self._preset(model))
+            preset = chosen or (load_preset(name, self._base) if name else Preset())
+            if not info.chats:
+                preset.overrides.check_vocabulary(info.vocab_size)
         except (ConfigError, InvalidRequestError) as error:
             raise BackendUnavailableError(
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
-        logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
-
-    def _preset(self, model: ModelEntry) -> Preset:
-        """The preset switched to last, else the config's."""
-        name = model.config.sampling_preset
-        return model.preset or (load_preset(name, self._base) if name else Preset())
+        return preset

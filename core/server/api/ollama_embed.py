@@ -29,7 +29,7 @@ router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 @router.post("/embed", response_model=Embeddings)
 async def embed_texts(body: OllamaEmbed, http: Request) -> Response:
     """Embed one or more texts; with none only load the model."""
-    name, running = known_name(http, body.asked_model), running_request(http)
+    name, running = await known_name(http, body.asked_model), running_request(http)
     await served_model(http, name)
     loaded = time.monotonic()
     texts = [body.input] if isinstance(body.input, str) else body.input
@@ -48,7 +48,7 @@ async def embed_texts(body: OllamaEmbed, http: Request) -> Response:
 @router.post("/embeddings", response_model=OneEmbedding)
 async def embed_text(body: OllamaEmbedding, http: Request) -> Response:
     """Embed one text, as older clients ask for it."""
-    name = known_name(http, body.asked_model)
+    name = await known_name(http, body.asked_model)
     await served_model(http, name)
     fields = {"input": body.prompt, "truncate": True} if body.prompt else {}
     found, headers = await _embedded(http, body, name, fields, Names({"input": "prompt"}))
