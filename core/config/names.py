@@ -1,6 +1,6 @@
 """Names and aliases of models, and inheritance by `like`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from core.config.problems import KeyPath, key_text
@@ -10,16 +10,19 @@ _OWN = ("name", "aliases")
 """What an entry never inherits."""
 
 
-def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+def name_problems(
+    data: Mapping[Any, Any], named: Callable[[KeyPath], str] = key_text
+) -> Iterator[tuple[KeyPath, str]]:
     """Duplicate names, and `like` of unknown models, in a file's data, valid or not.
 
-    A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`.
+    A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`. `named`:
+    how a message says where something is.
     """
     models = _models(data)
     taken: dict[str, KeyPath] = {}
     for path, name in (*_names(models), *_aliases(models), *_dummies(data)):
         if name in taken:
-            yield path, f"{key_text(taken[name])} is already {name!r}; choose another name"
+            yield path, f"{named(taken[name])} is already {name!r}; choose another name"
         taken.setdefault(name, path)
     by_name = _by_name(models)
     for index, model in enumerate(models):

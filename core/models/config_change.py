@@ -34,9 +34,7 @@ class ConfigChange:
     anew: later requests get its new settings. One that needs another engine gets a new entry.
     """
 
-    def __init__(
-        self, before: Mapping[str, ModelEntry], config: Config, starter: Starter
-    ) -> None:
+    def __init__(self, before: Mapping[str, ModelEntry], config: Config, starter: Starter) -> None:
         self.entries: dict[str, ModelEntry] = {}
         self.added: list[ModelEntry] = []
         self.names = ModelChanges()

@@ -1,6 +1,7 @@
 """The models of the models folder as entries, which are kept up to date."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
 from core.config.loading import LoadingConfig
@@ -8,6 +9,8 @@ from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
 from core.models.entry import ModelEntry
 from core.models.model_folder import FolderModel, ModelFolder
+
+logger = logging.getLogger(__name__)
 
 
 class FolderModels:
@@ -44,13 +47,13 @@ class FolderModels:
             before, self.entries, self._known = self.entries, {}, found
             for name, (config, wrong) in read.items():
                 entry = before.get(name) or ModelEntry(config, source="folder")
+                if wrong and wrong != entry.wrong:
+                    logger.error("model %s cannot be loaded: %s", name, wrong)
                 entry.configure(config, wrong)
                 self.entries[name] = entry
             return [entry for name, entry in before.items() if name not in self.entries]
 
-    def _read(
-        self, found: Mapping[str, FolderModel]
-    ) -> dict[str, tuple[ModelConfig, str | None]]:
+    def _read(self, found: Mapping[str, FolderModel]) -> dict[str, tuple[ModelConfig, str | None]]:
         """The config of each, and what is wrong with its settings. Blocks briefly."""
         defaults = {"load": "request", "idle_timeout": self._loading.model_dir_idle_timeout}
         read: dict[str, tuple[ModelConfig, str | None]] = {}

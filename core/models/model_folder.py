@@ -10,7 +10,7 @@ from pathlib import Path
 
 from core.config.model_settings import FILE, placed, with_settings
 from core.config.problems import ConfigError, Problem
-from core.config.schema import ModelConfig
+from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.check_config import model_problems
 from core.plugins import Plugins
@@ -91,6 +91,12 @@ class _Scan:
         return self.at - newest > _SETTLED and all(
             _state(path) == state for path, state in self.seen.items()
         )
+
+
+def folder_of(config: Config, plugins: Plugins) -> "ModelFolder":
+    """The models folder of a config."""
+    path = Path(resolved_path(config.server.model_dir, config.base))
+    return ModelFolder(path, plugins, config.base)
 
 
 class ModelFolder:
@@ -219,6 +225,7 @@ def _own_settings(file: Path) -> Path:
     """Where the settings of a model are that is a file."""
     short = _ENDING.sub("", file.name)
     return file.with_name(f"{short}.yml") if short != file.name else file.with_suffix(".yml")
+
 
 def _entries(folder: Path) -> list[Path]:
     """Its entries, except hidden or unprintable ones: paths are never built from names."""

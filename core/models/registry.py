@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import BackendUnavailableError, ModelNotFoundError
@@ -16,7 +15,7 @@ from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.folder_models import FolderModels
 from core.models.loader import Loader
 from core.models.memory import Meter, SystemMeter
-from core.models.model_folder import ModelFolder
+from core.models.model_folder import folder_of
 from core.models.presets import Preset
 from core.models.running_backends import Backends
 from core.models.served import ServedModel
@@ -56,9 +55,7 @@ class Models:
     ) -> None:
         server = config.server
         self._base = config.base
-        self.folder = ModelFolder(
-            Path(resolved_path(server.model_dir, config.base)), plugins, config.base
-        )
+        self.folder = folder_of(config, plugins)
         self._in_folder = FolderModels(self.folder, config.loading)
         self._models = {model.name: ModelEntry(model, root) for model, root in rooted(config)}
         self._configured = frozenset(self._models)

@@ -30,6 +30,7 @@ from core.server.api import (
     ollama,
     overrides,
     pooling,
+    reloading,
     requests,
     responses,
     stats,
@@ -68,7 +69,8 @@ def create_app(
         redoc_url=None,
         strict_content_type=False,
     )
-    shared = make_services(config, plugins, report_progress or (lambda *_: None))
+    guarded = keys or key_store(config)
+    shared = make_services(config, plugins, report_progress or (lambda *_: None), guarded)
     app.state.services = shared
     for prefix in ("/v1", ""):
         for router in (
@@ -87,6 +89,7 @@ def create_app(
             templates.router,
             overrides.router,
             about.router,
+            reloading.router,
             stats.router,
             requests.router,
         ):
@@ -105,7 +108,6 @@ def create_app(
     add_page(app, ollama="ollama" in config.server.apis)
     add_plugin_routes(app, plugins.routes, shared.paths)
     add_error_handlers(app)
-    guarded = keys or key_store(config)
     app.add_middleware(Guard, server=config.server, keys=guarded, paths=shared.paths)
     app.add_middleware(TrackRequests, requests=shared.serving.requests)
     app.add_middleware(

@@ -14,9 +14,11 @@ from core.models.downloads import Downloads, places
 from core.models.entry import ReportModelProgress
 from core.models.registry import Models
 from core.plugins import Plugins
+from core.server.access.key_store import KeyStore
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
 from core.server.paths import Paths
+from core.server.reload import Reload
 from core.serving.serving import Serving
 
 
@@ -33,13 +35,14 @@ class Services:
     metrics: Metrics
     watch: Watch
     paths: Paths
+    reload: Reload
     running_texts: RunningTexts
     model_cards: ModelCards
     response_store: ResponseStore | None
 
 
 def make_services(
-    config: Config, plugins: Plugins, report_progress: ReportModelProgress
+    config: Config, plugins: Plugins, report_progress: ReportModelProgress, keys: KeyStore
 ) -> Services:
     """The services of a server; nothing is loaded or started yet."""
     serving = Serving(config, plugins, report_progress)
@@ -60,6 +63,7 @@ def make_services(
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, config.base),
         paths=Paths(plugins.routes, apis),
+        reload=Reload(config, plugins, models, keys),
         response_store=open_store(config.server, config.base) if "responses" in apis else None,
     )
 

@@ -70,7 +70,6 @@ class Guard:
     ) -> None:
         self._app = app
         self._server = server
-        self._needed = needed(server)
         self._keys = keys
         self._paths = paths
         self._uses = KeyUses(clock)
@@ -94,10 +93,11 @@ class Guard:
     def _admit(self, scope: Scope) -> Key | None:
         """The request's key; None if it has none and needs none."""
         sent = sent_keys(scope["headers"])
-        key = find_key(sent, self._keys.known()) if sent and self._needed != "none" else None
+        who = needed(self._server)  # which a reload of the config may change
+        key = find_key(sent, self._keys.known()) if sent and who != "none" else None
         if key or self._is_public(scope):
             return key
-        if self._needed == "required":
+        if who == "required":
             raise AuthenticationError(
                 "this API key is not valid"
                 if sent

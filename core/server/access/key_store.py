@@ -46,6 +46,11 @@ class KeyStore:
             self._look()
         return self._keys
 
+    def use_fixed(self, fixed: Sequence[Key]) -> None:
+        """Have these keys instead of those that the config had."""
+        self._keys = tuple(fixed) + self._keys[len(self._fixed) :]
+        self._fixed = tuple(fixed)
+
     def _look(self) -> None:
         state = _state(self.path)
         if state == self._seen:
@@ -89,12 +94,16 @@ class KeyStore:
 
 def key_store(config: Config) -> KeyStore:
     """The key store of a config."""
-    fixed = [
+    return KeyStore(keys_path(config), fixed_keys(config))
+
+
+def fixed_keys(config: Config) -> list[Key]:
+    """The keys that stand in the config itself."""
+    return [
         # no name of the file has brackets
         Key(f"api_keys[{index}]", digest_of(secret.get_secret_value()))
         for index, secret in enumerate(config.server.api_keys)
     ]
-    return KeyStore(keys_path(config), fixed)
 
 
 def keys_path(config: Config) -> Path:
