@@ -11,7 +11,7 @@ from core.config.schema import Config
 from core.models.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.server.access.guard import Guard
-from core.server.access.key_store import KeyStore, key_store
+from core.server.access.key_store import KeyStore, fixed_keys, key_store
 from core.server.api import (
     about,
     chat,
@@ -70,7 +70,12 @@ def create_app(
         strict_content_type=False,
     )
     guarded = keys or key_store(config)
-    shared = make_services(config, plugins, report_progress or (lambda *_: None), guarded)
+    shared = make_services(
+        config,
+        plugins,
+        report_progress or (lambda *_: None),
+        lambda new: guarded.use_fixed(fixed_keys(new)),
+    )
     app.state.services = shared
     for prefix in ("/v1", ""):
         for router in (

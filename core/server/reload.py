@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from core.config.load import read_again
@@ -13,7 +13,6 @@ from core.models.check_config import check_config
 from core.models.config_change import ModelChanges
 from core.models.registry import Models
 from core.plugins import Plugins
-from core.server.access.key_store import KeyStore, fixed_keys
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +32,18 @@ class Reload:
     the whole server shares, stays as it was at the start.
     """
 
-    def __init__(self, config: Config, plugins: Plugins, models: Models, keys: KeyStore) -> None:
+    def __init__(
+        self,
+        config: Config,
+        plugins: Plugins,
+        models: Models,
+        use_keys: Callable[[Config], None],
+    ) -> None:
+        """`use_keys`: called with a config whose API keys are to be the valid ones."""
         self._config = config
         self._plugins = plugins
         self._models = models
-        self._keys = keys
+        self._use_keys = use_keys
         self._turn = asyncio.Lock()
 
     async def run(self) -> Reloaded:
@@ -48,7 +54,7 @@ class Reload:
             needs_restart = list(self._differences(new))
             if new.server.api_keys != self._config.server.api_keys:
                 self._config.server.api_keys = new.server.api_keys
-                self._keys.use_fixed(fixed_keys(new))
+                self._use_keys(new)
                 logger.info("config: `server.api_keys` has changed")
             if new.loading != self._config.loading:
                 logger.info("config: `loading` has changed: %s", _changed(self._config, new))

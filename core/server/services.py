@@ -1,5 +1,6 @@
 """What routes share, typed: `services(http).models` instead of attributes of `app.state`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
@@ -14,7 +15,6 @@ from core.models.downloads import Downloads, places
 from core.models.entry import ReportModelProgress
 from core.models.registry import Models
 from core.plugins import Plugins
-from core.server.access.key_store import KeyStore
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
 from core.server.paths import Paths
@@ -42,9 +42,12 @@ class Services:
 
 
 def make_services(
-    config: Config, plugins: Plugins, report_progress: ReportModelProgress, keys: KeyStore
+    config: Config,
+    plugins: Plugins,
+    report_progress: ReportModelProgress,
+    use_keys: Callable[[Config], None],
 ) -> Services:
-    """The services of a server; nothing is loaded or started yet."""
+    """The services of a server; nothing is loaded or started yet. `use_keys`: see `Reload`."""
     serving = Serving(config, plugins, report_progress)
     models = serving.models
     apis = config.server.apis
@@ -63,7 +66,7 @@ def make_services(
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, config.base),
         paths=Paths(plugins.routes, apis),
-        reload=Reload(config, plugins, models, keys),
+        reload=Reload(config, plugins, models, use_keys),
         response_store=open_store(config.server, config.base) if "responses" in apis else None,
     )
 

@@ -27,6 +27,8 @@ class Leases:
         with running.interruptible():
             model = await running.hold(self._models.lease(found))
         running.loading = False
+        if running.keep_alive is not None:
+            found.entry.keep_alive = running.keep_alive
         return model
 
     async def served(self, running: RunningRequest, name: str | None) -> ServedModel:

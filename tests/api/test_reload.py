@@ -215,7 +215,7 @@ def test_a_removed_and_a_changed_model_go_on_for_their_requests(site: Site) -> N
 
 
 def test_nothing_is_cut_or_left_over_under_load(site: Site) -> None:
-    """Hundreds of streams, and between them a reload that changes, adds and removes their models."""
+    """Streams, and between them reloads that change, add and remove their models."""
     chance = random.Random(7)
 
     def rewrite() -> None:

@@ -27,7 +27,7 @@ class RunningRequest:
     `route`: method and path, or who else asks. `key`: the API key it came with, None where it needs
     none. `asks`: whether it uses a model; `model`: that model's name. `loading`: it waits until
     that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
-    its tokens.
+    its tokens. `keep_alive`: seconds that it wants its model to stay loaded without requests.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -39,6 +39,7 @@ class RunningRequest:
         self.model: str | None = None
         self.received = time.monotonic()
         self.stream = False
+        self.keep_alive: float | None = None
         self.choices = 0
         self.counter: UsageCounter | None = None
         self.loading = False

@@ -20,7 +20,7 @@ from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError
 from core.server.access.auth import require_admin
 from core.server.api import ollama_embed, ollama_models, ollama_pull
-from core.server.api.ollama_names import known_name
+from core.server.api.ollama_names import known_name, stay_loaded
 from core.server.api.served import named_model, served_model
 from core.server.http.framing import NDJSON
 from core.server.http.headers import unsupported_header
@@ -102,6 +102,7 @@ async def _only_load(http: Request, body: OllamaGeneration, name: str, line: Mak
             )
         await services(http).models.unload(found.entry)
     else:
+        stay_loaded(http, body)
         await served_model(http, name)
     about = {
         "model": body.asked_model,
