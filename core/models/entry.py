@@ -50,7 +50,8 @@ class ModelEntry:
     reloaded with; `wrong`: why that cannot be used. `root`: the entry at the end of its `like`
     chain, whose backend it shares if possible. `there` is set while it is in memory, `settled` when
     draining is over. `on_request`: a request may load it, after `failures` in a row not before
-    `retry_at` (by the loader's clock). `stuck`: why it does not respond, set by `Watch`.
+    `retry_at` (by the loader's clock), unless it only
+    `lacked_library` that is there now. `stuck`: why it does not respond, set by `Watch`.
     `keep_alive`: the idle time that a request asked for, in seconds. `retired`: new requests do not
     find it; `after`: what has to end before it is loaded.
     """
@@ -73,6 +74,7 @@ class ModelEntry:
         self.on_request = config.load != "command"
         self.failures = 0
         self.retry_at = 0.0
+        self.lacked_library = False
         self.keep_alive: float | None = None
         self.retired = False
         self.after: asyncio.Task[None] | None = None

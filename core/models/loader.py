@@ -185,6 +185,8 @@ class Loader:
     def _require_loadable(self, model: ModelEntry) -> None:
         """Raise unless a request may load the model."""
         left = model.retry_at - self._clock.time()
+        if model.lacked_library and not self._starter.lacks_library(model):
+            left = 0
         if model.state == "failed" and left > 0:
             raise ModelFailedError(
                 f"model {model.name!r} is not available: {model.error}", retry_after=ceil(left)

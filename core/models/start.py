@@ -1,5 +1,7 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
+import importlib
+import importlib.util
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -42,10 +44,12 @@ class Starter:
             self._report_progress(model.name, stage, fraction)
 
         report("starting", 0.0)
+        model.lacked_library = False
         try:
             await self._start(model, report)
         except BackendUnavailableError as error:
             model.fail(error.message)
+            model.lacked_library = self.lacks_library(model)
             logger.error("model %s: %s", model.name, error.message)
             report("failed", 1.0)
         except Exception as error:
@@ -62,6 +66,12 @@ class Starter:
         except BaseException:
             await quietly(self._backends.stop(started), model.name)
             raise
+
+    def lacks_library(self, model: ModelEntry) -> bool:
+        """Whether a library that its backend imports is not installed, as of now."""
+        backend = self._plugins.backends.get(model.config.backend)
+        importlib.invalidate_caches()
+        return any(map(_is_missing, backend.requires)) if backend else False
 
     async def prepare(self, model: ModelEntry, config: ModelConfig) -> Callable[[], None]:
         """What makes a loaded model go on with another config, which has the same engine.
@@ -110,3 +120,11 @@ class Starter:
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
         return preset
+
+
+def _is_missing(module: str) -> bool:
+    """Whether no module of this name could be imported; nothing is."""
+    try:
+        return importlib.util.find_spec(module) is None
+    except (ImportError, ValueError):
+        return True
