@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import DEMO_MODEL, REPOSITORY
+from core.config.schema import Config
+from core.testing import ScriptedEngine
+from enginebay import BackendUnavailableError, Engine, EngineBackend
+from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, serve
 
 CODE = """
 import asyncio, sys
@@ -49,3 +52,39 @@ def test_a_missing_library_is_named(
     assert result.stdout.startswith("failed")
     assert f"No module named '{library}'" in result.stdout
     assert f"pip install 'enginebay[{backend}]'" in result.stdout
+
+
+def test_a_library_that_is_installed_while_the_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of the folder is listed without it, and answers as soon as it is there."""
+    library = "library_of_the_toys"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.toy").touch()
+
+    def start() -> Engine:
+        try:
+            __import__(library)
+        except ImportError as error:
+            raise BackendUnavailableError("install it: python3 start.py install toys") from error
+        return ScriptedEngine(["here it is"])
+
+    plugins = plugins_with()
+    plugins.backends(
+        "toys",
+        lambda settings: EngineBackend(start),
+        requires=[library],
+        serves=lambda path: path.suffix == ".toy",
+    )
+    config = Config.model_validate({"server": {"model_dir": str(tmp_path / "models")}})
+    body = {"model": "a.toy", "messages": [{"role": "user", "content": "x"}]}
+    with serve(config, plugins) as server:
+        [card] = server.http.get("/v1/models").json()["data"]
+        assert (card["id"], card["state"]) == ("a.toy", "unloaded")
+        for _ in range(2):
+            refused = server.http.post("/v1/chat/completions", json=body)
+            assert refused.status_code == 503
+            assert "python3 start.py install toys" in refused.json()["error"]["message"]
+        (tmp_path / f"{library}.py").touch()
+        assert "here it is" in server.http.post("/v1/chat/completions", json=body).text

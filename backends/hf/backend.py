@@ -36,8 +36,14 @@ def create(settings: BackendSettings) -> Backend:
 def _is_checkpoint(path: Path) -> bool:
     """A folder of transformers, of weights that transformers reads."""
     if (path / "config.json").is_file():
-        return quant_method(path) != "exl2"
+        return quant_method(path) != "exl2" and not _is_of_gguf(path)
     return (path / "modules.json").is_file() or (path / "value_head.safetensors").is_file()
+
+
+def _is_of_gguf(folder: Path) -> bool:
+    """Whether its only weights are GGUF files: such repositories may have a `config.json`, too."""
+    others = any(next(folder.glob(f"*.{end}"), None) for end in ("safetensors", "bin"))
+    return not others and next(folder.glob("*.gguf"), None) is not None
 
 
 def _start(settings: BackendSettings) -> Engine:

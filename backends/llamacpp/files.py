@@ -62,6 +62,12 @@ def is_mmproj(file: Path) -> bool:
     return "mmproj" in file.name.lower()
 
 
+def is_later_part(file: Path) -> bool:
+    """Whether it is a file of a split model, and not the first."""
+    match = _PART.fullmatch(file.name)
+    return match is not None and int(match["number"]) > 1
+
+
 def size(path: Path) -> int:
     """Bytes of the file and of all other parts of its model."""
     return sum(part.stat().st_size for part in parts_of(path))

@@ -1,8 +1,10 @@
-"""Connects to a running server with the OpenAI SDK."""
+"""Connects to a running server, with the OpenAI SDK or plain HTTP."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +12,7 @@ from core.cli.console import fail
 from core.config.schema import resolved_path
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import APIError, OpenAI
 
     from core.config.schema import Config
@@ -119,3 +122,34 @@ def message_of(error: APIError) -> str:
     message = body.get("message") if isinstance(body, dict) else None
     hint = KEY_HINT if getattr(error, "status_code", 0) == 401 else ""
     return f"{message or error.message}{hint}"
+
+
+@contextmanager
+def running_server(
+    url: str | None, config: Path | None, api_key: str | None
+) -> Iterator[httpx2.Client]:
+    """A client for routes below the server's root; the command fails if nothing answers."""
+    import httpx2
+
+    url, api_key, settings = target(url, config, api_key)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    root = base_url(url).removesuffix("/v1")
+    try:
+        ways = ways_to(url, settings)
+        with httpx2.Client(base_url=root, headers=headers, timeout=None, **ways) as client:
+            yield client
+    except httpx2.TransportError as error:
+        fail(f"nothing answers at {url} ({error}); is the server running?")
+
+
+def require_success(answer: httpx2.Response) -> None:
+    """Fail with the server's error message if the answer is an error."""
+    if answer.is_success:
+        return
+    try:
+        message = answer.json()["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        message = f"{answer.status_code} {answer.reason_phrase}"
+    if answer.status_code == 401:
+        message += KEY_HINT
+    fail(message)

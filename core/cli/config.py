@@ -1,9 +1,11 @@
-"""`enginebay config`: check, show and schema."""
+"""`enginebay config`: check, show, schema and reload."""
 
-from core.cli.console import stdout
+from core.cli.console import fail, stdout
 from core.cli.keys import entries
 from core.cli.settings import (
     ConfigOption,
+    KeyOption,
+    UrlOption,
     load_plugins,
     read_config,
     require_certificate,
@@ -12,15 +14,45 @@ from core.cli.settings import (
 
 
 def check(config: ConfigOption = None) -> None:
-    """Check the config, its plugins, paths, options and keys without loading a model."""
+    """Check the config, its plugins, paths, options and keys, and settings in the models folder,
+    without loading a model.
+    """
+    from core.models.model_folder import folder_of
     from core.server.access.key_store import keys_path
 
     settings = read_config(config)
-    require_valid(settings, load_plugins(settings))
+    plugins = load_plugins(settings)
+    require_valid(settings, plugins)
     require_certificate(settings)
     entries(keys_path(settings))
-    names = ", ".join(model.name for model in settings.models) or "none"
-    stdout().print(f"{settings.origins.file} is valid; models: {names}")
+    folder = folder_of(settings, plugins)
+    if problems := folder.problems():
+        fail(problems, code=2)
+    names = [model.name for model in settings.models]
+    if settings.loading.from_model_dir:
+        names += folder.names()
+    stdout().print(f"{settings.origins.file} is valid; models: {', '.join(names) or 'none'}")
+
+
+def reload(url: UrlOption = None, config: ConfigOption = None, api_key: KeyOption = None) -> None:
+    """Have a running server read its config again; needs an admin key.
+
+    Running answers are not disturbed. A config that is invalid changes nothing.
+    """
+    from core.cli.client import require_success, running_server
+
+    with running_server(url, config, api_key) as http:
+        answer = http.post("/v1/config/reload")
+    require_success(answer)
+    done = answer.json()
+    said = [f"models {what}: {', '.join(done[what])}" for what in _CHANGES if done[what]]
+    for line in said or ["no model has changed"]:
+        stdout().print(line)
+    if done["needs_restart"]:
+        stdout().print(f"after a restart: {', '.join(done['needs_restart'])}")
+
+
+_CHANGES = ("added", "removed", "changed")
 
 
 def show(config: ConfigOption = None) -> None:

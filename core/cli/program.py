@@ -61,10 +61,13 @@ def program() -> typer.Typer:
     of_keys.command("usage")(key_usage.usage)
     app.add_typer(of_keys, name="keys")
     app.command("replay")(replay.replay)
-    of_config = typer.Typer(help="Check, show or describe the config.", no_args_is_help=True)
+    of_config = typer.Typer(
+        help="Check, show, describe or reload the config.", no_args_is_help=True
+    )
     of_config.command("check")(config.check)
     of_config.command("show")(config.show)
     of_config.command("schema")(config.schema)
+    of_config.command("reload")(config.reload)
     app.add_typer(of_config, name="config")
     return app
 

@@ -28,6 +28,8 @@ KeyOption = Annotated[
     ),
 ]
 
+UrlOption = Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")]
+
 
 def read_config(path: Path | None, overrides: Mapping[str, object] | None = None) -> Config:
     """The config, valid by itself. `overrides`: flags by dotted key, None for one not given."""

@@ -24,22 +24,23 @@ EXPECTED = f" (server, models or plugins); a first model:\n{FIRST_MODEL}"
 class Document:
     """A parsed file: `data`, and duplicate keys as `problems`.
 
-    `expected`: appended to the error for an empty file. Raises `ConfigError` if the file cannot be
-    used at all.
+    `expected`: appended to the error for an empty file. `lists`: it may be a list, too. Raises
+    `ConfigError` if the file cannot be used at all.
     """
 
-    def __init__(self, path: Path, *, expected: str = EXPECTED) -> None:
+    def __init__(self, path: Path, *, expected: str = EXPECTED, lists: bool = False) -> None:
         self.name = str(path)
         self._expected = expected
+        self._kinds = (MappingNode, SequenceNode) if lists else (MappingNode,)
         self._text = self._read(path)
         yaml = YAML(typ="safe", pure=True)
         yaml.allow_duplicate_keys = True  # every one of them is found below, not only the first
         yaml.composer.warn_double_anchors = False  # legal, and no reason for a warning
         try:
             self._root: Node = yaml.compose(self._text)
-            self._require_mapping()
+            self._require_data()
             self.problems = list(self._repeated_keys(self._root, (), (), set()))
-            self.data: dict[Any, Any] = yaml.constructor.construct_document(self._root)
+            self.data: Any = yaml.constructor.construct_document(self._root)
         except MarkedYAMLError as error:
             raise self._syntax_error(error) from error
         except ReaderError as error:
@@ -78,8 +79,8 @@ class Document:
         except OSError as error:
             raise self._error(f"the file cannot be read: {error.strerror}") from error
 
-    def _require_mapping(self) -> None:
-        if not isinstance(self._root, MappingNode):
+    def _require_data(self) -> None:
+        if not isinstance(self._root, self._kinds):
             wrong = "is empty" if self._root is None else "does not begin with a key"
             raise self._error(f"the file {wrong}{self._expected}")
 

@@ -7,21 +7,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.config.document import Document
+from core.config.document import FIRST_MODEL, Document
 from core.config.environment import Unusable, decoded, variables, with_value
 from core.config.messages import explain
 from core.config.names import name_problems
-from core.config.origins import Origins
+from core.config.origins import Origins, Place
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
 from core.config.schema import Config
 from core.config.tabbyapi import settings_of_tabbyapi
 from core.config.walk import Schema
 
 DEFAULT_PATH = Path("config.yml")
+MODELS = "models.d"
+"""The folder beside the config whose files have more models, one or a list of them each."""
+
+_EXPECTED = f"; it must have the keys of a model, or a list of models:\n{FIRST_MODEL}"
 
 
 def load_config(path: Path | None, overrides: Mapping[str, object] | None = None) -> Config:
-    """Read and validate a config file, `config.yml` by default.
+    """Read and validate a config file, `config.yml` by default, and `models.d/*.yml` beside it.
 
     `overrides` are values of flags by dotted key: `server.port` is the flag `--port`. Raises
     `ConfigError` with all problems.
@@ -30,7 +34,7 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
     document = Document(path)
     problems = list(document.problems)
     schema = Config.model_json_schema()
-    data: Any = document.data
+    data, places = _with_models(document.data, path.parent / MODELS, problems)
     set_by: dict[KeyPath, str] = {}
     for name, key, value in _settings(overrides or {}, schema, problems):
         try:
@@ -38,8 +42,8 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
             set_by[key] = name
         except Unusable as error:
             problems.append(Problem(name, key_text(key), str(error)))
-    origins = Origins(path, document, set_by)
-    of_names = list(name_problems(data))
+    origins = Origins(path, document, set_by, places, overrides or {})
+    of_names = list(name_problems(data, origins.named))
     problems += [origins.problem(*each) for each in of_names]
     unlike = {path[:2] for path, _ in of_names if path[-1] == "like"}
     of_tabbyapi = list(settings_of_tabbyapi(data))
@@ -57,8 +61,53 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
         ]
     if problems:
         raise ConfigError(in_order(problems))
-    config._origins = origins
+    config.use_origins(origins)
     return config
+
+
+def read_again(config: Config) -> Config:
+    """The config as its files, variables and the same flags have it now.
+
+    Raises `ConfigError` with all problems.
+    """
+    origins = config.origins
+    if origins.file is None:
+        raise ConfigError([Problem("", "", "the server was started without a config file")])
+    return load_config(origins.file, origins.flags)
+
+
+def _with_models(
+    data: dict[Any, Any], folder: Path, problems: list[Problem]
+) -> tuple[Any, dict[KeyPath, Place]]:
+    """The data with the models of a folder's files behind those it has, and where those stand."""
+    models = data.get("models")
+    if not isinstance(models, list | None):
+        return data, {}
+    models = list(models or ())
+    places: dict[KeyPath, Place] = {}
+    for file in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
+        try:
+            document = Document(file, expected=_EXPECTED, lists=True)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        problems += document.problems
+        for key, model in _models_of(document.data):
+            places["models", len(models)] = Place(document, key)
+            models.append(model)
+    return {**data, "models": models} if places else data, places
+
+
+def _models_of(data: Any) -> Iterator[tuple[KeyPath, Any]]:
+    """The models of a file that is one, a list of them, or such a list under `models`."""
+    above: KeyPath = ()
+    if isinstance(data, dict) and list(data) == ["models"] and isinstance(data["models"], list):
+        above, data = ("models",), data["models"]
+    if not isinstance(data, list):
+        yield (), data
+        return
+    for index, model in enumerate(data):
+        yield (*above, index), model
 
 
 def _settings(

@@ -50,6 +50,14 @@ class LoadingConfig(Section):
         gt=0,
         description="Seconds before a request retries a failed model; doubled each time.",
     )
+    from_model_dir: bool = Field(
+        True, description="List what lies in server.model_dir; the first request for it loads it."
+    )
+    model_dir_idle_timeout: float = Field(
+        600,
+        ge=0,
+        description="Seconds without a request after which such a model is unloaded; 0 is never.",
+    )
 
 
 def bytes_of(size: float | str | None, total: int) -> int | None:

@@ -1,6 +1,6 @@
 """Names and aliases of models, and inheritance by `like`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from core.config.problems import KeyPath, key_text
@@ -10,16 +10,19 @@ _OWN = ("name", "aliases")
 """What an entry never inherits."""
 
 
-def name_problems(data: Mapping[Any, Any]) -> Iterator[tuple[KeyPath, str]]:
+def name_problems(
+    data: Mapping[Any, Any], named: Callable[[KeyPath], str] = key_text
+) -> Iterator[tuple[KeyPath, str]]:
     """Duplicate names, and `like` of unknown models, in a file's data, valid or not.
 
-    A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`.
+    A name is taken by `name`, `aliases` and, where these are used, `dummy_model_names`. `named`:
+    how a message says where something is.
     """
     models = _models(data)
     taken: dict[str, KeyPath] = {}
     for path, name in (*_names(models), *_aliases(models), *_dummies(data)):
         if name in taken:
-            yield path, f"{key_text(taken[name])} is already {name!r}; choose another name"
+            yield path, f"{named(taken[name])} is already {name!r}; choose another name"
         taken.setdefault(name, path)
     by_name = _by_name(models)
     for index, model in enumerate(models):
@@ -47,14 +50,21 @@ def _joined(model: dict[Any, Any], by_name: Mapping[str, dict[Any, Any]]) -> dic
     other = by_name.get(model.get("like") or "")
     if other is None or _root(model, by_name) is None:
         return model
-    joined = {key: value for key, value in _joined(other, by_name).items() if key not in _OWN}
-    for key, value in model.items():
-        before = joined.get(key)
+    return merged(
+        {key: value for key, value in _joined(other, by_name).items() if key not in _OWN}, model
+    )
+
+
+def merged(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The settings of one model, where `over` takes precedence; mappings in them are merged."""
+    both = dict(under)
+    for key, value in over.items():
+        before = both.get(key)
         if isinstance(value, dict) and isinstance(before, dict):
-            joined[key] = {**before, **value}
+            both[key] = {**before, **value}
         elif value is not None:
-            joined[key] = value
-    return joined
+            both[key] = value
+    return both
 
 
 def root_of(name: str, likes: Mapping[str, str | None]) -> str:

@@ -303,6 +303,10 @@ class Config(Section):
         """Where each value was set."""
         return self._origins
 
+    def use_origins(self, origins: Origins) -> None:
+        """Its values are from there now."""
+        self._origins = origins
+
     @property
     def base(self) -> Path:
         """The folder that relative paths are relative to: the config file's, absolute."""

@@ -149,6 +149,11 @@ class Gate:
             self._refuse(self._last_of_longest_queue(place), self._full())
         return place
 
+    def resize(self, max_running: int | None, max_queue: int) -> None:
+        """Admit up to another number from now on; what runs or waits already, does so."""
+        self.max_running, self.max_queue = max_running, max_queue
+        self._admit()
+
     def leave(self, place: Place) -> None:
         """Release a place in any state; calling it again has no effect."""
         share = self._shares.get(place.key)

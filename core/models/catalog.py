@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from core.config.paths import inside
-from core.config.schema import Config, ModelConfig, resolved_path
+from core.config.schema import Config, ModelConfig
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.entry import ModelEntry
-from core.models.model_folder import ModelFolder
 from core.models.model_paths import ModelPaths
 from core.models.registry import Models
 from core.models.tabbyapi_parameters import with_parameters
@@ -21,9 +19,7 @@ class Loadable:
     """Configured models and those in the models folder."""
 
     def __init__(self, config: Config, plugins: Plugins, models: Models) -> None:
-        self.folder = ModelFolder(
-            Path(resolved_path(config.server.model_dir, config.base)), plugins
-        )
+        self.folder = models.folder
         self._base = config.base
         self._paths = ModelPaths(config, plugins)
         self._plugins = plugins
@@ -44,6 +40,7 @@ class Loadable:
         Parameters are TabbyAPI's, `options` the backend's own. Raises `ModelNotFoundError` and
         `InvalidRequestError`; nothing has changed then.
         """
+        await self._models.look_for(name)
         config = await asyncio.to_thread(self._config, name, backend)
         entry = self._plugins.backends.get(config.backend)
         if entry is None:
@@ -66,8 +63,10 @@ class Loadable:
             model = self._models.find(name)
         except ModelNotFoundError:
             return self.folder.config(name, backend)
-        if not self._models.is_configured(model):
+        if not self._models.stays(model):
             return self.folder.config(model.config.name, backend)
+        if model.wrong:
+            raise InvalidRequestError(f"{name!r} has invalid settings: {model.wrong}", param="name")
         config = model.configured
         return config.model_copy(update={"backend": backend}) if backend else config
 

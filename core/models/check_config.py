@@ -32,7 +32,7 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
     problems = [
         config.origins.problem(("models", index, *key), message)
         for index, model in enumerate(config.models)
-        for key, message in _check_model(model, config.base, plugins)
+        for key, message in model_problems(model, config.base, plugins)
         if not _is_from(models.get(model.like or ""), model, key)
     ]
     problems += [config.origins.problem(*each) for each in engine_problems(config.models)]
@@ -120,7 +120,8 @@ def _validate(options: dict[str, Any], entry: BackendEntry) -> tuple[Any, list[M
         return None, [(("options", *key), message) for key, message in found]
 
 
-def _check_model(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[Message]:
+def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[Message]:
+    """Where in one model's entry something keeps it from loading, and what; not its preset file."""
     if entry := plugins.backends.get(model.backend):
         yield from _validate(model.options, entry)[1]
     else:

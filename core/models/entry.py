@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -35,23 +36,33 @@ State = Literal["unloaded", "loading", "ready", "draining", "failed"]
 ShownState = State | Literal["stuck"]
 """`stuck`: it was ready, but no longer responds."""
 
+Source = Literal["config", "folder"]
+"""Whether the config has a model, or it lies in the models folder."""
+
 ReportModelProgress = Callable[[str, str, float], None]
 """`report(model, stage, fraction)`; may be called on any thread."""
 
 
 class ModelEntry:
-    """One entry of `models` in the config, and its state.
+    """One model that is configured or lies in the models folder, and its state.
 
     `served` is a request's view of it. `config` is what it is loaded with, `configured` what it is
-    reloaded with. `root`: the entry at the end of its `like` chain, whose backend it shares if
-    possible. `there` is set while it is in memory, `settled` when draining is over.
-    `on_request`: a request may load it, after `failures` in a row not before `retry_at` (by the
-    loader's clock). `stuck`: why it does not respond, set by `Watch`.
+    reloaded with; `wrong`: why that cannot be used. `root`: the entry at the end of its `like`
+    chain, whose backend it shares if possible. `there` is set while it is in memory, `settled` when
+    draining is over. `on_request`: a request may load it, after `failures` in a row not before
+    `retry_at` (by the loader's clock), unless it only
+    `lacked_library` that is there now. `stuck`: why it does not respond, set by `Watch`.
+    `keep_alive`: the idle time that a request asked for, in seconds. `retired`: new requests do not
+    find it; `after`: what has to end before it is loaded.
     """
 
-    def __init__(self, config: ModelConfig, root: str | None = None) -> None:
+    def __init__(
+        self, config: ModelConfig, root: str | None = None, *, source: Source = "config"
+    ) -> None:
         self.config = config
         self.configured = config
+        self.wrong: str | None = None
+        self.source = source
         self.root = root or config.name
         self.name = config.name
         self.created = int(time.time())
@@ -63,6 +74,10 @@ class ModelEntry:
         self.on_request = config.load != "command"
         self.failures = 0
         self.retry_at = 0.0
+        self.lacked_library = False
+        self.keep_alive: float | None = None
+        self.retired = False
+        self.after: asyncio.Task[None] | None = None
         self.progress = LoadProgress()
         self._state: State = "unloaded"
         self._error: str | None = None
@@ -82,6 +97,8 @@ class ModelEntry:
     @property
     def state(self) -> State:
         """`ready` if it can answer; if it temporarily cannot, `loading` again."""
+        if self.wrong and self._state == "unloaded":
+            return "failed"
         return "loading" if self.unavailable and self._state == "ready" else self._state
 
     @property
@@ -105,7 +122,18 @@ class ModelEntry:
     def error(self) -> str | None:
         """The error of a model that failed or temporarily cannot answer."""
         error = self.unavailable or self._error
+        if self.wrong and not self.is_loaded:
+            error = self.wrong
         return error and encodable(error)
+
+    @property
+    def idle_timeout(self) -> float:
+        """Seconds without a request after which it is unloaded; infinite for never."""
+        if self.config.pinned:
+            return inf
+        if self.keep_alive is not None:
+            return self.keep_alive
+        return self.config.idle_timeout or inf
 
     @property
     def memory(self) -> MemoryUse | None:
@@ -184,6 +212,19 @@ class ModelEntry:
             overrides=self.overrides,
         )
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it is loaded, or about to be, or being unloaded."""
+        return self.is_loaded or self._state in ("loading", "draining")
+
+    def change(
+        self, config: ModelConfig, formats: ChatFormats, template: str | None, preset: Preset
+    ) -> None:
+        """Answer later requests by this config, on the same engine."""
+        self.config = self.configured = config
+        self._formats, self.template = formats, template
+        self.use_preset(preset)
+
     def use_preset(self, preset: Preset) -> None:
         """Override sampling params of later requests, until another preset is chosen."""
         self.check_preset(preset)
@@ -210,6 +251,8 @@ class ModelEntry:
 
     def require_ready(self) -> None:
         """Raise `BackendUnavailableError` unless the model can answer."""
+        if self.wrong and not self.is_loaded:
+            raise ModelFailedError(f"the settings of {self.name!r} cannot be used: {self.error}")
         if self.unavailable:
             raise BackendUnavailableError(
                 f"model {self.name!r} cannot answer now, try again soon; {self.unavailable}"
@@ -227,6 +270,15 @@ class ModelEntry:
                 raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
             case "unloaded":
                 raise BackendUnavailableError(f"model {self.name!r} is not loaded")
+
+    def configure(self, config: ModelConfig, wrong: str | None = None) -> None:
+        """Load it with this config the next time; or, if that is `wrong`, not at all."""
+        if (config, wrong) == (self.configured, self.wrong):
+            return
+        self.configured, self.wrong = config, wrong
+        if not self.is_loaded and self._state in ("unloaded", "failed"):
+            self.config, self.on_request = config, config.load != "command"
+            self._state, self._error, self.failures, self.retry_at = "unloaded", None, 0, 0.0
 
     def begin_loading(self) -> None:
         """Mark it as waiting to be loaded."""
@@ -264,10 +316,12 @@ class ModelEntry:
         self.there.clear()
         try:
             if started:
-                error = BackendUnavailableError(f"model {self.name!r} was unloaded")
-                started.gate.refuse(self.name, error)
+                if self.use.count:  # another entry of this name may share the gate
+                    error = BackendUnavailableError(f"model {self.name!r} was unloaded")
+                    started.gate.refuse(self.name, error)
                 await backends.stop(started)
         finally:
+            self.keep_alive = None
             self._state, self._error, self.loaded_at = "unloaded", reason, None
             self.config = self.configured
             self.settled.set()

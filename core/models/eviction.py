@@ -48,6 +48,10 @@ class Room:
         self._meter = meter
         self._measured_at = float("-inf")
 
+    def use_config(self, config: LoadingConfig) -> None:
+        """Keep to these limits from now on."""
+        self._config = config
+
     async def measure(self) -> None:
         """Measure the models' memory use, at most once per second."""
         if self._clock.time() < self._measured_at + 1:

@@ -51,6 +51,15 @@ class Loader:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    def use_config(self, config: LoadingConfig) -> None:
+        """Keep to these limits from now on."""
+        self._config = config
+        self._backoff = Backoff(first=config.retry_after, longest=_LONGEST_BACKOFF)
+        self.room.use_config(config)
+        for model in self._all_models():
+            if model.is_loaded:
+                self._idle.watch(model)
+
     async def take(self, model: ModelEntry) -> None:
         """Hold `model` once it is ready, loading it if needed; release it with `give_back`.
 
@@ -136,6 +145,26 @@ class Loader:
         task.add_done_callback(lambda done: self._forget(model, done))
         return task
 
+    def retire(self, old: ModelEntry, new: ModelEntry | None = None) -> asyncio.Task[None]:
+        """Unload `old` once its requests have ended, however long that takes; new ones must not
+        find it any more. `new` is loaded in its place, or when it is asked for, after that.
+        """
+        was_loaded = old.state in ("ready", "loading")
+        old.retired, old.on_request = True, True
+        task = self._go(self._retire(old))
+        if new:
+            new.after = task
+            if was_loaded:
+                self.load(new)
+        return task
+
+    async def _retire(self, old: ModelEntry) -> None:
+        if old.state == "draining":
+            await old.settled.wait()
+        await old.use.wait_for_nobody()
+        await self._stop(old, 0, "it is no longer there, or needs another engine")
+        self._idle.forget(old)
+
     async def unload(self, model: ModelEntry, *, drain_timeout: float | None = None) -> None:
         """Unload it on command, or stop loading it; continues even if the caller leaves."""
         model.on_request = model.configured.load == "request"
@@ -157,11 +186,13 @@ class Loader:
     def _require_loadable(self, model: ModelEntry) -> None:
         """Raise unless a request may load the model."""
         left = model.retry_at - self._clock.time()
+        if model.lacked_library and not self._starter.lacks_library(model):
+            left = 0
         if model.state == "failed" and left > 0:
             raise ModelFailedError(
                 f"model {model.name!r} is not available: {model.error}", retry_after=ceil(left)
             )
-        if self._closed:
+        if self._closed or model.wrong:
             model.require_ready()
         if not model.on_request:
             reason = f": {model.error}" if model.error else "; it is loaded on command only"
@@ -178,8 +209,8 @@ class Loader:
         limit: float,
     ) -> None:
         try:
-            if before:
-                await asyncio.wait({before})
+            for earlier in filter(None, (before, model.after)):
+                await asyncio.wait({earlier})
             if not await self._starter.fetch(model, config or model.config):
                 return self._failed(model, replaced)
             async with self._turn:

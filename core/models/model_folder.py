@@ -1,14 +1,33 @@
 """Models that are not configured: at a path, or in a folder by name."""
 
 import logging
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.config.model_settings import FILE, placed, with_settings
 from core.config.problems import ConfigError, Problem
-from core.config.schema import ModelConfig
+from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
+from core.models.check_config import model_problems
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
+
+_DEEPEST = 4
+"""Folders below the models folder in which models are looked for: `owner/repository/Q4_K_M`."""
+
+_DOWNLOADING = ".cache/enginebay"
+"""Where a download keeps the files it has not finished, each ending with `.part`."""
+
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a change of a folder surely has another time than the one before."""
+
+_ENDING = re.compile(r"(-00001-of-\d{5})?\.gguf$")
+"""What a model's other name leaves out of the name of its file."""
 
 
 def model_at(path: Path, plugins: Plugins, backend: str | None = None) -> ModelConfig:
@@ -42,51 +61,196 @@ def _backend_for(path: Path, plugins: Plugins) -> str | None:
     return None
 
 
-class ModelFolder:
-    """The entries of a folder, by name; nothing outside it can be named.
+@dataclass(frozen=True, slots=True)
+class FolderModel:
+    """A model of the folder. `aliases`: its other names; `settings`: its files of settings."""
 
-    The methods read names and small files, so they block briefly.
+    name: str
+    path: Path
+    backend: str
+    aliases: tuple[str, ...]
+    settings: tuple[Path, ...]
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What was found, and the state of every file and folder that this depends on."""
+
+    models: dict[str, FolderModel] = field(default_factory=dict)
+    seen: dict[Path, tuple[int, int] | None] = field(default_factory=dict)
+    at: int = field(default_factory=time.time_ns)
+
+    def look_at(self, path: Path) -> bool:
+        """Remember its state; whether it is there."""
+        self.seen[path] = _state(path)
+        return self.seen[path] is not None
+
+    def is_current(self) -> bool:
+        """Whether nothing has changed since, nor may have without a sign of it."""
+        newest = max((state[0] for state in self.seen.values() if state), default=0)
+        return self.at - newest > _SETTLED and all(
+            _state(path) == state for path, state in self.seen.items()
+        )
+
+
+def folder_of(config: Config, plugins: Plugins) -> "ModelFolder":
+    """The models folder of a config."""
+    path = Path(resolved_path(config.server.model_dir, config.base))
+    return ModelFolder(path, plugins, config.base)
+
+
+class ModelFolder:
+    """The models of a folder, by name; nothing outside it can be named.
+
+    A model is a file or folder that a backend recognises, at any depth: `owner/repository` is one,
+    too, and of a folder with several model files each file is one. The methods read names and small
+    files, so they block briefly; they may be called on any thread.
     """
 
-    def __init__(self, folder: Path, plugins: Plugins) -> None:
+    def __init__(self, folder: Path, plugins: Plugins, base: Path | None = None) -> None:
+        """`base`: the folder that relative paths in settings are relative to."""
         self._folder = folder
         self._plugins = plugins
+        self._base = base or folder
+        self._scan: _Scan | None = None
+
+    def models(self) -> Mapping[str, FolderModel]:
+        """Its models by name. The folder is only read again if something in it has changed."""
+        scan = self._scan
+        if scan is None or not scan.is_current():
+            scan = _Scan()
+            if scan.look_at(self._folder):
+                for model in self._found(scan, self._folder, "", ()):
+                    scan.models[model.name] = model
+            self._scan = scan
+        return scan.models
 
     def names(self) -> list[str]:
-        """Files and folders that a backend recognises as models."""
-        return [name for name, path in self._entries().items() if _backend_for(path, self._plugins)]
+        """The names of its models."""
+        return list(self.models())
 
     def path(self, name: str) -> Path:
         """Where the entry of that name is. Raises `ModelNotFoundError`."""
-        entries = self._entries()
-        if name not in entries:
-            known = ", ".join(self.names()) or "no model"
-            raise ModelNotFoundError(
-                f"the model {name!r} does not exist; {self._folder} has {known}", param="name"
-            )
-        return entries[name]
+        if model := self.models().get(name):
+            return model.path
+        for path in _entries(self._folder):
+            if path.name == name:
+                return path
+        known = ", ".join(self.names()) or "no model"
+        raise ModelNotFoundError(
+            f"the model {name!r} does not exist; {self._folder} has {known}", param="name"
+        )
 
     def config(self, name: str, backend: str | None = None) -> ModelConfig:
         """A config for that entry, with this backend or the one that recognises it.
 
-        Raises `ModelNotFoundError`, and `InvalidRequestError` if no backend recognises it.
+        Raises `ModelNotFoundError`, and `InvalidRequestError` if no backend recognises it, or its
+        settings cannot be used.
         """
         path = self.path(name)
-        chosen = backend or _backend_for(path, self._plugins)
-        if chosen is None:
+        model = self.models().get(name)
+        if model is None and backend is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise InvalidRequestError(
                 f"no backend recognises {path}; name one as `backend`, installed: {installed}",
                 param="backend",
             )
-        return ModelConfig(name=name, backend=chosen, path=str(path), load="command")
+        model = model or FolderModel(name, path, "", (), ())
+        try:
+            config = self.settled(model, {"load": "command"})
+        except ConfigError as error:
+            raise InvalidRequestError(str(error), param="name") from error
+        return config.model_copy(update={"backend": backend}) if backend else config
 
-    def _entries(self) -> dict[str, Path]:
-        """Entries by name, except hidden or unprintable ones: paths are never built from names."""
-        if not self._folder.is_dir():
-            return {}
-        return {
-            path.name: path
-            for path in sorted(self._folder.iterdir())
-            if path.name[:1] not in "._" and path.name.isprintable()
-        }
+    def settled(self, model: FolderModel, defaults: Mapping[str, object]) -> ModelConfig:
+        """Its config: these defaults below its settings. `ConfigError` for invalid settings."""
+        found = {"name": model.name, "backend": model.backend or "none", "path": str(model.path)}
+        config, files = with_settings({**defaults, **found}, model.aliases, model.settings)
+        problems = model_problems(config, self._base, self._plugins) if files else ()
+        if wrong := [placed(files, *problem) for problem in problems]:
+            raise ConfigError(wrong)
+        return config
+
+    def problems(self) -> list[Problem]:
+        """What is wrong with the settings of its models, each problem once."""
+        problems: dict[Problem, None] = {}
+        for model in self.models().values():
+            try:
+                self.settled(model, {})
+            except ConfigError as error:
+                problems |= dict.fromkeys(error.problems)
+        return list(problems)
+
+    def _found(
+        self, scan: _Scan, folder: Path, prefix: str, above: tuple[Path, ...]
+    ) -> Iterator[FolderModel]:
+        """The models in a folder, in the order of their names. `above`: settings for all of it."""
+        entries = _entries(folder)
+        there = set(entries)
+        settings = (*above, *_existing(scan, there, folder / FILE))
+        for path in entries:
+            name = prefix + path.name
+            if not path.is_dir():
+                if backend := _backend_for(path, self._plugins):
+                    own = _existing(scan, there, _own_settings(path))
+                    yield _model(name, path, backend, (*settings, *own))
+            elif scan.look_at(path) and not _is_unfinished(scan, path):
+                yield from self._found_below(scan, path, name, settings)
+
+    def _found_below(
+        self, scan: _Scan, folder: Path, name: str, above: tuple[Path, ...]
+    ) -> Iterator[FolderModel]:
+        """A folder as one model, or all the models in it."""
+        backend = _backend_for(folder, self._plugins)
+        entries = _entries(folder)
+        files = [
+            path
+            for path in entries
+            if path.is_file() and backend and _backend_for(path, self._plugins) == backend
+        ]
+        if backend and len(files) < 2:
+            own = (folder / FILE, *map(_own_settings, files))
+            settings = (*above, *_existing(scan, set(entries), *own))
+            yield _model(name, folder, backend, settings)
+        elif name.count("/") + 1 < _DEEPEST:
+            yield from self._found(scan, folder, f"{name}/", above)
+
+
+def _model(name: str, path: Path, backend: str, settings: tuple[Path, ...]) -> FolderModel:
+    short = _ENDING.sub("", name)
+    return FolderModel(name, path, backend, (short,) if short != name else (), settings)
+
+
+def _own_settings(file: Path) -> Path:
+    """Where the settings of a model are that is a file."""
+    short = _ENDING.sub("", file.name)
+    return file.with_name(f"{short}.yml") if short != file.name else file.with_suffix(".yml")
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Its entries, except hidden or unprintable ones: paths are never built from names."""
+    try:
+        found = sorted(folder.iterdir())
+    except OSError as error:
+        if folder.is_dir():
+            logger.warning("%s cannot be read: %s", folder, error.strerror)
+        return []
+    return [path for path in found if path.name[:1] not in "._" and path.name.isprintable()]
+
+
+def _existing(scan: _Scan, there: Set[Path], *wanted: Path) -> list[Path]:
+    return [path for path in wanted if path in there and scan.look_at(path)]
+
+
+def _is_unfinished(scan: _Scan, folder: Path) -> bool:
+    """Whether a download of it goes on, or was interrupted."""
+    parts = folder / _DOWNLOADING
+    return scan.look_at(parts) and any(parts.glob("*.part"))
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116  (links of a folder may lead nowhere)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -13,8 +13,13 @@ def may_use(key: Key | None, model: ModelEntry, adapter: str | None = None) -> b
 
 
 def usable(key: Key | None, models: Models) -> list[ModelEntry]:
-    """The models that are there for this key."""
+    """The models that are there for this key: configured, or loaded from the models folder."""
     return [model for model in models.all() if may_use(key, model)]
+
+
+def listed(key: Key | None, models: Models) -> list[ModelEntry]:
+    """The same, and what else `Models.look_at_folder` saw."""
+    return [model for model in models.listed() if may_use(key, model)]
 
 
 def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
@@ -25,7 +30,7 @@ def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
     """
     if key is None or key.models is None:
         return models.look_up(name)
-    there = usable(key, models)
+    there = listed(key, models)
     if not name and there:
         return FoundModel(models.default if may_use(key, models.default) else there[0])
     if name:
@@ -36,7 +41,7 @@ def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
         else:
             if may_use(key, found.entry, found.adapter) or key.may_use(name):
                 return found
-    listed = ", ".join(model.name for model in there) or "none"
+    available = ", ".join(model.name for model in there) or "none"
     raise ModelNotFoundError(
-        f"the model {name!r} does not exist for this key; available: {listed}", param="model"
+        f"the model {name!r} does not exist for this key; available: {available}", param="model"
     )

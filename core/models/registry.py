@@ -1,19 +1,22 @@
 """The served models: lookup by name, leases, loading and unloading."""
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from core.config.names import root_of
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelNotFoundError
 from core.models.clock import Clock, LoopClock
+from core.models.config_change import ConfigChange, ModelChanges, rooted
 from core.models.downloads import Downloads, places
 from core.models.entry import ModelEntry, ReportModelProgress
+from core.models.folder_models import FolderModels
 from core.models.loader import Loader
 from core.models.memory import Meter, SystemMeter
+from core.models.model_folder import folder_of
 from core.models.model_paths import ModelPaths
 from core.models.presets import Preset
 from core.models.running_backends import Backends
@@ -36,9 +39,11 @@ class FoundModel:
 
 
 class Models:
-    """All models of a config, in its order, and those loaded by command in addition.
+    """All models of a config, in its order, those of the models folder, and those loaded by command
+    in addition.
 
     `default` answers requests without a model: the first one, or the last one switched to.
+    `folder` is the models folder, as files.
     """
 
     def __init__(
@@ -50,12 +55,13 @@ class Models:
         clock: Clock | None = None,
         meter: Meter | None = None,
     ) -> None:
-        likes = {model.name: model.like for model in config.models}
-        self._models = {
-            model.name: ModelEntry(model, root_of(model.name, likes)) for model in config.models
-        }
-        self._configured = frozenset(self._models)
         server = config.server
+        self._paths = ModelPaths(config, plugins)
+        self.folder = folder_of(config, plugins)
+        self._in_folder = FolderModels(self.folder, config.loading)
+        self._models = {model.name: ModelEntry(model, root) for model, root in rooted(config)}
+        self._configured = frozenset(self._models)
+        self._retired: set[ModelEntry] = set()
         self.dummies = tuple(server.dummy_model_names if server.use_dummy_models else ())
         self._switched_to: str | None = None
         self._preset: Preset | None = None
@@ -63,25 +69,49 @@ class Models:
         self._loaded = asyncio.Event()
         meter = meter or SystemMeter()
         self.downloads = Downloads(places(config))
-        backends = Backends(plugins, ModelPaths(config, plugins), meter)
+        backends = Backends(plugins, self._paths, meter)
         self.estimates = backends.estimates
-        starter = Starter(backends, self.downloads, plugins, config.base, report_progress)
+        self._starter = Starter(backends, self.downloads, plugins, config.base, report_progress)
         self._loader = Loader(
-            config.loading, backends, starter, self.all, clock or LoopClock(), meter
+            config.loading,
+            backends,
+            self._starter,
+            lambda: [*self.all(), *self._retired],
+            clock or LoopClock(),
+            meter,
         )
 
     def all(self) -> list[ModelEntry]:
-        """Every model: the config's in its order, then the others."""
-        return list(self._models.values())
+        """The config's models in its order, then others that are loaded or about to be."""
+        return [*self._models.values(), *(each for each in self._of_folder() if each.is_active)]
+
+    def listed(self) -> list[ModelEntry]:
+        """All there are, loaded or not; of the models folder as `look_at_folder` last saw it.
+
+        What the config has by another name is not listed once more.
+        """
+        paths = [
+            _absolute(self._paths.local(m.config.path, m.config.backend))
+            for m in self._models.values()
+        ]
+        others = (each for each in self._of_folder() if not _is_among(each, paths))
+        return [*self._models.values(), *others]
+
+    def _of_folder(self) -> list[ModelEntry]:
+        entries = self._in_folder.entries
+        return [entry for name, entry in entries.items() if name not in self._models]
 
     @property
     def default(self) -> ModelEntry:
         """The model of requests that name none. Raises `BackendUnavailableError` without any."""
-        if not self._models:
+        there = self.all() or self.listed()
+        if not there:
             raise BackendUnavailableError(
-                "no model is configured; add one under `models` in the config"
+                "there is no model; put one into the folder `server.model_dir`, or add one under "
+                "`models` in the config"
             )
-        return self._models.get(self._switched_to or "") or self.all()[0]
+        switched = (model for model in self.listed() if model.name == self._switched_to)
+        return (next(switched, None) if self._switched_to else None) or there[0]
 
     @property
     def starting(self) -> bool:
@@ -104,16 +134,36 @@ class Models:
         for entry in self.all():
             if name in entry.adapters:
                 return FoundModel(entry, name)
+        there = self.listed()
+        for entry in there:
+            if name == entry.name or name in entry.config.aliases:
+                return FoundModel(entry)
         if name in self.dummies:
             return FoundModel(self.default)
+        available = ", ".join(model.name for model in there) or "none"
         raise ModelNotFoundError(
-            f"the model {name!r} does not exist; available: {', '.join(self._models)}",
-            param="model",
+            f"the model {name!r} does not exist; available: {available}", param="model"
         )
 
     def find(self, name: str) -> ModelEntry:
         """The model with that name or alias, or with an adapter of that name."""
         return self.look_up(name).entry
+
+    async def look_at_folder(self) -> None:
+        """Find out what the models folder has now; what is no longer there is retired."""
+        for model in await self._in_folder.refresh():
+            self._retire(model)
+        for model in self._in_folder.entries.values():
+            if self._preset and model.preset is None:
+                model.use_preset(self._preset)
+
+    async def look_for(self, name: str | None) -> None:
+        """The same, unless the model of that name, or some without one, is known anyway."""
+        known = self.all()
+        if not name and known:
+            return
+        if not any(name in (m.name, *m.config.aliases, *m.adapters) for m in known):
+            await self.look_at_folder()
 
     @asynccontextmanager
     async def lease(self, named: FoundModel) -> AsyncIterator[ServedModel]:
@@ -122,6 +172,8 @@ class Models:
         Raises `BackendUnavailableError`, and `ModelNotFoundError` if it was loaded without the
         adapter.
         """
+        if named.entry.retired:  # since it was looked up
+            named = self.look_up(named.name)
         entry = named.entry
         await self._loader.take(entry)
         try:
@@ -161,29 +213,66 @@ class Models:
         task.add_done_callback(ended)
         return task
 
-    def is_configured(self, model: ModelEntry) -> bool:
-        """Whether the config has it, so that it stays when it is unloaded."""
-        return model.config.name in self._configured
+    def stays(self, model: ModelEntry) -> bool:
+        """Whether it is there also when it is unloaded: the config or the models folder has it."""
+        name = model.config.name
+        return name in self._configured or self._in_folder.entries.get(name) is model
 
     def add(self, config: ModelConfig) -> ModelEntry:
         """The model of that name; a new one, outside the config, if there is none."""
-        if config.name not in self._models:
-            model = self._models[config.name] = ModelEntry(config)
+        name = config.name
+        model = self._models.get(name) or self._in_folder.entries.get(name)
+        if model is None:
+            model = self._models[name] = ModelEntry(config, source="folder")
             if self._preset:
                 model.use_preset(self._preset)
-        model = self._models[config.name]
-        if not self.is_configured(model):
+        elif not self.stays(model):
             model.configured = config
         return model
+
+    async def use_config(self, config: Config) -> ModelChanges:
+        """Serve the models of another config from now on, within its limits.
+
+        Running requests go on with what they began with, however long they take. `ConfigError`, and
+        no change, if a loaded model cannot go on with its new settings.
+        """
+        configured = {name: self._models[name] for name in self._configured}
+        change = ConfigChange(configured, config, self._starter)
+        await change.prepare()
+        others = {n: m for n, m in self._models.items() if n not in self._configured}
+        self._models = {**change.entries, **others, **change.entries}
+        self._configured = frozenset(change.entries)
+        replaced = change.apply()
+        self._loader.use_config(config.loading)
+        self._in_folder.use_config(config.loading)
+        taken = [*others.items(), *self._in_folder.entries.items()]
+        replaced += [(old, self._models[name]) for name, old in taken if name in self._configured]
+        for old, new in replaced:
+            self._retire(old, new)
+        for model in change.added:
+            if self._preset:
+                model.use_preset(self._preset)
+            if model.config.load == "start":
+                self._loader.load(model)
+        await self.look_at_folder()
+        return change.names
+
+    def _retire(self, old: ModelEntry, new: ModelEntry | None = None) -> None:
+        """Unload it when its requests have ended; `new` takes its place."""
+        if not old.is_active:
+            return
+        self._retired.add(old)
+        task = self._loader.retire(old, new)
+        task.add_done_callback(lambda _: self._retired.discard(old))
 
     def use_preset(self, preset: Preset) -> None:
         """Override sampling params for every model, and for those that are added later.
 
         `InvalidRequestError`, without any change, if it does not fit one of them.
         """
-        for model in self.all():
+        for model in self.listed():
             model.check_preset(preset)
-        for model in self.all():
+        for model in self.listed():
             model.use_preset(preset)
         self._preset = preset
 
@@ -198,7 +287,8 @@ class Models:
 
     async def load_at_start(self) -> None:
         """Load the models with `load: start`, one after the other."""
-        first = [model for model in self.all() if model.config.load == "start"]
+        await self.look_at_folder()
+        first = [model for model in self.listed() if model.config.load == "start"]
         if loads := [self._loader.load(model) for model in first]:
             await asyncio.wait(loads)
         self._starting = False
@@ -219,3 +309,13 @@ class Models:
             model = self._models[name]
             if model.state == "unloaded" and not model.on_request:
                 del self._models[name]
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100  (pathlib's keeps `..`)
+
+
+def _is_among(model: ModelEntry, paths: Iterable[str]) -> bool:
+    """Whether one of the paths is that of a model, or of a file in its folder."""
+    own = _absolute(model.config.path)
+    return any(path == own or path.startswith(f"{own}{os.sep}") for path in paths)

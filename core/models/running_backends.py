@@ -107,7 +107,7 @@ class Backends:
             memory = memory.since(before)
         if not memory.gpu:
             memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
-        gate = Gate(config.max_running or with_headroom(info.max_batch_size), config.max_queue)
+        gate = Gate(room_for(config, info), config.max_queue)
         return StartedBackend(key, backend, info, gate, memory)
 
     async def stop(self, started: StartedBackend) -> None:
@@ -156,6 +156,11 @@ class Backends:
 
     async def _gpu_taken(self) -> int:
         return await asyncio.to_thread(self._meter.gpu_taken)
+
+
+def room_for(config: ModelConfig, info: ModelInfo) -> int | None:
+    """How many choices of a model may run at once; None: any number."""
+    return config.max_running or with_headroom(info.max_batch_size)
 
 
 def _require_isolation(config: ModelConfig, backend: Backend) -> None:

@@ -1,12 +1,15 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
+import importlib
+import importlib.util
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
-from core.contract.types import ReportProgress
+from core.contract.types import ModelInfo, ReportProgress
 from core.models.downloads import SCHEME, Downloads, HubName
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import (
@@ -17,7 +20,8 @@ from core.models.formats import (
 )
 from core.models.presets import Preset, load_preset
 from core.models.recognise import form_of
-from core.models.running_backends import Backends, StartedBackend, quietly
+from core.models.running_backends import Backends, StartedBackend, quietly, room_for
+from core.models.template.chat_formats import ChatFormats
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -68,10 +72,12 @@ class Starter:
             self._report(model, stage, fraction)
 
         report("starting", 0.0)
+        model.lacked_library = False
         try:
             await self._start(model, report)
         except BackendUnavailableError as error:
             model.fail(error.message)
+            model.lacked_library = self.lacks_library(model)
             logger.error("model %s: %s", model.name, error.message)
             report("failed", 1.0)
         except Exception as error:
@@ -93,22 +99,64 @@ class Starter:
             await quietly(self._backends.stop(started), model.name)
             raise
 
+    def lacks_library(self, model: ModelEntry) -> bool:
+        """Whether a library that its backend imports is not installed, as of now."""
+        backend = self._plugins.backends.get(model.config.backend)
+        importlib.invalidate_caches()
+        return any(map(_is_missing, backend.requires)) if backend else False
+
+    async def prepare(self, model: ModelEntry, config: ModelConfig) -> Callable[[], None]:
+        """What makes a loaded model go on with another config, which has the same engine.
+
+        Raises `BackendUnavailableError` or a `TemplateError` if it cannot.
+        """
+        assert model.started
+        started = model.started
+        same_preset = config.sampling_preset == model.config.sampling_preset
+        same_template = config.chat_template == model.config.chat_template
+        template = model.template if same_template else config.chat_template
+        preset = self._preset(model.preset if same_preset else None, config, started.info)
+        formats = await self._formats(config, started, template)
+
+        def change() -> None:
+            if model.started is started:
+                started.gate.resize(room_for(config, started.info), config.max_queue)
+                model.change(config, formats, template, preset)
+
+        return change
+
     async def _get_ready(self, model: ModelEntry, started: StartedBackend) -> None:
         config, info = model.config, started.info
-        require_no_prompts(config, info)
-        require_vocabulary(config, info)
+        formats = await self._formats(config, started, config.chat_template)
+        model.become_ready(started, formats, self._preset(model.preset, config, info))
+        logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
+
+    async def _formats(
+        self, config: ModelConfig, started: StartedBackend, template: str | None
+    ) -> ChatFormats:
+        """How its chats are rendered and read, if the config fits it."""
+        require_no_prompts(config, started.info)
+        require_vocabulary(config, started.info)
         choice = format_choice(config, self._plugins, self._base)
-        formats = await choice.find(info, started.backend, config.chat_template)
-        name = model.preset.name if model.preset else config.sampling_preset
+        return await choice.find(started.info, started.backend, template)
+
+    def _preset(self, chosen: Preset | None, config: ModelConfig, info: ModelInfo) -> Preset:
+        """The preset switched to last, else the config's, if it fits the model."""
+        name = chosen.name if chosen else config.sampling_preset
         try:
-            model.become_ready(started, formats, self._preset(model))
+            preset = chosen or (load_preset(name, self._base) if name else Preset())
+            if not info.chats:
+                preset.overrides.check_vocabulary(info.vocab_size)
         except (ConfigError, InvalidRequestError) as error:
             raise BackendUnavailableError(
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
-        logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
+        return preset
 
-    def _preset(self, model: ModelEntry) -> Preset:
-        """The preset switched to last, else the config's."""
-        name = model.config.sampling_preset
-        return model.preset or (load_preset(name, self._base) if name else Preset())
+
+def _is_missing(module: str) -> bool:
+    """Whether no module of this name could be imported; nothing is."""
+    try:
+        return importlib.util.find_spec(module) is None
+    except (ImportError, ValueError):
+        return True

@@ -13,7 +13,7 @@ from core.models.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.server.access.behind_proxy import BehindProxy
 from core.server.access.guard import Guard
-from core.server.access.key_store import KeyStore, key_store
+from core.server.access.key_store import KeyStore, fixed_keys, key_store
 from core.server.access.revoked import end_revoked
 from core.server.api import (
     about,
@@ -35,6 +35,7 @@ from core.server.api import (
     ollama,
     overrides,
     pooling,
+    reloading,
     requests,
     responses,
     stats,
@@ -76,7 +77,12 @@ def create_app(
         redoc_url=None,
         strict_content_type=False,
     )
-    shared = make_services(config, plugins, report_progress or (lambda *_: None))
+    shared = make_services(
+        config,
+        plugins,
+        report_progress or (lambda *_: None),
+        lambda new: keys.fix(fixed_keys(new)),
+    )
     app.state.services = shared
     for prefix in ("/v1", ""):
         for router in (
@@ -97,6 +103,7 @@ def create_app(
             templates.router,
             overrides.router,
             about.router,
+            reloading.router,
             stats.router,
             requests.router,
             usage.router,

@@ -1,5 +1,6 @@
 """What routes share, typed: `services(http).models` instead of attributes of `app.state`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
@@ -18,6 +19,7 @@ from core.plugins import Plugins
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
 from core.server.paths import Paths
+from core.server.reload import Reload
 from core.server.usage.key_use import KeyUses
 from core.server.usage.usage_file import usage_path
 from core.server.usage.usage_records import UsageRecords
@@ -38,15 +40,19 @@ class Services:
     watch: Watch
     key_uses: KeyUses
     paths: Paths
+    reload: Reload
     running_texts: RunningTexts
     model_cards: ModelCards
     response_store: ResponseStore | None
 
 
 def make_services(
-    config: Config, plugins: Plugins, report_progress: ReportModelProgress
+    config: Config,
+    plugins: Plugins,
+    report_progress: ReportModelProgress,
+    use_keys: Callable[[Config], None],
 ) -> Services:
-    """The services of a server; nothing is loaded or started yet."""
+    """The services of a server; nothing is loaded or started yet. `use_keys`: see `Reload`."""
     serving = Serving(config, plugins, report_progress)
     models = serving.models
     apis = config.server.apis
@@ -66,6 +72,7 @@ def make_services(
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, ModelPaths(config, plugins)),
         paths=Paths(plugins.routes, apis),
+        reload=Reload(config, plugins, models, use_keys),
         response_store=open_store(config.server, config.base) if "responses" in apis else None,
     )
 

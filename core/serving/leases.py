@@ -16,8 +16,9 @@ class Leases:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def find(self, running: RunningRequest, name: str | None) -> FoundModel:
+    async def find(self, running: RunningRequest, name: str | None) -> FoundModel:
         """The model a request names, in any state."""
+        await self._models.look_for(name)
         return permitted(running.key, name, self._models)
 
     async def hold(self, running: RunningRequest, found: FoundModel) -> ServedModel:
@@ -31,11 +32,13 @@ class Leases:
         with running.interruptible():
             model = await running.hold(self._models.lease(found))
         running.loading = False
+        if running.keep_alive is not None:
+            found.entry.keep_alive = running.keep_alive
         return model
 
     async def served(self, running: RunningRequest, name: str | None) -> ServedModel:
         """The model a request names, held for it."""
-        return await self.hold(running, self.find(running, name))
+        return await self.hold(running, await self.find(running, name))
 
     async def generating(self, running: RunningRequest, name: str | None) -> ServedModel:
         """As `served`; an error if it generates no text.

@@ -21,6 +21,7 @@ from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import Completion, CompletionRequest
 from core.chat.schemas.read_body import read_body
 from core.config.load import load_config
+from core.config.loading import LoadingConfig
 from core.config.problems import ConfigError
 from core.config.schema import Config, resolved_path
 from core.contract.errors import ModelFailedError
@@ -174,7 +175,10 @@ async def opened(
     else:
         plugins = _plugins(Config())
         found = await asyncio.to_thread(model_at, path, plugins, backend)
-        config = Config(models=[found.model_copy(update={"options": dict(options or {})})])
+        config = Config(
+            models=[found.model_copy(update={"options": dict(options or {})})],
+            loading=LoadingConfig(from_model_dir=False),
+        )
     models = [model.model_copy(update={"isolation": isolation}) for model in config.models]
     config = config.model_copy(update={"models": models})
     if problems := await asyncio.to_thread(check_config, config, plugins):

@@ -50,13 +50,13 @@ class Pooling:
         self._counts = counts
         self._server = server
 
-    def find(self, running: RunningRequest, name: str | None, *kinds: Kind) -> FoundModel:
+    async def find(self, running: RunningRequest, name: str | None, *kinds: Kind) -> FoundModel:
         """The model a request names, in any state, whatever it can do.
 
         Without a name it is one of the first of these kinds that there is, the default model
         before others; only the default model if it is not known what that can do.
         """
-        found = self._leases.find(running, name)
+        found = await self._leases.find(running, name)
         if name or not found.entry.info:
             return found
         for kind in kinds:
@@ -67,7 +67,7 @@ class Pooling:
 
     async def hold(self, running: RunningRequest, name: str | None, *kinds: Kind) -> ServedModel:
         """The same, ready to answer, and held for the request."""
-        return await self._leases.hold(running, self.find(running, name, *kinds))
+        return await self._leases.hold(running, await self.find(running, name, *kinds))
 
     async def served(
         self,

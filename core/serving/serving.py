@@ -25,6 +25,8 @@ from core.chat.plan.strictness import accept_ignored
 from core.chat.plan.uncut_tokens import uncut_prompt
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
+from core.chat.schemas.generation_request import GenerationBody
+from core.config.durations import seconds
 from core.config.schema import Config, resolved_path
 from core.contract.types import GenerationRequest
 from core.models.entry import ReportModelProgress
@@ -91,6 +93,7 @@ class Serving:
         """A conversation, ready to be answered in any API, by an answer with this id."""
         body = asked.body
         running.expect_answer(id, stream=body.stream)
+        _stay_loaded(running, body)
         accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
             model = await self.leases.generating(running, body.model)
@@ -104,6 +107,7 @@ class Serving:
         """One or more prompts, ready to be continued in any API, by an answer with this id."""
         body = asked.body
         running.expect_answer(id, stream=body.stream)
+        _stay_loaded(running, body)
         accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
             model = await self.leases.prompted(running, body.model)
@@ -235,6 +239,11 @@ class Serving:
             "sampling": sampling,
         }
         return self.captures.begin(running.shown_id, plan.recipe, asked)
+
+
+def _stay_loaded(running: RunningRequest, body: GenerationBody) -> None:
+    if body.keep_alive is not None:
+        running.keep_alive = seconds(body.keep_alive)
 
 
 def _without_media(plan: RequestPlan[Any], value: Any) -> Any:

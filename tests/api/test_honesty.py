@@ -32,7 +32,7 @@ NOT_HERE: dict[str, Any] = {
     "speculative_ngram": True, "epsilon_cutoff": 1, "eta_cutoff": 1, "penalty_alpha": 0.5,
     "encoder_repetition_penalty": 2, "no_repeat_ngram_size": 2, "max_tokens_second": 5,
     "auto_max_new_tokens": True, "prompt_template": "x", "options": {"num_ctx": 5},
-    "keep_alive": "5m", "format": "json", "think": False, "enable_thinking": False,
+    "format": "json", "think": False, "enable_thinking": False,
     "thinking": {"type": "disabled"}, "reasoning_effort": "low", "made_up": 0, "made_up_2": False,
     "made_up_3": -1, "made_up_4": 1,
 }  # fmt: skip

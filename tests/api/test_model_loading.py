@@ -69,7 +69,8 @@ class House:
         server = {"model_dir": str(self.base / "models"), **server}
         plugins = plugins_with()
         plugins.backends("toys", self.create, Options, serves=lambda path: path.suffix == ".toy")
-        config = Config.model_validate({"models": entries, "server": server})
+        loading = {"from_model_dir": False}
+        config = Config.model_validate({"models": entries, "server": server, "loading": loading})
         with serve(config, plugins) as running:
             yield running
 

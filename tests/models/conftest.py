@@ -127,11 +127,20 @@ class House:
 
     @asynccontextmanager
     async def models(self, *models: dict[str, Any], **loading: Any) -> AsyncIterator[Models]:
-        """These models on backends of this house; `loading` is that section of the config."""
+        """These models on backends of this house; `loading` is that section of the config.
+
+        Files `*.fake` of the house's folder are models, too.
+        """
         defaults = {"backend": "fake", "path": ".", "load": "request"}
         entries = [{**({} if "like" in model else defaults), **model} for model in models]
-        config = Config.model_validate({"models": entries, "loading": loading})
-        plugins = plugins_with(fake=lambda settings: FakeBackend(settings, self))
+        server = {"model_dir": str(self.base)}
+        config = Config.model_validate({"models": entries, "loading": loading, "server": server})
+        plugins = plugins_with()
+        plugins.backends(
+            "fake",
+            lambda settings: FakeBackend(settings, self),
+            serves=lambda path: path.suffix == ".fake",
+        )
         made = Models(config, plugins, lambda *_: None, clock=self.clock, meter=self.meter)
         try:
             yield made

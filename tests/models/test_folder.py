@@ -1,5 +1,6 @@
 """The folder of models that can be loaded by name."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,71 @@ def test_a_relative_folder_starts_at_the_config(tmp_path: Path, plugins: Plugins
     (tmp_path / "y.gguf").touch()
     models = Models(config, plugins, lambda *_: None)
     assert Loadable(config, plugins, models).folder.names() == ["y.gguf"]
+
+
+def test_files_of_gguf_models(tmp_path: Path, plugins: Plugins) -> None:
+    # MOD-1: a split model is one, by its first part; mmproj files are none
+    files = (
+        *("a.gguf", "mmproj-a.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf"),
+        *("one/x.gguf", "one/mmproj-x.gguf", "owner/two/y-Q4.gguf", "owner/two/y-Q8.gguf"),
+        *("owner/split/Q4/m-00001-of-00002.gguf", "owner/split/Q4/m-00002-of-00002.gguf"),
+        *("both/config.json", "both/w.gguf", "1/2/3/4/5/far.gguf"),
+        *("parts/w.gguf", "parts/.cache/enginebay/abc.part"),
+    )
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    folder = ModelFolder(tmp_path, plugins)
+    expected = {
+        "a.gguf": ("a",),
+        "both": (),
+        "one": (),
+        "owner/split/Q4": (),
+        "owner/two/y-Q4.gguf": ("owner/two/y-Q4",),
+        "owner/two/y-Q8.gguf": ("owner/two/y-Q8",),
+        "s-00001-of-00002.gguf": ("s",),
+    }
+    assert {model.name: model.aliases for model in folder.models().values()} == expected
+    assert {model.backend for model in folder.models().values()} == {"llamacpp"}
+    (tmp_path / "parts/.cache/enginebay/abc.part").unlink()  # the download has ended
+    assert "parts" in folder.names()
+    (tmp_path / "s.yml").write_text("max_queue: 3\n")
+    (tmp_path / "one" / "enginebay.yml").write_text("max_queue: 4\n")
+    assert folder.config("s-00001-of-00002.gguf").max_queue == 3
+    assert folder.config("one").max_queue == 4
+
+
+def test_a_folder_of_transformers_is_one_model(tmp_path: Path, plugins: Plugins) -> None:
+    for file in ("config.json", "model.safetensors", "1_Pooling/config.json", "w.gguf"):
+        (tmp_path / "m" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "m" / file).touch()
+    folder = ModelFolder(tmp_path, plugins)
+    assert [(m.name, m.backend) for m in folder.models().values()] == [("m", "hf")]
+
+
+def test_it_is_only_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def serves(path: Path) -> bool:
+        asked.append(path.name)
+        return path.suffix == ".toy"
+
+    plugins = plugins_with()
+    plugins.backends("toys", lambda settings: None, serves=serves)  # type: ignore[arg-type,return-value]
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.toy").touch()
+    for path in (tmp_path / "a.toy", tmp_path / "sub", tmp_path):
+        os.utime(path, (1e9, 1e9))
+    folder = ModelFolder(tmp_path, plugins)
+    found = folder.models()
+    asked.clear()
+    assert folder.models() is found
+    assert asked == []
+    (tmp_path / "sub" / "b.toy").touch()
+    assert folder.names() == ["a.toy", "sub/b.toy"]
+    (tmp_path / "a.toy").unlink()
+    assert folder.names() == ["sub/b.toy"]
+    (tmp_path / "sub" / "b.yml").write_text("max_queue: 3\n")
+    assert folder.config("sub/b.toy").max_queue == 3
+    (tmp_path / "sub" / "b.yml").write_text("max_queue: 4\n")
+    assert folder.config("sub/b.toy").max_queue == 4

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from core.apis.ollama.compose_ollama import timestamp
@@ -127,10 +128,10 @@ def _modified(found: FoundModel, files: _Files) -> str:
 
 def _expires(found: FoundModel) -> str:
     model = found.entry
-    if not model.config.idle_timeout or model.config.pinned:
+    if not isfinite(model.idle_timeout):
         return timestamp(_FOR_EVER)
     last = time.time() if model.use.count else model.last_used or model.loaded_at or time.time()
-    return timestamp(min(last + model.config.idle_timeout, _FOR_EVER))
+    return timestamp(min(last + model.idle_timeout, _FOR_EVER))
 
 
 def _model_info(found: FoundModel, facts: FileFacts) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def generation_fields(body: OllamaGeneration) -> Fields:
     """What chats and completions have in common, of the fields and the options of a request."""
     asked = read_options(body.options)
     kept, ignored = passed_on(body.model_extra, without=("response_format",))
-    asked.fields = {**kept, **asked.fields, "stream": body.stream}
+    asked.fields = {**kept, **asked.fields, "stream": body.stream, "keep_alive": body.keep_alive}
     asked.ignored += [*ignored, *body.ignored()]
     asked.places |= {"truncate_prompt_tokens": "truncate", "response_format": "format"}
     if body.truncate:

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from core.apis.schemas.open_object import OpenObject
+from core.config.durations import Duration, seconds
 from core.config.field_types import NullIsUnset, aliased
 from core.contract.errors import InvalidRequestError
-
-_MORE = frozenset("123456789")
 
 
 def _format(value: Any) -> Any:
@@ -51,18 +50,16 @@ class OllamaPull(OllamaModel):
 class OllamaOptions(OllamaBody):
     """What requests that compute something have.
 
-    `keep_alive`: seconds, or a text such as `5m`; how long a model stays is the config's business.
+    `keep_alive`: how long the model stays loaded without requests.
     """
 
     options: dict[str, Any] | None = None
-    keep_alive: float | str | None = None
+    keep_alive: Duration = None
 
     @property
     def unloads(self) -> bool:
         """Whether the model need not stay."""
-        if isinstance(self.keep_alive, str):
-            return "0" in self.keep_alive and _MORE.isdisjoint(self.keep_alive)
-        return self.keep_alive == 0
+        return self.keep_alive is not None and seconds(self.keep_alive) == 0
 
 
 class OllamaGeneration(OllamaOptions):

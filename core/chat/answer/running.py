@@ -30,7 +30,8 @@ class RunningRequest:
     that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
     its tokens. `account`: where what it uses is counted. `free`: it is answered even if its key has
     reached a limit of tokens, as long as it uses none. `end_reasoning` ends the thought of what is
-    generated for it; None before that.
+    generated for it; None before that. `keep_alive`: seconds that it wants its model to stay loaded
+    without requests.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -42,6 +43,7 @@ class RunningRequest:
         self.model: str | None = None
         self.received = time.monotonic()
         self.stream = False
+        self.keep_alive: float | None = None
         self.choices = 0
         self.counter: UsageCounter | None = None
         self.account = Account()

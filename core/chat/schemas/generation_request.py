@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.chat.schemas.constraint_fields import ConstraintBody, extra_keys
+from core.config.durations import Duration
 from core.config.field_types import aliased, field_names
 from core.config.neutral_values import asks_for_nothing
 from core.config.sampling_fields import MAX_TOKENS, SamplingFields
@@ -87,6 +88,7 @@ class GenerationBody(ConstraintBody, SamplingFields):
     return_token_ids: bool | None = None
     timings_per_token: bool = False
     return_progress: bool = False
+    keep_alive: Duration = aliased("keep_alive", "ttl")
 
     @model_validator(mode="after")
     def _every_limit_could_be_one(self) -> Self:

@@ -97,7 +97,7 @@ class Guard:
     def _admit(self, scope: Scope) -> Key | None:
         """The request's key; None if it has none and needs none."""
         sent = sent_keys(scope["headers"])
-        who = needed(self._server, scope["headers"])
+        who = needed(self._server, scope["headers"])  # which a reload of the config may change
         key = find_key(sent, self._keys.known()) if sent and who != "none" else None
         if key or self._is_public(scope):
             return key

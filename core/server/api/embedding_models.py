@@ -9,7 +9,7 @@ from core.models.entry import ModelEntry
 from core.server.access.auth import require_admin
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card
-from core.server.api.served import usable_models
+from core.server.api.served import listed_models, usable_models
 from core.server.http.headers import unsupported_header
 from core.server.http.track import running_request
 from core.server.schemas.loading_bodies import EmbeddingModelLoadRequest, LoadableList, LoadEvent
@@ -31,7 +31,7 @@ async def list_embedding_models(http: Request) -> LoadableList:
     """Models that support embeddings, or may do so once they are loaded."""
     cards = [
         model_card(http, model)
-        for model in usable_models(http)
+        for model in await listed_models(http)
         if model.makes_embeddings is not False
     ]
     return LoadableList(data=[*cards, *await named_in_folder(http)])

@@ -74,7 +74,7 @@ def _health(http: Request, response: Response, *, well: bool) -> Health:
 
 
 def _can_answer(models: Models) -> bool:
-    if not models.all():
+    if not models.listed():
         return False
     state, _ = models.default.shown
     return state == "ready" or (state == "unloaded" and models.default.config.load == "request")

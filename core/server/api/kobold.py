@@ -81,7 +81,7 @@ async def count_tokens(body: TokenCountRequest, http: Request, response: Respons
 @_v1.get("/model")
 async def model(http: Request) -> Result:
     """The name of the default model."""
-    return Result(result=f"enginebay/{known_model(http, None).name}")
+    return Result(result=f"enginebay/{(await known_model(http, None)).name}")
 
 
 @_v1.get("/info/version")
@@ -93,7 +93,7 @@ async def api_version() -> Result:
 @router.get("/extra/version")
 async def version(http: Request) -> KoboldVersion:
     """The version of KoboldCpp's API, and what of it there is."""
-    info = known_model(http, None).info
+    info = (await known_model(http, None)).info
     return KoboldVersion(
         protected=needed(services(http).config.server) == "required",
         vision=info is not None and "image" in info.modalities,
@@ -153,7 +153,7 @@ async def _answer(body: GenerateRequest, http: Request, *, stream: bool) -> Answ
 
 
 async def _context_length(http: Request) -> int:
-    known = known_model(http, None).context_length
+    known = (await known_model(http, None)).context_length
     return known or (await prompted_model(http, None)).info.context_length
 
 

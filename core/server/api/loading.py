@@ -16,7 +16,7 @@ from core.models.registry import FoundModel
 from core.models.tabbyapi_parameters import parameters_of
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.models import model_card
-from core.server.api.served import known_model, usable_models
+from core.server.api.served import known_model, listed_models
 from core.server.http import sse
 from core.server.http.headers import unsupported_header
 from core.server.http.track import running_request
@@ -42,7 +42,7 @@ async def current_model(http: Request) -> CurrentModel:
     """The model that answers requests without one; 503 while it is not loaded."""
     models = services(http).models
     await models.measure()
-    entry = known_model(http, None)
+    entry = await known_model(http, None)
     model = entry.served()
     template = model.templates.choose(with_tools=False)
     parameters = CardParameters(
@@ -57,7 +57,7 @@ async def current_model(http: Request) -> CurrentModel:
 @router.get("/model/draft/list")
 async def list_loadable(http: Request) -> LoadableList:
     """The models that can be loaded: configured ones and, for admins, the model folder."""
-    cards = [model_card(http, model) for model in usable_models(http)]
+    cards = [model_card(http, model) for model in await listed_models(http)]
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 
@@ -67,7 +67,7 @@ async def named_in_folder(http: Request) -> list[NamedModel]:
     if not is_admin(http):
         return []
     names = await asyncio.to_thread(services(http).loadable.folder.names)
-    listed = {model.name for model in models.all()}
+    listed = {model.name for model in models.listed()}
     now = int(time.time())
     return [NamedModel(id=name, created=now) for name in names if name not in listed]
 
@@ -120,6 +120,7 @@ async def unload_current(http: Request, body: ModelUnloadRequest | None = None) 
     body = body or ModelUnloadRequest()
     if not body.name and not models.default.is_loaded:
         models.default.require_ready()
+    await models.look_for(body.name)
     named = models.look_up(body.name)
     return await _unload(http, named, skip_queue=body.skip_queue)
 
@@ -129,7 +130,9 @@ async def unload_model(
     model_id: str, http: Request, body: ModelUnloadRequest | None = None
 ) -> ModelCard:
     """Unload a model once its requests have ended, or stop loading it."""
-    named = services(http).models.look_up(model_id)
+    models = services(http).models
+    await models.look_for(model_id)
+    named = models.look_up(model_id)
     return await _unload(http, named, skip_queue=bool(body and body.skip_queue))
 
 

@@ -42,7 +42,7 @@ async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
     return LoraList(
         data=[
             LoraCard(id=each.name, created=each.created, scaling=each.lora.scaling)
-            for each in known_model(http, model).loras.loaded
+            for each in (await known_model(http, model)).loras.loaded
         ]
     )
 

@@ -32,7 +32,8 @@ async def list_models(http: Request) -> ModelList | AnthropicModelList:
     models = services(http).models
     running = running_request(http)
     await models.measure()
-    everything = models.all()
+    await models.look_at_folder()
+    everything = models.listed()
     adapted = [(model, name) for model in everything for name in model.adapters]
     named = [*((model, None) for model in everything), *adapted]
     cards = [model_card(http, *each) for each in named if may_use(running.key, *each)]
@@ -51,7 +52,7 @@ async def list_models(http: Request) -> ModelList | AnthropicModelList:
 async def retrieve_model(model_id: str, http: Request) -> ModelCard | AnthropicModelCard:
     """One model."""
     await services(http).models.measure()
-    named = named_model(http, model_id)
+    named = await named_model(http, model_id)
     card = model_card(http, named.entry, named.adapter)
     return _for_anthropic(card) if _is_of_anthropic(http) else card
 
@@ -64,6 +65,7 @@ def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> 
         id=adapter or model.name,
         created=model.created,
         backend=model.config.backend,
+        source=model.source,
         state=state,
         progress=model.progress.fraction,
         stage=model.progress.stage,

@@ -20,7 +20,7 @@ from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError
 from core.server.access.auth import require_admin
 from core.server.api import ollama_embed, ollama_models, ollama_pull
-from core.server.api.ollama_names import known_name
+from core.server.api.ollama_names import known_name, stay_loaded
 from core.server.api.served import named_model, served_model
 from core.server.http.framing import NDJSON
 from core.server.http.headers import unsupported_header
@@ -42,7 +42,7 @@ async def chat(body: OllamaChat, http: Request) -> Response:
     """Answer a conversation, as lines of JSON or, with `stream: false`, as one object; without
     messages only load the model, or unload it.
     """
-    name = known_name(http, body.asked_model)
+    name = await known_name(http, body.asked_model)
     if not body.messages:
         return await _only_load(http, body, name, chat_line)
     return await _chat(http, asked_chat(body, name), body, chat_line)
@@ -51,7 +51,7 @@ async def chat(body: OllamaChat, http: Request) -> Response:
 @router.post("/generate", response_model=GenerateLine)
 async def generate(body: OllamaGenerate, http: Request) -> Response:
     """The same for a prompt, which is one question, or a text to be gone on with if it is `raw`."""
-    name = known_name(http, body.asked_model)
+    name = await known_name(http, body.asked_model)
     if body.only_loads:
         return await _only_load(http, body, name, generate_line)
     if not (body.raw or body.suffix):
@@ -95,13 +95,14 @@ async def _only_load(http: Request, body: OllamaGeneration, name: str, line: Mak
     headers = {"X-Request-Id": request_id(http), **unsupported_header(http, body.unknown_keys)}
     if body.unloads:
         await require_admin(http)
-        found = named_model(http, name)
+        found = await named_model(http, name)
         if found.adapter:
             raise InvalidRequestError(
                 f"{name!r} is an adapter of {found.entry.name!r}", param="model"
             )
         await services(http).models.unload(found.entry)
     else:
+        stay_loaded(http, body)
         await served_model(http, name)
     about = {
         "model": body.asked_model,

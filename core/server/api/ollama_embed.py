@@ -11,7 +11,7 @@ from core.apis.ollama.ollama_options import read_options
 from core.apis.schemas.ollama_answers import Embeddings, OneEmbedding
 from core.apis.schemas.ollama_requests import OllamaEmbed, OllamaEmbedding, OllamaOptions
 from core.chat.schemas.read_body import read_body
-from core.server.api.ollama_names import known_name
+from core.server.api.ollama_names import known_name, stay_loaded
 from core.server.api.served import served_model
 from core.server.http.headers import ignored_header
 from core.server.http.json_route import JsonRoute
@@ -29,7 +29,8 @@ router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 @router.post("/embed", response_model=Embeddings)
 async def embed_texts(body: OllamaEmbed, http: Request) -> Response:
     """Embed one or more texts; with none only load the model."""
-    name, running = known_name(http, body.asked_model), running_request(http)
+    name, running = await known_name(http, body.asked_model), running_request(http)
+    stay_loaded(http, body)
     await served_model(http, name)
     loaded = time.monotonic()
     texts = [body.input] if isinstance(body.input, str) else body.input
@@ -48,7 +49,8 @@ async def embed_texts(body: OllamaEmbed, http: Request) -> Response:
 @router.post("/embeddings", response_model=OneEmbedding)
 async def embed_text(body: OllamaEmbedding, http: Request) -> Response:
     """Embed one text, as older clients ask for it."""
-    name = known_name(http, body.asked_model)
+    name = await known_name(http, body.asked_model)
+    stay_loaded(http, body)
     await served_model(http, name)
     fields = {"input": body.prompt, "truncate": True} if body.prompt else {}
     found, headers = await _embedded(http, body, name, fields, Names({"input": "prompt"}))

@@ -37,7 +37,9 @@ async def version() -> Version:
 async def tags(http: Request) -> ModelTags:
     """Every model that the request's key may use, loaded or not, with known adapters."""
     cards = services(http).model_cards
-    return ModelTags(models=[await cards.brief(found) for found in _usable(http)])
+    await services(http).models.look_at_folder()
+    there = list(_usable(http))
+    return ModelTags(models=[await cards.brief(found) for found in there])
 
 
 @router.get("/ps")
@@ -52,14 +54,14 @@ async def loaded(http: Request) -> LoadedModels:
 @router.post("/show", response_model=ModelShown)
 async def show(body: OllamaModel, http: Request, response: Response) -> ModelShown:
     """What is known of a model; of one that was never loaded what its files say."""
-    found = named_model(http, known_name(http, body.asked_model))
+    found = await named_model(http, await known_name(http, body.asked_model))
     response.headers.update(unsupported_header(http, body.unknown_keys))
     return await services(http).model_cards.shown(found)
 
 
 def _usable(http: Request) -> Iterator[FoundModel]:
     key = running_request(http).key
-    for model in services(http).models.all():
+    for model in services(http).models.listed():
         for adapter in (None, *model.adapters):
             if may_use(key, model, adapter):
                 yield FoundModel(model, adapter)

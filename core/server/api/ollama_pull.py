@@ -61,7 +61,7 @@ async def _last(statuses: AsyncGenerator[PullStatus, None]) -> PullStatus:
 
 
 async def _statuses(http: Request, name: str) -> AsyncGenerator[PullStatus, None]:
-    repository = _to_download(http, name)
+    repository = await _to_download(http, name)
     if repository is None:
         yield PullStatus(status="pulling manifest")
     else:
@@ -71,10 +71,10 @@ async def _statuses(http: Request, name: str) -> AsyncGenerator[PullStatus, None
     yield PullStatus(status="success")
 
 
-def _to_download(http: Request, name: str) -> str | None:
+async def _to_download(http: Request, name: str) -> str | None:
     """The repository, maybe with a tag; None for a model that is there."""
     try:
-        known_name(http, name)
+        await known_name(http, name)
     except ModelNotFoundError as error:
         hub = _HUB.match(name)
         if hub and is_admin(http):

@@ -23,7 +23,7 @@ router = APIRouter(tags=["sampling"])
 @router.get("/sampling/overrides")
 async def list_overrides(http: Request, model: str | None = None) -> OverrideList:
     """The overrides in effect for a model and, for admins, the available presets."""
-    return _listed(http, known_model(http, model))
+    return _listed(http, await known_model(http, model))
 
 
 @router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
@@ -32,7 +32,7 @@ async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> Overri
     preset = (
         _preset(http, body.preset) if body.preset else Preset(overrides=_read(body.overrides or {}))
     )
-    return _use(http, body.model, preset)
+    return await _use(http, body.model, preset)
 
 
 @router.post("/sampling/override/unload", dependencies=[Depends(require_admin)])
@@ -40,15 +40,15 @@ async def unload_overrides(
     http: Request, body: OverrideUnloadRequest | None = None
 ) -> OverrideList:
     """Return to `sampling` of the config, without a preset."""
-    return _use(http, body.model if body else None, Preset())
+    return await _use(http, body.model if body else None, Preset())
 
 
-def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
+async def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
     if name:
-        known_model(http, name).use_preset(preset)
+        (await known_model(http, name)).use_preset(preset)
     else:
         services(http).models.use_preset(preset)
-    return _listed(http, known_model(http, name))
+    return _listed(http, await known_model(http, name))
 
 
 def _listed(http: Request, model: ModelEntry) -> OverrideList:

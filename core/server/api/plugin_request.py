@@ -12,7 +12,7 @@ from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.read_body import read_body
 from core.contract.routes import GeneratedAnswer, RouteRequest
 from core.contract.types import TokenCounts, Update
-from core.models.permissions import usable
+from core.models.permissions import listed
 from core.server.http.headers import answer_headers, ignored_header
 from core.server.http.request_id import request_id
 from core.server.http.track import running_request
@@ -55,7 +55,7 @@ class PluginRequest(RouteRequest):
 
     def models(self) -> list[str]:
         models = self._services.models
-        there = usable(self._running.key, models)
+        there = listed(self._running.key, models)
         there.sort(key=lambda model: model is not models.default)
         return [model.name for model in there]
 

@@ -3,7 +3,7 @@
 from fastapi import Request
 
 from core.models.entry import ModelEntry
-from core.models.permissions import usable
+from core.models.permissions import listed, usable
 from core.models.registry import FoundModel
 from core.models.served import ServedModel
 from core.server.http.respond import or_client_leaves
@@ -11,19 +11,26 @@ from core.server.http.track import running_request
 from core.server.services import services
 
 
-def named_model(http: Request, name: str | None) -> FoundModel:
+async def named_model(http: Request, name: str | None) -> FoundModel:
     """The model a request names, in any state, if its key may use it."""
-    return services(http).serving.leases.find(running_request(http), name)
+    return await services(http).serving.leases.find(running_request(http), name)
 
 
 def usable_models(http: Request) -> list[ModelEntry]:
-    """The models that a request's key may use, in any state."""
+    """The models that a request's key may use: configured, or loaded from the models folder."""
     return usable(running_request(http).key, services(http).models)
 
 
-def known_model(http: Request, name: str | None) -> ModelEntry:
+async def listed_models(http: Request) -> list[ModelEntry]:
+    """All models that it may use, also those that only lie in the models folder."""
+    models = services(http).models
+    await models.look_at_folder()
+    return listed(running_request(http).key, models)
+
+
+async def known_model(http: Request, name: str | None) -> ModelEntry:
     """The model a request names, in any state; for an adapter, its base model."""
-    return named_model(http, name).entry
+    return (await named_model(http, name)).entry
 
 
 async def served_model(http: Request, name: str | None) -> ServedModel:
@@ -49,7 +56,7 @@ async def configured_model(http: Request, name: str | None) -> ModelEntry:
 
     It is not loaded for the request, but kept until the response has ended.
     """
-    entry = known_model(http, name)
+    entry = await known_model(http, name)
     entry.require_ready()
     leases = services(http).serving.leases
     await or_client_leaves(http, leases.hold(running_request(http), FoundModel(entry)))

@@ -32,7 +32,7 @@ async def tei_info(http: Request, model: str | None = None) -> Info:
     """What TEI says of the model that answers where a request for embeddings, a rerank or a
     classification names none.
     """
-    found = services(http).serving.pooling.find(running_request(http), model, _pools)
+    found = await services(http).serving.pooling.find(running_request(http), model, _pools)
     found.entry.require_ready()
     served = found.entry.served(found.adapter)
     if served.adapter or not _pools(served.info):

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import signal
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -32,8 +34,8 @@ class Server(uvicorn.Server):
     """uvicorn, which runs `when_started` beside the requests once it takes them.
 
     Ctrl-C and SIGTERM give running answers `server.shutdown_timeout` seconds, a second signal
-    none, a third exits at once. Waiting requests get a 503. Raises `ConfigError` if the certificate
-    of the config cannot be used.
+    none, a third exits at once. Waiting requests get a 503. SIGHUP has the config read again. Raises
+    `ConfigError` if the certificate of the config cannot be used.
     """
 
     def __init__(self, app: FastAPI, level: str, when_started: WhenStarted) -> None:
@@ -56,6 +58,8 @@ class Server(uvicorn.Server):
         )
         self._models = shared.models
         self._requests = shared.serving.requests
+        self._reload = shared.reload
+        self._reloads: set[asyncio.Task[None]] = set()
         self._when_started = when_started
         self._certificate = certificate
         self._beside: list[asyncio.Future[None]] = []
@@ -67,6 +71,24 @@ class Server(uvicorn.Server):
             self._beside.append(asyncio.ensure_future(self._when_started()))
             if self._certificate:
                 self._beside.append(asyncio.ensure_future(self._certificate.keep_current()))
+            self._reload_on_hangup()
+
+    def _reload_on_hangup(self) -> None:
+        """Read the config again on SIGHUP, but stop if it says that the terminal was closed."""
+        if not hasattr(signal, "SIGHUP") or threading.current_thread() != threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        had_terminal = _has_terminal()
+
+        def on_hangup() -> None:
+            if had_terminal and not _has_terminal():
+                self.handle_exit(signal.SIGHUP, None)
+            else:
+                reload = loop.create_task(self._reload.run_logged())
+                self._reloads.add(reload)
+                reload.add_done_callback(self._reloads.discard)
+
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn's own would raise the signal again in the end: the exit code would not be 0.
@@ -83,8 +105,8 @@ class Server(uvicorn.Server):
             sum(request.state == "running" for request in self._requests),
             self._timeout,
         )
-        for task in self._beside:
-            task.cancel()
+        for work in (*self._beside, *self._reloads):
+            work.cancel()
         for model in self._models.all():
             if model.started:
                 model.started.gate.close(_stopping())
@@ -119,6 +141,10 @@ class Server(uvicorn.Server):
         finally:
             self.should_exit = True
             thread.join()
+
+
+def _has_terminal() -> bool:
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def _stopping() -> ServerStoppingError:

@@ -63,8 +63,9 @@ class Watch(Collector):
             return
         self._checked_at = now
         alive = {m.config.name: m for m in self._models.all() if m.state == "ready"}
-        for name in self._pulses.keys() - alive.keys():
-            self._pulses.pop(name).forget()
+        for name, pulse in list(self._pulses.items()):
+            if alive.get(name) is not pulse.model:
+                self._pulses.pop(name).forget()
         for name, model in alive.items():
             counts = self._counts.of(name)
             pulse = self._pulses.setdefault(name, _Pulse(model, counts, self._clock))
@@ -109,7 +110,7 @@ class _Pulse:
     """The liveness of one model; `ping` is a ping that has not been answered yet."""
 
     def __init__(self, model: ModelEntry, counts: ModelCounts, clock: Callable[[], float]) -> None:
-        self._model = model
+        self.model = model
         self._counts = counts
         self._clock = clock
         self._steps = 0
@@ -119,7 +120,7 @@ class _Pulse:
 
     def look(self) -> None:
         """Note progress, and send a ping if there was none."""
-        stats = self._model.stats
+        stats = self.model.stats
         if stats and stats.steps != self._steps:
             self._steps, self._stepped_at = stats.steps, self._clock()
         fresh = self._clock() - self._progress_at < _FRESH
@@ -136,19 +137,19 @@ class _Pulse:
             silent_since.append(self._progress_at)
         silent = self._clock() - min(silent_since, default=self._clock())
         if silent <= stall_timeout:
-            if self._model.stuck:
-                logger.warning("model %s is responding again", self._model.config.name)
-            self._model.stuck = None
+            if self.model.stuck:
+                logger.warning("model %s is responding again", self.model.config.name)
+            self.model.stuck = None
             return
         waiting = self._counts.in_flight
         reason = f"no progress for {silent:.0f} s while {waiting} requests wait for it"
-        if not self._model.stuck:
-            logger.error("model %s is stuck: %s", self._model.config.name, reason)
-        self._model.stuck = reason
+        if not self.model.stuck:
+            logger.error("model %s is stuck: %s", self.model.config.name, reason)
+        self.model.stuck = reason
 
     def forget(self) -> None:
         """Cancel the ping; a model that is loaded again starts afresh."""
-        self._model.stuck = None
+        self.model.stuck = None
         if self.ping:
             self.ping.cancel()
 
@@ -159,8 +160,8 @@ class _Pulse:
     async def _ask(self) -> None:
         try:
             with suppress(ServingError):  # there is no engine now, which the model's state says
-                await self._model.served().backend.ping()
+                await self.model.served().backend.ping()
         except Exception:
-            logger.exception("the ping of model %s failed", self._model.config.name)
+            logger.exception("the ping of model %s failed", self.model.config.name)
         finally:
             self.ping = None

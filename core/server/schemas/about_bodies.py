@@ -72,3 +72,13 @@ class ServiceInfo(BaseModel):
     version: Literal["0.2"] = "0.2"
     software: Software
     api: dict[str, Api]
+
+
+class ConfigReload(BaseModel):
+    """`POST /v1/config/reload`: names of models, and keys whose new values need a restart."""
+
+    object: Literal["config.reload"] = "config.reload"
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    needs_restart: list[str]

@@ -29,7 +29,7 @@ class ModelCard(BaseModel):
     is what was measured, with models that share the engine; None unless it is loaded. `parent` is
     also the model that this one is like. `embedding_size` and `labels`: of what computes embeddings
     or classifies, `architecture` of what generates, once that is known. `requests` is how many hold
-    it. Times are of Unix.
+    it. Times are of Unix. `source`: whether the config has it, or it lies in the models folder.
     """
 
     id: str
@@ -37,6 +37,7 @@ class ModelCard(BaseModel):
     created: int
     owned_by: str = "enginebay"
     backend: str
+    source: Literal["config", "folder"]
     state: State
     progress: float
     stage: str

@@ -1,0 +1,91 @@
+"""What another config changes of the models that are served."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from core.config.engines import engine_key
+from core.config.names import root_of
+from core.config.problems import ConfigError
+from core.config.schema import Config, ModelConfig
+from core.contract.errors import ServingError
+from core.models.entry import ModelEntry
+from core.models.start import Starter
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChanges:
+    """The names of the models that a change of the config concerns."""
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+
+def rooted(config: Config) -> Iterator[tuple[ModelConfig, str]]:
+    """Each model of a config, and the one at the end of its `like` chain."""
+    likes = {model.name: model.like for model in config.models}
+    return ((model, root_of(model.name, likes)) for model in config.models)
+
+
+class ConfigChange:
+    """The entries of a config's models, made from those of the config before.
+
+    A model that has not changed keeps its entry, and so does one whose engine need not be loaded
+    anew: later requests get its new settings. One that needs another engine gets a new entry.
+    """
+
+    def __init__(self, before: Mapping[str, ModelEntry], config: Config, starter: Starter) -> None:
+        self.entries: dict[str, ModelEntry] = {}
+        self.added: list[ModelEntry] = []
+        self.names = ModelChanges()
+        self._config = config
+        self._starter = starter
+        self._settings: list[tuple[ModelEntry, ModelConfig]] = []
+        self._steps: list[Callable[[], None]] = []
+        self._replaced: list[tuple[ModelEntry, ModelEntry | None]] = []
+        for model, root in rooted(config):
+            self.entries[model.name] = self._entry(before.get(model.name), model, root)
+        for name, old in before.items():
+            if name not in self.entries:
+                self.names.removed.append(name)
+                self._replaced.append((old, None))
+
+    def _entry(self, old: ModelEntry | None, model: ModelConfig, root: str) -> ModelEntry:
+        if old is None:
+            self.names.added.append(model.name)
+            self.added.append(new := ModelEntry(model, root))
+            return new
+        if (old.configured, old.root) == (model, root):
+            return old
+        self.names.changed.append(model.name)
+        same_engine = engine_key(old.config, old.root) == engine_key(model, root)
+        if old.is_active and not (same_engine and old.state == "ready"):
+            new = ModelEntry(model, root)
+            self._replaced.append((old, new))
+            return new
+        self._settings.append((old, model))
+        return old
+
+    async def prepare(self) -> None:
+        """Get loaded models ready for their new settings. `ConfigError` if one cannot have them."""
+        problems = []
+        for entry, model in self._settings:
+            if not entry.is_active:
+                continue
+            try:
+                self._steps.append(await self._starter.prepare(entry, model))
+            except ConfigError as error:
+                problems += error.problems
+            except ServingError as error:
+                index = self._config.models.index(model)
+                problems.append(self._config.origins.problem(("models", index), error.message))
+        if problems:
+            raise ConfigError(problems)
+
+    def apply(self) -> list[tuple[ModelEntry, ModelEntry | None]]:
+        """Change the entries that stay; returns those to be retired, each with its successor."""
+        for step in self._steps:
+            step()
+        for entry, model in self._settings:
+            entry.configure(model)
+        return self._replaced
