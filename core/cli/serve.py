@@ -18,7 +18,7 @@ from core.cli.settings import (
 )
 
 if TYPE_CHECKING:
-    from socket import socket
+    import socket
 
     from core.config.schema import Config
     from core.plugins import Plugins
@@ -88,7 +88,7 @@ def serve_until_stopped(
         raise typer.Exit(1)
 
 
-def _print_summary(app: Any, config: Config, keys: str, sockets: Sequence[socket]) -> None:
+def _print_summary(app: Any, config: Config, keys: str, sockets: Sequence[socket.socket]) -> None:
     from core.server.http.sockets import scheme_of, unix_path, url_of, urls_elsewhere
     from core.server.services import services_of
 

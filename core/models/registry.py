@@ -90,10 +90,8 @@ class Models:
 
         What the config has by another name is not listed once more.
         """
-        paths = [
-            _absolute(self._paths.local(m.config.path, m.config.backend))
-            for m in self._models.values()
-        ]
+        configured = (model.config for model in self._models.values())
+        paths = [_absolute(self._paths.local(each.path, each.backend)) for each in configured]
         others = (each for each in self._of_folder() if not _is_among(each, paths))
         return [*self._models.values(), *others]
 

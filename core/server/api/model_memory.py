@@ -5,13 +5,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from core.config.schema import ModelConfig
 from core.contract.errors import (
     BackendUnavailableError,
     InvalidRequestError,
-    ModelNotFoundError,
 )
-from core.contract.estimates import MemoryUse
 from core.server.access.auth import require_admin
 from core.server.api.served import known_model
 from core.server.schemas.memory_bodies import ModelMemory
@@ -31,7 +28,8 @@ async def model_memory(
     For models of the config, loaded or not, and for those of the model folder. `context_length`
     takes the place of the one in its options.
     """
-    config, held = await _model(http, model_id)
+    model = await known_model(http, model_id)
+    config, held = model.config, model.memory
     if context_length:
         options = {**config.options, "context_length": context_length}
         config = config.model_copy(update={"options": options})
@@ -43,12 +41,3 @@ async def model_memory(
             raise InvalidRequestError(error.message, param="context_length") from error
         raise
     return ModelMemory.of(model_id, fit, await asyncio.to_thread(estimates.advice, config, fit))
-
-
-async def _model(http: Request, name: str) -> tuple[ModelConfig, MemoryUse | None]:
-    """Its config, and what it holds if it is loaded."""
-    try:
-        model = known_model(http, name)
-    except ModelNotFoundError:
-        return await asyncio.to_thread(services(http).loadable.folder.config, name), None
-    return model.config, model.memory

@@ -34,8 +34,8 @@ class Server(uvicorn.Server):
     """uvicorn, which runs `when_started` beside the requests once it takes them.
 
     Ctrl-C and SIGTERM give running answers `server.shutdown_timeout` seconds, a second signal
-    none, a third exits at once. Waiting requests get a 503. SIGHUP has the config read again. Raises
-    `ConfigError` if the certificate of the config cannot be used.
+    none, a third exits at once. Waiting requests get a 503. SIGHUP has the config read again.
+    Raises `ConfigError` if the certificate of the config cannot be used.
     """
 
     def __init__(self, app: FastAPI, level: str, when_started: WhenStarted) -> None:
