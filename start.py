@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run Enginebay from a checkout: what it needs is installed into .venv on the first run.
 
-python3 start.py                     serve the models of config.yml
+python3 start.py                     serve the models of config.yml and those in models/
 python3 start.py serve --port 9000   the same, with arguments of `enginebay serve`
 python3 start.py run OWNER/REPO      run a model of a hub, with the engine that it needs
 python3 start.py chat                any other command of `enginebay`
@@ -17,8 +17,10 @@ from __future__ import annotations
 import collections
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +64,8 @@ def main(arguments: list[str]) -> int:
         return replace_by([PYTHON, *rest])
     if Path.cwd() != ROOT:
         os.environ.setdefault("ENGINEBAY_CONFIG", str(ROOT / "config.yml"))
+    if command == "serve" and any(model_dir(rest).rglob("*.gguf")):
+        install_if_possible("llamacpp")
     return replace_by([str(BIN / f"enginebay{SUFFIX}"), command, *rest])
 
 
@@ -101,21 +105,56 @@ def install(extra: str | None = None) -> None:
     if stamp is not None and (extra is None or extra in stamp or "test" in stamp):  # which has all
         return
     extras = sorted({*installed, *([extra] if extra else [])})
+    failed = read_stamp("failed") or []
     STAMP.unlink(missing_ok=True)  # should the rest fail, the next run begins here again
     make_venv()
     listed = f" [{', '.join(extras)}]" if extras else ""
     print(f"Installing Enginebay{listed} into {VENV}; the first time this takes a few minutes.")
     pip_install(f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT))
-    STAMP.write_text(json.dumps({"made_of": fingerprint(), "extras": extras}), encoding="utf-8")
+    write_stamp(extras, [other for other in failed if other not in extras])
     print("Installed.")
 
 
-def read_stamp() -> list[str] | None:
-    """The extras that are installed; None when nothing is, or .venv was made of something else."""
+def install_if_possible(extra: str) -> None:
+    """Install it; if that fails, say so, and leave it out from then on."""
+    installed, failed = read_stamp() or [], read_stamp("failed") or []
+    if extra in failed:
+        return
+    try:
+        install(extra)
+    except SystemExit as error:
+        write_stamp(installed, [*failed, extra])
+        print(f"{error}\nGoing on without {extra}; python3 start.py install {extra} tries again.")
+
+
+def model_dir(arguments: list[str]) -> Path:
+    """The models folder of the server that is started with these arguments, by its config."""
+    config = Path(os.environ.get("ENGINEBAY_CONFIG", "config.yml"))
+    for option, value in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        if option == "--config" or option.startswith("--config="):
+            config = Path(option.partition("=")[2] or value)
+    try:
+        text = config.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        text = ""
+    set_to = re.search(r"^\s+model_dir:\s*(\"[^\"]+\"|'[^']+'|[^#\s][^#\n]*)", text, re.MULTILINE)
+    name = set_to[1].strip().strip("\"'") if set_to else "models"
+    name = os.environ.get("ENGINEBAY_SERVER__MODEL_DIR") or name
+    return config.absolute().parent / Path(name).expanduser()
+
+
+def write_stamp(extras: list[str], failed: list[str]) -> None:
+    """Remember what is installed, and what could not be."""
+    stamp = {"made_of": fingerprint(), "extras": extras, "failed": failed}
+    STAMP.write_text(json.dumps(stamp), encoding="utf-8")
+
+
+def read_stamp(what: str = "extras") -> list[str] | None:
+    """The extras that are installed, or `failed`; None when nothing is, or .venv is out of date."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
         current = Path(PYTHON).exists() and stamp["made_of"] == fingerprint()
-        return list(stamp["extras"]) if current else None
+        return list(stamp.get(what, [])) if current else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -148,6 +148,56 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert "Installing Enginebay [hf]" in start(project).stdout
 
 
+def test_gguf_files_in_the_models_folder(project: Path) -> None:
+    # MOD-1: what they need is installed, too; if it cannot be, the rest goes on without it
+    stamp = project / ".venv" / "enginebay-installed.json"
+    broken = project / "broken"
+    (project / "pyproject.toml").write_text(PYPROJECT + 'description = "other"\n', encoding="utf-8")
+    assert "Installing Enginebay [hf] " in start(project).stdout
+    (project / "elsewhere" / "owner").mkdir(parents=True)
+    (project / "elsewhere" / "owner" / "m.gguf").touch()
+    (project / "config.yml").write_text(
+        "server:\n  port: 1\n  model_dir: elsewhere  # for GGUF files\n", encoding="utf-8"
+    )
+    broken.touch()
+    result = start(project)
+    assert result.returncode == 7
+    assert "Going on without llamacpp; python3" in result.stdout
+    assert "Installing" not in start(project).stdout
+    broken.unlink()
+    assert "Installing Enginebay [hf, llamacpp]" in start(project, "install", "llamacpp").stdout
+    assert json.loads(stamp.read_text(encoding="utf-8"))["failed"] == []
+    (project / "pyproject.toml").write_text(PYPROJECT + 'description = "third"\n', encoding="utf-8")
+    result = start(project)
+    assert "Installing Enginebay [hf, llamacpp]" in result.stdout
+    assert said(result) == [["serve"], None]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "expected"),
+    [
+        ("", [], "models"),
+        ("server:\n  model_dir: 'my models' # x\n", [], "my models"),
+        ('server:\n  model_dir: "/srv/m"\n', ["--port", "1"], "/srv/m"),
+        ("server:\n  #model_dir: no\n", [], "models"),
+        ("server:\n  model_dir: no\n", ["--config=other.yml"], "models"),
+        ("server:\n  model_dir: no\n", ["--config", "sub/other.yml"], "sub/models"),
+    ],
+)
+def test_where_the_models_folder_is(
+    module: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    arguments: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ENGINEBAY_CONFIG", raising=False)
+    (tmp_path / "config.yml").write_text(text, encoding="utf-8")
+    assert module.model_dir(arguments) == tmp_path / expected
+
+
 @pytest.fixture
 def module() -> ModuleType:
     """`start.py` as a module."""
