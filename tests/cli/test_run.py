@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from core.server.http.uvicorn_server import listen
@@ -151,8 +152,10 @@ def test_an_extra_that_is_missing(
     assert command in run("run", REPO, "Hi").stderr
 
 
-def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process, which is killed if it still runs at the end of the block."""
+    with subprocess.Popen(
         [sys.executable, "-m", "core.cli", "run", *arguments],
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -160,7 +163,11 @@ def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[
         text=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUTF8": "1", "TERM": "dumb"},
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @posix
