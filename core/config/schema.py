@@ -167,7 +167,9 @@ class ModelConfig(Section):
     backend: Text = Field(
         description="The engine that runs the model; `enginebay plugins` lists what is installed."
     )
-    path: Text = Field(description="The model's file or folder; relative to this config file.")
+    path: Text = Field(
+        description="The model's file or folder, relative to this file, or hf://OWNER/REPO:QUANT."
+    )
     load: Literal["start", "request", "command"] = Field(
         "start",
         description="When to load the model: at start, on the first request, or on command.",

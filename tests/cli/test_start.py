@@ -145,7 +145,12 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert start(project).returncode == 1
     assert not stamp.exists()
     broken.unlink()
+    result = start(project, "run", "owner/repo")  # whose engine is not known yet
+    assert said(result) == [["run", "owner/repo"], None]
+    assert f"Installing Enginebay into {project / '.venv'}" in result.stdout
+    assert "Installing" not in start(project, "run", "owner/repo").stdout
     assert "Installing Enginebay [hf]" in start(project).stdout
+    assert "Installing" not in start(project, "run", "owner/repo").stdout
 
 
 def test_gguf_files_in_the_models_folder(project: Path) -> None:
