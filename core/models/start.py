@@ -6,6 +6,7 @@ from pathlib import Path
 from core.config.problems import ConfigError
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.contract.types import ReportProgress
+from core.engine.failures import ran_out_of_memory
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import (
     format_choice,
@@ -46,7 +47,7 @@ class Starter:
             logger.error("model %s: %s", model.name, error.message)
             report("failed", 1.0)
         except Exception as error:
-            model.fail(f"{type(error).__name__}: {error}")
+            model.fail(_reason(error))
             logger.exception("model %s could not be loaded", model.name)
             report("failed", 1.0)
         else:
@@ -79,3 +80,13 @@ class Starter:
         """The preset switched to last, else the config's."""
         name = model.config.sampling_preset
         return model.preset or (load_preset(name, self._base) if name else Preset())
+
+
+def _reason(error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}"
+    if not ran_out_of_memory(error):
+        return reason
+    return (
+        f"there was not enough memory to load it ({reason}); lower context_length, cache_tokens or "
+        "max_batch_size in its options, or use a smaller or quantized model"
+    )

@@ -22,6 +22,7 @@ from core.contract.types import (
     TokenLogprob,
     TopLogprob,
 )
+from core.engine.failures import failure
 from core.engine.reasoning_budget import BudgetWatch
 from core.engine.stop_strings import StopStrings
 from core.grammar.compiler import GrammarCompiler
@@ -95,6 +96,9 @@ class ScriptedEngine(Engine):
 
     `media`: the kinds it takes. It reads them, and sees nothing: in the script's prompt an item is
     four characters `MEDIA`, a picture one more for each 65,536 of its pixels.
+
+    A script that raises a `MemoryError` fails its request, as one does for which there is too
+    little memory.
     """
 
     def __init__(
@@ -152,6 +156,10 @@ class ScriptedEngine(Engine):
             except ServingError as error:
                 self.abort_request(request_id)
                 yield request_id, error
+                continue
+            except MemoryError as error:
+                self.abort_request(request_id)
+                yield request_id, failure(error, "this request")
                 continue
             if delta.finish_reason:
                 self._choices.remove(choice)
