@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.models.gguf_header import gguf_header
 from core.config.schema import Config
+from core.models.gguf_header import gguf_header
 from core.plugins import Plugins
 from tests.backends.gguf_models import CONTEXT, WIDTH, write_bert, write_llama
 from tests.support import DEMO_MODEL, SEEING_MODEL, Server, serve

@@ -1,9 +1,8 @@
 """`GET /v1/models/{id}/memory`: what a model takes, before it is loaded."""
 
 import asyncio
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Query, Request
+import re
+from fastapi import APIRouter, Depends, Request
 
 from core.config.schema import ModelConfig
 from core.contract.errors import (
@@ -24,7 +23,7 @@ router = APIRouter(tags=["models"])
 async def model_memory(
     model_id: str,
     http: Request,
-    context_length: Annotated[int | None, Query(ge=1, le=1 << 30)] = None,
+    context_length: str | None = None,
 ) -> ModelMemory:
     """What a model takes, whether it fits, and what would make it fit; nothing is loaded.
 
@@ -32,8 +31,8 @@ async def model_memory(
     takes the place of the one in its options.
     """
     config, held = await _model(http, model_id)
-    if context_length:
-        options = {**config.options, "context_length": context_length}
+    if context_length is not None:
+        options = {**config.options, "context_length": _tokens(context_length)}
         config = config.model_copy(update={"options": options})
     estimates = services(http).models.estimates
     try:
@@ -43,6 +42,15 @@ async def model_memory(
             raise InvalidRequestError(error.message, param="context_length") from error
         raise
     return ModelMemory.of(model_id, fit, await asyncio.to_thread(estimates.advice, config, fit))
+
+
+def _tokens(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
+        raise InvalidRequestError(
+            f"context_length must be a whole number of tokens from 1, not {text!r}",
+            param="context_length",
+        )
+    return int(text)
 
 
 async def _model(http: Request, name: str) -> tuple[ModelConfig, MemoryUse | None]:
