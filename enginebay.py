@@ -22,6 +22,7 @@ from core.contract.errors import InvalidRequestError as InvalidRequestError
 from core.contract.errors import ModelFailedError as ModelFailedError
 from core.contract.errors import ModelNotFoundError as ModelNotFoundError
 from core.contract.errors import ModelUnloadedError as ModelUnloadedError
+from core.contract.errors import OutOfMemoryError as OutOfMemoryError
 from core.contract.errors import QueueFullError as QueueFullError
 from core.contract.errors import RequestTooLargeError as RequestTooLargeError
 from core.contract.errors import SchemaError as SchemaError
@@ -112,6 +113,8 @@ from core.engine.batching.tokenizing import TokenizingEngine as TokenizingEngine
 from core.engine.completion import Completion as Completion
 from core.engine.completion import TokensToText as TokensToText
 from core.engine.detokenizer import Detokenizer as Detokenizer
+from core.engine.failures import failure as failure
+from core.engine.failures import ran_out_of_memory as ran_out_of_memory
 from core.engine.host_memory import free_ram as free_ram
 from core.engine.pooling.pooling_engine import PairEncoder as PairEncoder
 from core.engine.pooling.pooling_engine import Pooler as Pooler

@@ -36,6 +36,7 @@ from enginebay import (
     RowSampler,
     ServingError,
     TextEngine,
+    failure,
 )
 
 logger = logging.getLogger(__name__)
@@ -259,11 +260,11 @@ class ExLlamaV2Engine(TextEngine):
         logger.error(
             "request %s failed", request_id, exc_info=error, extra={"request_id": request_id}
         )
+        failed = failure(error, "this request")
         self._scheduler.convict()
         self.abort_request(request_id)
         self._require_alive()
-        message = f"the model failed on this request: {type(error).__name__}: {error}"
-        return [(request_id, ServingError(message))]
+        return [(request_id, failed)]
 
     def _require_alive(self) -> None:
         """Run a single token; an error ends the engine."""

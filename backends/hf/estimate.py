@@ -122,7 +122,10 @@ class ModelShape:
         return layers * shared * (key + value) * self._bytes
 
     def prepacked_bytes(self, options: HFOptions, free: int) -> int:
-        """Of weights that are kept a second time, as a CPU multiplies them (`packed/prepack`)."""
+        """Of weights that are kept a second time, as a CPU multiplies them (`packed/prepack`).
+
+        In bfloat16 the plain ones are freed, but the file that they are pages of stays mapped.
+        """
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         if not options.prepack or not x86 or self.format not in ("float32", "bfloat16"):
             return 0
@@ -137,8 +140,7 @@ class ModelShape:
                 linear += prod(shape)
         if self.config.get("tie_word_embeddings", True) and "lm_head.weight" not in names:
             output = self.number("vocab_size") * self._width
-        kept_twice = linear if self.format == "float32" else 0
-        return (kept_twice + output) * self._bytes
+        return (linear + output) * self._bytes
 
     def buffer_bytes(self, options: HFOptions, *, gpu: bool) -> int:
         """What a pass takes on the way: its widest layer, and the logits in float32."""

@@ -29,6 +29,7 @@ from backends.llamacpp.options import LlamaCppOptions
 Rows = NDArray[np.float32]
 
 _NO_ROOM = 1
+_NO_MEMORY = -2
 _FLASH_ATTENTION = {
     "auto": llama.LLAMA_FLASH_ATTN_TYPE_AUTO,
     "on": llama.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -218,6 +219,8 @@ class Context:
                 llama.llama_synchronize(self._pointer)
         if code == _NO_ROOM:
             raise NoRoomError
+        if code == _NO_MEMORY:
+            raise MemoryError(f"llama.cpp cannot allocate it: {'; '.join(errors)}")
         if code:
             raise RuntimeError(f"llama_decode returned {code}: {'; '.join(errors)}")
 

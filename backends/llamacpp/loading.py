@@ -207,7 +207,18 @@ def _log(
     context: Context,
     length: int,
 ) -> None:
-    cached = model.layout.ram_token + model.layout.gpu_token
+    layout = model.layout
+    if layout.gpu_layers:
+        logger.info(
+            "%s: %d of %d layers on the GPU (gpu_layers: %s), about %.2f GiB; %.2f GiB in RAM",
+            name,
+            layout.gpu_layers,
+            model.shape.layers + 1,
+            options.gpu_layers,
+            layout.gpu / 2**30,
+            layout.ram / 2**30,
+        )
+    cached = layout.ram_token + layout.gpu_token
     logger.info(
         "%s: KV cache of %d tokens (%s), about %.2f GiB in %s/%s; contexts of %d tokens; "
         "%d sequences, %d decoded together",

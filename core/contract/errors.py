@@ -23,6 +23,7 @@
     ├── RequestCancelledError 499
     │   ├── ServerStoppingError 503
     │   └── KeyRevokedError 401
+    ├── OutOfMemoryError 503
     └── EngineDeadError 503
         └── ModelUnloadedError
 
@@ -269,6 +270,14 @@ class BackendUnavailableError(ServingError):
 
 class ModelFailedError(BackendUnavailableError):
     """The model could not be loaded; the message says why, and may contain file paths."""
+
+
+class OutOfMemoryError(ServingError):
+    """There was not enough memory to compute this request; others go on."""
+
+    status = 503
+    type = "server_error"
+    code = "out_of_memory"
 
 
 class EngineDeadError(ServingError):

@@ -10,14 +10,17 @@ def free_ram(*, swap: bool = False, container: Path = Path("/sys/fs/cgroup")) ->
 
     Page cache counts as free. In a container with a limit (cgroup v2), no more than is left of it.
     """
-    free = psutil.virtual_memory().available + (free_swap() if swap else 0)
+    free: int = psutil.virtual_memory().available
+    if swap:
+        free += free_swap()
     left = _left_in(container)
     return free if left is None else min(free, left)
 
 
 def free_swap() -> int:
     """Bytes of swap that are free."""
-    return psutil.swap_memory().free
+    free: int = psutil.swap_memory().free
+    return free
 
 
 def _left_in(container: Path) -> int | None:

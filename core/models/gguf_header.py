@@ -97,7 +97,8 @@ class _Reader:
         starts = sorted({start for *_, start in places})
         ends = dict(zip(starts, [*starts[1:], max(data, 0)], strict=True)) if starts else {}
         return tuple(
-            GgufTensor(*tensor, bytes=max(0, ends[start] - start)) for *tensor, start in places
+            GgufTensor(name, shape, kind, max(0, ends[start] - start))
+            for name, shape, kind, start in places
         )
 
     def _value(self, kind: int) -> Any:

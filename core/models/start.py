@@ -10,6 +10,7 @@ from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
 from core.contract.types import ModelInfo, ReportProgress
+from core.engine.failures import ran_out_of_memory
 from core.models.downloads import SCHEME, Downloads, HubName
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import (
@@ -81,7 +82,7 @@ class Starter:
             logger.error("model %s: %s", model.name, error.message)
             report("failed", 1.0)
         except Exception as error:
-            model.fail(f"{type(error).__name__}: {error}")
+            model.fail(_reason(error))
             logger.exception("model %s could not be loaded", model.name)
             report("failed", 1.0)
         else:
@@ -160,3 +161,13 @@ def _is_missing(module: str) -> bool:
         return importlib.util.find_spec(module) is None
     except (ImportError, ValueError):
         return True
+
+
+def _reason(error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}"
+    if not ran_out_of_memory(error):
+        return reason
+    return (
+        f"there was not enough memory to load it ({reason}); lower context_length, cache_tokens or "
+        "max_batch_size in its options, or use a smaller or quantized model"
+    )

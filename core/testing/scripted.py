@@ -23,6 +23,7 @@ from core.contract.types import (
     TokenLogprob,
     TopLogprob,
 )
+from core.engine.failures import failure
 from core.engine.reasoning_budget import BudgetWatch
 from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
 from core.engine.stop_strings import StopStrings
@@ -129,6 +130,9 @@ class ScriptedEngine(Engine):
 
     `media`: the kinds it takes. It reads them, and sees nothing: in the script's prompt an item is
     four characters `MEDIA`, a picture one more for each 65,536 of its pixels.
+
+    A script that raises a `MemoryError` fails its request, as one does for which there is too
+    little memory.
     """
 
     def __init__(
@@ -187,6 +191,10 @@ class ScriptedEngine(Engine):
             except ServingError as error:
                 self.abort_request(request_id)
                 yield request_id, error
+                continue
+            except MemoryError as error:
+                self.abort_request(request_id)
+                yield request_id, failure(error, "this request")
                 continue
             if delta.finish_reason:
                 self._choices.remove(choice)

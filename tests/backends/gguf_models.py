@@ -143,7 +143,7 @@ def _attention(file: gguf.GGUFWriter) -> None:
     file.add_value_length(WIDTH // HEADS)
 
 
-def _layer(writer: _Writer, prefix: str) -> None:
+def _layer(writer: _Writer, prefix: str, experts: int = 0) -> None:
     size = WIDTH // HEADS
     writer.ones(f"{prefix}.attn_norm.weight", WIDTH)
     writer.normal(f"{prefix}.attn_q.weight", WIDTH, WIDTH)
@@ -151,6 +151,11 @@ def _layer(writer: _Writer, prefix: str) -> None:
     writer.normal(f"{prefix}.attn_v.weight", size, WIDTH)
     writer.normal(f"{prefix}.attn_output.weight", WIDTH, WIDTH)
     writer.ones(f"{prefix}.ffn_norm.weight", WIDTH)
+    if experts:
+        writer.normal(f"{prefix}.ffn_gate_inp.weight", experts, WIDTH)
+        for name in ("gate", "up", "down"):
+            writer.normal(f"{prefix}.ffn_{name}_exps.weight", experts, FEED_FORWARD, WIDTH)
+        return
     writer.normal(f"{prefix}.ffn_gate.weight", FEED_FORWARD, WIDTH)
     writer.normal(f"{prefix}.ffn_up.weight", FEED_FORWARD, WIDTH)
     writer.normal(f"{prefix}.ffn_down.weight", WIDTH, FEED_FORWARD)
@@ -173,6 +178,18 @@ def write_llama(
         writer.file.add_float32(f"general.sampling.{name}", value)
     for layer in range(LAYERS):
         _layer(writer, f"blk.{layer}")
+    return writer.finish()
+
+
+def write_moe(path: Path, experts: int = 4) -> Path:
+    """A Llama whose layers have experts, of which a token needs two."""
+    writer = _start(path, "llama", 7)
+    _attention(writer.file)
+    writer.file.add_rope_dimension_count(WIDTH // HEADS)
+    writer.file.add_expert_count(experts)
+    writer.file.add_expert_used_count(2)
+    for layer in range(LAYERS):
+        _layer(writer, f"blk.{layer}", experts=experts)
     return writer.finish()
 
 

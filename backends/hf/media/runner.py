@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
+import torch
+
 from backends.hf.media.inputs import MediaInputs, Sees
 from backends.hf.sampling_runner import SamplingRunner, Vocabulary
 from enginebay import Media, Modality
@@ -27,6 +29,8 @@ class MediaRunner(SamplingRunner):
     def clear(self) -> None:
         if self.media:
             self.media.clear()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # too little memory may have been the failure
 
     def see(self, sees: Mapping[Modality, Sees]) -> None:
         """Let the tokens of each kind attend so, and tell the scheduler what that demands."""

@@ -19,6 +19,7 @@ from core.engine.batching.text_engine import AdapterStore, TextEngine
 from core.engine.batching.tokenizing import Tokenizer
 from core.engine.completion import TokensToText
 from core.engine.detokenizer import Detokenizer
+from core.engine.failures import failure
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.constraint import fill_masks
 
@@ -241,11 +242,11 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         logger.error(
             "request %s failed", request_id, exc_info=error, extra={"request_id": request_id}
         )
+        failed = failure(error, "this request")
         self._scheduler.convict()
         self.abort_request(request_id)
         self._require_alive()
-        message = f"the model failed on this request: {type(error).__name__}: {error}"
-        return [(request_id, ServingError(message))]
+        return [(request_id, failed)]
 
     def _require_alive(self) -> None:
         """Run a single token; an exception ends the engine."""

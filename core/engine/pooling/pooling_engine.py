@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from core.contract.engine import Later
-from core.contract.errors import ContextLengthExceededError, InvalidRequestError, ServingError
+from core.contract.errors import ContextLengthExceededError, InvalidRequestError
 from core.contract.types import EngineStats, GenerationRequest, ModelInfo
 from core.engine.batching.limits import RequestLimits
 from core.engine.batching.tokenizing import Tokenizer, TokenizingEngine
+from core.engine.failures import failure
 from core.engine.pooling.queue import PassLimits, Place, PoolingQueue, Row, Text
 
 logger = logging.getLogger(__name__)
@@ -185,11 +186,11 @@ class PoolingEngine(TokenizingEngine):
             return
         logger.error("a text of %d tokens failed", lengths[0], exc_info=error)
         self._failed_together = []
+        [(call, index)] = places
+        failed = failure(error, f"text number {index + 1} of {len(call)}")
         if problem := self.problem():
             raise RuntimeError(problem) from error
-        [(call, index)] = places
-        reason = f"text number {index + 1} of {len(call)}: {type(error).__name__}: {error}"
-        call.future.set_exception(ServingError(f"the model failed at {reason}"))
+        call.future.set_exception(failed)
 
 
 def _numbers(row: Row) -> list[float]:
