@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from core.config.schema import Config
+from enginebay import RouteRequest
 from tests.api.test_queue import asking, error_of, text_of
 from tests.held import Holding, holding
 from tests.pooling import BACKENDS
@@ -19,6 +20,11 @@ from tests.support import NO_TLS, Server, plugins_with, scripted, scripted_confi
 from tests.usage.test_usage_of_routes import CHAT, DOCUMENTS, MESSAGES, keys_of, usage
 
 TEXT = "/v1/completions"
+
+
+async def poem(request: RouteRequest) -> Any:
+    """A plugin's route that does not count towards limits, and generates all the same."""
+    return await (await request.complete({"model": "says", "prompt": "abc"})).whole()
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +35,9 @@ def spent() -> Iterator[Server]:
     models[-1]["load"] = "request"
     config = Config.model_validate({"models": models, "server": {"auth": "required"}})
     keys = keys_of(anna={"tokens_per_minute": 5}, bob={"tokens_per_minute": 10**9})
-    with serve(config, plugins_with(**backends), keys=keys) as server:
+    plugins = plugins_with(**backends)
+    plugins.routes("GET", "/poem", poem, counted=False)
+    with serve(config, plugins, keys=keys) as server:
         body = {"model": "says", "prompt": "abcde"}
         answer = server.http.post(TEXT, json=body, headers={"x-api-key": "anna"})
         assert answer.status_code == 200
@@ -88,6 +96,11 @@ def test_a_limit_is_refused_in_the_form_of_each_api(
     other = spent.http.post(path, json=body, headers={"x-api-key": "bob"})
     assert other.status_code == 200, other.text
     assert int(other.headers["x-ratelimit-remaining-tokens"]) < 10**9
+
+
+def test_no_way_leads_around_a_limit(spent: Server) -> None:
+    assert spent.http.get("/poem", headers={"x-api-key": "anna"}).status_code == 429
+    assert spent.http.get("/poem", headers={"x-api-key": "bob"}).status_code == 200
 
 
 def test_nothing_is_loaded_for_a_key_that_has_no_tokens(spent: Server) -> None:

@@ -11,9 +11,11 @@ from core.config.keys import Key
 from core.config.schema import Config
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import digest_of
+from core.testing import ScriptedChat
 from enginebay import RouteRequest
+from tests.apis.test_messages_answers import Cached
 from tests.pooling import BACKENDS
-from tests.support import Server, plugins_with, scripted, serve
+from tests.support import Server, engine_backend, plugins_with, scripted, serve
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 Json = dict[str, Any]
@@ -30,7 +32,12 @@ def keys_of(**keys: Json) -> KeyStore:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     file = tmp_path_factory.mktemp("usage") / "usage.db"
-    backends = {**BACKENDS, "says": scripted(["Hel", "lo", " you"])}
+    backends = {
+        **BACKENDS,
+        "says": scripted(["Hel", "lo", " you"]),
+        "cached": engine_backend(lambda: Cached(["Hel", "lo"])),
+        "chats": engine_backend(lambda: ScriptedChat(["Hel", "lo"])),
+    }
     models = [{"name": name, "backend": name, "path": "."} for name in backends]
     settings = {"usage_file": str(file), "auth": "required", "metrics_by_key": True}
     plugins = plugins_with(**backends)
@@ -95,6 +102,9 @@ ROUTES: list[tuple[str, str, Json, Callable[[Any], Counts]]] = [
     ("/v1/chat/completions", "says", {**CHAT, "n": 3, "max_tokens": 2}, of_body),
     ("/v1/chat/completions", "says", {**CHAT, **STREAMED}, of_stream),
     ("/chat/completions", "says", {**CHAT, **STREAMED}, of_stream),
+    ("/v1/chat/completions", "chats", CHAT, of_body),
+    ("/v1/chat/completions", "chats", {**CHAT, **STREAMED, "n": 2}, of_stream),
+    ("/v1/messages", "cached", MESSAGES, of_anthropic),
     ("/v1/completions", "says", {"prompt": ["one", "three", "fiv"], "n": 2}, of_body),
     ("/v1/completions", "says", {"prompt": "one", **STREAMED}, of_stream),
     ("/v1/completions", "says", {"prompt": "one", "max_tokens": 0, "echo": True}, of_body),
@@ -141,6 +151,14 @@ def test_usage_is_what_the_answers_say(server: Server, number: int) -> None:
         assert [entry["prompt_tokens"], entry["completion_tokens"]] == expected
         assert (entry["key"], entry["model"]) == (key, model)
     assert expected[0] > 0
+
+
+def test_cached_tokens(server: Server) -> None:
+    body = {"model": "cached", **CHAT}
+    answer = server.http.post("/v1/chat/completions", json=body, headers={"x-api-key": "user45"})
+    [entry] = usage(server, "user45")["data"]
+    cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert 0 < cached == entry["cached_tokens"] < entry["prompt_tokens"]
 
 
 def test_answers_of_a_plugins_route(server: Server) -> None:
