@@ -1,6 +1,7 @@
 """The sampling state of a row."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -39,6 +40,13 @@ class SamplerState:
         self.counts[token_id] += 1
         if self.row_sampler:
             self.row_sampler.accept(token_id)
+
+    def restart(self, token_ids: Sequence[int]) -> None:
+        """Replace the tokens so far."""
+        self.tokens = len(token_ids)
+        self.counts = Counter(token_ids)
+        if self.row_sampler:
+            self.row_sampler.restart(token_ids)
 
     def uniform(self) -> float:
         """The row's next random number, from 0 to below 1."""

@@ -75,6 +75,16 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
     def accept(self, sampler: SamplerState, token_id: int) -> None:
         sampler.append(token_id)
 
+    def restart(
+        self,
+        sampler: SamplerState,
+        request: GenerationRequest,
+        index: int,
+        token_ids: Sequence[int],
+    ) -> SamplerState:
+        sampler.restart(token_ids)
+        return sampler
+
     @torch.inference_mode()
     def logprobs(
         self, logits: Tensor, rows: Sequence[int], token_ids: Sequence[int], top: int

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 
 from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
+from core.engine.banned_strings import BannedStrings
 from core.engine.reasoning_budget import BudgetWatch
 from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
 from core.engine.stop_strings import StopStrings
@@ -36,7 +37,8 @@ class Completion:
     `min_tokens`; then the sampling params in `keeps` are honoured.
 
     `max_tokens`: as requested, limited by the context. `eos_token_ids`: every token that ends the
-    model's answers. `special_token_ids`: what `skip_special_tokens` leaves out.
+    model's answers. `special_token_ids`: what `skip_special_tokens` leaves out. `takes_back`: the
+    engine heeds `to_take_back` and `uncertain`; then `banned_strings` are honoured as well.
     """
 
     keeps: ClassVar[frozenset[str]] = frozenset(
@@ -64,6 +66,7 @@ class Completion:
         detokenizer: TokensToText,
         special_token_ids: frozenset[int] = frozenset(),
         constraint: Constraint | None = None,
+        takes_back: bool = False,
     ) -> None:
         params = request.sampling
         self.constraint = constraint
@@ -83,6 +86,10 @@ class Completion:
         budget = params.reasoning_budget
         self._watch = BudgetWatch(budget) if budget else None
         self._repeats = RepetitionWatch(params) if watches_repetition(params) else None
+        banned = params.banned_strings if takes_back else ()
+        self._banned = BannedStrings(banned) if banned else None
+        self.to_take_back = 0
+        """How many of the last tokens must go: it is of no use then, a new one begins without."""
         self._tokens = 0
         self._texts: list[str] = []  # of each token, for a constraint
         self._kept = 0
@@ -105,8 +112,19 @@ class Completion:
         is_end = token_id in self._eos_token_ids and not self._ignore_eos
         return is_end or token_id in self._stop_token_ids or held >= self.tokens_left
 
-    def append(self, token_id: int, logprob: TokenLogprob | None = None) -> Delta:
-        """The delta of this token; a `ServingError` if its constraint forbids it."""
+    @property
+    def uncertain(self) -> int:
+        """How many of the last tokens may have to be taken back later on."""
+        return self._banned.uncertain if self._banned else 0
+
+    def append(
+        self, token_id: int, logprob: TokenLogprob | None = None, *, stays: bool = False
+    ) -> Delta:
+        """The delta of this token; a `ServingError` if its constraint forbids it.
+
+        `stays`: it is not taken back, as there is no other. Nor are forced tokens.
+        """
+        stays = stays or (self._banned is not None and token_id == self.forced)
         if self.constraint:
             self.constraint.accept(token_id)
         self._tokens += 1
@@ -131,6 +149,9 @@ class Completion:
         if self._stops.found is not None:
             finish_reason, stop_reason = "stop", self._stops.found
         self._kept += len(text)
+        if self._banned and stays:
+            self._banned.settle()
+            self.to_take_back = 0
         self._heed_constraint()
         if finish_reason and self.constraint and not self._is_satisfied(self.constraint):
             finish_reason = "length"
@@ -177,10 +198,18 @@ class Completion:
         if self._watch:
             self._watch.add(text)
         if silent:
+            if self._banned:
+                self._banned.add("")
             return ""
         if self._held and logprob:
             self._held.add(logprob, text)
-        return self._stops.feed(text) if self._tokens >= self._min_tokens else text
+        shown = self._stops.feed(text) if self._tokens >= self._min_tokens else text
+        if self._banned:
+            read = len(text)
+            if self._stops.found is not None:  # what a stop string cut off does not count
+                read = self._kept + len(shown) - self._banned.read
+            self.to_take_back = self._banned.add(text[: max(0, read)])
+        return shown
 
     def _heed_constraint(self) -> None:
         """After the reasoning the constraint takes precedence over the budget's forced tokens."""

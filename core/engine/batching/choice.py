@@ -8,6 +8,7 @@ from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, GenerationRequest, Prefill, TokenLogprob
 from core.engine.batching.runner import Sampled, Sampler
 from core.engine.batching.spans import cache_ids
+from core.engine.batching.taking_back import Uncertain
 from core.engine.completion import Completion, TokensToText
 
 
@@ -20,6 +21,7 @@ class ChoiceState(Generic[Sampler]):
     request while they wait for this one to prefill the shared prompt. `cached` is the number of
     tokens found in the cache when the choice was first admitted; None before that.
     `cache_ids` are the tokens as the prefix cache compares them: others for placeholders of media.
+    `uncertain`: what it may have to take back, if it must not have certain texts.
     `prompt_logprobs` are those from the prompt's second token on, as far as they are known.
     """
 
@@ -37,6 +39,8 @@ class ChoiceState(Generic[Sampler]):
     finished: bool = False
     suspect: bool = False
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    uncertain: Uncertain | None = None
+    _reasoning_end: tuple[int, ReasoningBudget] | None = None
     _wants_prompt: bool = False
 
     def __post_init__(self) -> None:
@@ -83,16 +87,39 @@ class ChoiceState(Generic[Sampler]):
         if self.finished:
             return False
         said = self.token_ids[len(self.request.prompt_token_ids) :]
-        return self.completion.end_reasoning(budget, said, detokenizer)
+        if not self.completion.end_reasoning(budget, said, detokenizer):
+            return False
+        self._reasoning_end = len(said), budget
+        return True
 
-    def append(self, sampled: Sampled) -> Delta:
-        """Add a sampled token; returns the resulting delta."""
+    def go_back(self, completion: Completion, detokenizer: TokensToText) -> None:
+        """Go on from its `uncertain` tokens, after later ones were taken back.
+
+        `completion`: a new one for the same request.
+        """
+        assert self.uncertain
+        tokens = self.uncertain.tokens
+        at, budget = self._reasoning_end or (len(tokens) + 1, None)
+        for place in range(len(tokens) + 1):
+            if budget and place == min(at, len(tokens)):
+                said = [sampled.token_id for sampled, _ in tokens[:place]]
+                completion.end_reasoning(budget, said, detokenizer)
+            if place < len(tokens):
+                sampled, stays = tokens[place]
+                completion.append(sampled.token_id, sampled.logprob, stays=stays)
+        self.completion, self.finished = completion, False
+        length = len(self.request.prompt_token_ids) + len(tokens)
+        del self.token_ids[length:]
+        del self.cache_ids[length:]
+
+    def append(self, sampled: Sampled, *, stays: bool = False) -> Delta:
+        """Add a sampled token; returns the resulting delta. `stays`: it is not taken back."""
         prompt = len(self.request.prompt_token_ids)
         is_first = self.index == 0 and len(self.token_ids) == prompt
         self.token_ids.append(sampled.token_id)
         if self.cache_ids is not self.token_ids:
             self.cache_ids.append(sampled.token_id)
-        delta = self.completion.append(sampled.token_id, sampled.logprob)
+        delta = self.completion.append(sampled.token_id, sampled.logprob, stays=stays)
         self.finished = delta.finish_reason is not None
         if is_first:
             cached = self.cached or 0

@@ -15,11 +15,13 @@ from core.engine.batching.runner import Chunk, Logits, MemoryFullError, Runner, 
 from core.engine.batching.scheduler import Scheduler
 from core.engine.batching.slots import Slots
 from core.engine.batching.step import BatchLimits, Work
+from core.engine.batching.taking_back import Uncertain
 from core.engine.batching.text_engine import AdapterStore, TextEngine
 from core.engine.batching.tokenizing import Tokenizer
-from core.engine.completion import TokensToText
+from core.engine.completion import Completion, TokensToText
 from core.engine.detokenizer import Detokenizer
 from core.engine.failures import failure
+from core.engine.sampler.logits import Mask
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.constraint import fill_masks
 
@@ -57,6 +59,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         `compiler`: None for a vocabulary without constrained decoding.
         `adapters`: those of the runner; None if none can be loaded at run time.
         """
+        info = replace(info, unsupported=info.unsupported - {"banned_strings"})
         if not runner.memory.chunks:  # then a prompt has logits at its end only
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         super().__init__(
@@ -125,12 +128,17 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         self._runner.close()
 
     def _new_choice(self, request: GenerationRequest, index: int) -> ChoiceState[Sampler]:
-        completion = self._new_completion(request, index, self._new_detokenizer())
+        completion = self._completion(request, index)
         sampler = self._runner.sampler(request, index)
         choice = ChoiceState(request, index, self._scheduler.next_arrival(), sampler, completion)
+        if request.sampling.banned_strings:
+            choice.uncertain = Uncertain(request.sampling)
         if not index and "prompt_logprobs" not in self.info.unsupported:
             choice.ask_for_prompt_logprobs()
         return choice
+
+    def _completion(self, request: GenerationRequest, index: int) -> Completion:
+        return self._new_completion(request, index, self._new_detokenizer(), takes_back=True)
 
     def _read_prompts(self, logits: Logits, batch: Sequence[Work[Sampler]]) -> None:
         """Prompt logprobs of the computed tokens, for the choices that requested them."""
@@ -162,14 +170,16 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
                 choice = work.choice
                 request_id = choice.request.request_id
                 try:
-                    yield request_id, choice.append(token)
+                    goes_on, deltas = self._append(choice, token)
+                    for delta in deltas:
+                        yield request_id, delta
                     draft = guessed[work]
-                    if draft and draft[0] == token.token_id and not choice.finished:
+                    if goes_on and draft and draft[0] == token.token_id and not choice.finished:
                         rows[work] += 1
                         self._accepted += 1
                         guessed[work] = draft[1:]
                         continue
-                    self._scheduler.reject_draft(choice)
+                    self._scheduler.cut_back(choice)
                     for delta in self._append_forced(choice):
                         yield request_id, delta
                 except ServingError as error:
@@ -180,6 +190,32 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
                 else:
                     del rows[work]
                     self._settle(work)
+
+    def _append(
+        self, choice: ChoiceState[Sampler], sampled: Sampled
+    ) -> tuple[bool, Sequence[Delta]]:
+        """Add a token; whether it was not taken back, and the deltas that are certain by it."""
+        uncertain = choice.uncertain
+        if uncertain is None:
+            return True, [choice.append(sampled)]
+        delta = choice.append(sampled, stays=uncertain.stays)
+        uncertain.tokens.append((sampled, uncertain.stays))
+        if count := choice.completion.to_take_back:
+            uncertain.take_back(count)
+            request, index = choice.request, choice.index
+            choice.go_back(self._completion(request, index), self._new_detokenizer())
+            said = choice.token_ids[len(request.prompt_token_ids) :]
+            choice.sampler = self._runner.restart(choice.sampler, request, index, said)
+            return False, ()
+        return True, uncertain.hold(delta, 0 if choice.finished else choice.completion.uncertain)
+
+    def _mask(self, choice: ChoiceState[Sampler]) -> Mask | None:
+        """What may come next: what the constraint allows, without what was taken back there."""
+        constraint = choice.completion.constraint
+        mask = constraint.mask if constraint else None
+        if choice.uncertain is None:
+            return mask
+        return choice.uncertain.mask(mask, self.info.vocab_size)
 
     def _next_tokens(
         self, logits: Logits, rows: Mapping[Work[Sampler], int]
@@ -195,7 +231,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
                 logits,
                 [rows[work] for work in free],
                 [work.choice.sampler for work in free],
-                [constraint.mask if constraint else None for constraint in constraints],
+                [self._mask(work.choice) for work in free],
             )
             yield from zip(free, sampled, strict=True)
         for work, token_id in forced.items():
@@ -209,9 +245,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         if not self._runner.memory.chunks or params.logprobs is not None:
             return
         while not choice.finished and (token_id := choice.completion.forced) is not None:
-            delta = choice.append(Sampled(token_id))
+            _, deltas = self._append(choice, Sampled(token_id))
             self._runner.accept(choice.sampler, token_id)
-            yield delta
+            yield from deltas
 
     def _settle(self, work: Work[Sampler]) -> None:
         """Emit what a choice gained in this step."""

@@ -77,6 +77,12 @@ class NumpyRunner(Runner[Rows, RowSampler]):
     def accept(self, sampler: RowSampler, token_id: int) -> None:
         sampler.accept(token_id)
 
+    def restart(
+        self, sampler: RowSampler, request: GenerationRequest, index: int, token_ids: Sequence[int]
+    ) -> RowSampler:
+        sampler.restart(token_ids)
+        return sampler
+
     def logprobs(
         self, logits: Rows, rows: Sequence[int], token_ids: Sequence[int], top: int
     ) -> list[TokenLogprob]:

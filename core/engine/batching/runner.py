@@ -114,6 +114,19 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def accept(self, sampler: Sampler, token_id: int) -> None:
         """Record a token that was not sampled and has no logits."""
 
+    def restart(
+        self, sampler: Sampler, request: GenerationRequest, index: int, token_ids: Sequence[int]
+    ) -> Sampler:
+        """The sampler of choice `index` with these tokens, after later ones were taken back.
+
+        By default a new one. One that goes on with its random numbers does not repeat them.
+        """
+        self.release(sampler)
+        fresh = self.sampler(request, index)
+        for token_id in token_ids:
+            self.accept(fresh, token_id)
+        return fresh
+
     @abstractmethod
     def logprobs(
         self, logits: Logits, rows: Sequence[int], token_ids: Sequence[int], top: int

@@ -114,12 +114,17 @@ class Scheduler(Generic[Sampler]):
             self._slots.extend(work.chunk.slot, work.cache_ids)
             work.choice.computed += len(work.chunk.token_ids)
 
-    def reject_draft(self, choice: ChoiceState[Sampler]) -> None:
-        """Roll back draft tokens that were rejected."""
-        known = len(choice.token_ids) - 1  # the token sampled last has not been run
-        if choice.slot is not None and choice.computed > known:
-            self._slots.cut(choice.slot, known)
-            choice.computed = known
+    def cut_back(self, choice: ChoiceState[Sampler]) -> None:
+        """Forget what was computed of a choice beyond its tokens: drafts, and what was taken back.
+
+        The last token has to be run again, or is yet to be run.
+        """
+        known = len(choice.token_ids) - 1
+        if choice.slot is None or choice.computed <= known:
+            return
+        known = reusable(choice.request.media, known) if self._memory.cuts else 0
+        self._slots.cut(choice.slot, known)
+        choice.computed = known
 
     def remove(self, choice: ChoiceState[Sampler]) -> None:
         """Remove a choice, finished or not; its slot keeps its tokens as a cached prefix."""

@@ -84,7 +84,12 @@ class TextEngine(TokenizingEngine):
         self._limits = replace(self._limits, adapters=adapters.names)
 
     def _new_completion(
-        self, request: GenerationRequest, index: int, detokenizer: TokensToText
+        self,
+        request: GenerationRequest,
+        index: int,
+        detokenizer: TokensToText,
+        *,
+        takes_back: bool = False,
     ) -> Completion:
         """A new choice, with its constraint."""
         return Completion(
@@ -95,6 +100,7 @@ class TextEngine(TokenizingEngine):
             special_token_ids=self._special_token_ids,
             detokenizer=detokenizer,
             constraint=self._new_constraint(request),
+            takes_back=takes_back,
         )
 
     def _new_constraint(self, request: GenerationRequest) -> Constraint | None:

@@ -1,0 +1,60 @@
+"""Texts that a completion must not have: which of its last tokens have to be taken back."""
+
+from collections.abc import Iterable
+
+from core.engine.stop_strings import longest_overlap
+
+
+class BannedStrings:
+    """Looks for banned strings in one completion, in upper or lower case, token by token.
+
+    `uncertain`: how many of the last tokens may still have to be taken back, since a string may
+    begin in them, or a character has begun that is not complete. `read`: characters so far.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self.read = 0
+        self._strings = [_lower(each) for each in strings]
+        self._text = ""  # of the uncertain tokens
+        self._lengths: list[int] = []  # the characters of each of them
+
+    @property
+    def uncertain(self) -> int:
+        return len(self._lengths)
+
+    def add(self, text: str) -> int:
+        """There is one more token, which completes these characters.
+
+        Returns how many of the last tokens have to be taken back: those from the one in which the
+        first banned string begins. This object is of no more use then.
+        """
+        self.read += len(text)
+        self._text += _lower(text)
+        self._lengths.append(len(text))
+        found = [at for each in self._strings if (at := self._text.find(each)) >= 0]
+        if found:
+            return len(self._lengths) - self._token_at(min(found))
+        begins = max((longest_overlap(self._text, each) for each in self._strings), default=0)
+        certain = self._token_at(len(self._text) - begins)
+        self._text = self._text[sum(self._lengths[:certain]) :]
+        del self._lengths[:certain]
+        return 0
+
+    def settle(self) -> None:
+        """All tokens stay, whatever they may be the beginning of."""
+        self._text = ""
+        self._lengths.clear()
+
+    def _token_at(self, place: int) -> int:
+        """The token with the character there, or the first one that began it."""
+        token = end = 0
+        for number, length in enumerate(self._lengths, start=1):
+            end += length
+            if length and end <= place:
+                token = number
+        return token
+
+
+def _lower(text: str) -> str:
+    """In lower case, with as many characters."""
+    return "".join(low if len(low := each.lower()) == 1 else each for each in text)
