@@ -36,7 +36,7 @@ def models(
         if settings is None:
             fail(f"nothing answers at {where}; is the server running?")
         stderr().print(
-            f"no server answers at {where}; these are the models of the config and of its models folder:"
+            f"no server answers at {where}; these are the models of the config:"
         )
         _print_configured(settings)
     except APIError as error:
