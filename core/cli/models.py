@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli.console import fail, print_table, stderr, table
-from core.cli.settings import ConfigOption, KeyOption
+from core.cli.settings import ConfigOption, KeyOption, load_plugins
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -35,7 +35,9 @@ def models(
     except APIConnectionError:
         if settings is None:
             fail(f"nothing answers at {where}; is the server running?")
-        stderr().print(f"no server answers at {where}; these are the models of the config:")
+        stderr().print(
+            f"no server answers at {where}; these are the models of the config:"
+        )
         _print_configured(settings)
     except APIError as error:
         fail(f"{where} answers: {message_of(error)}")
@@ -73,7 +75,12 @@ def _size(size: int | None) -> str:
 
 
 def _print_configured(config: Config) -> None:
+    from core.models.model_folder import folder_of
+
     rows = table("model", "backend", "path")
     for model in config.models:
         rows.add_row(", ".join([model.name, *model.aliases]), model.backend, model.path)
+    if config.loading.from_model_dir:
+        for found in folder_of(config, load_plugins(config)).models().values():
+            rows.add_row(", ".join([found.name, *found.aliases]), found.backend, str(found.path))
     print_table(rows)

@@ -108,10 +108,14 @@ def _print_summary(app: Any, config: Config, keys: str, sockets: Sequence[socket
             console.print(f"Elsewhere   {', '.join(elsewhere)}")
         console.print(f"API docs    {url}/docs")
     console.print(f"API keys    {keys}")
-    for model in services_of(app).models.all():
+    models = services_of(app).models
+    for model in models.listed():
         console.print(f"Model       {model.name}: {_about(model)}")
-    if not config.models:
-        console.print(f"Model       none; add one under `models` in {config.origins.file}")
+    if not models.listed():
+        console.print(
+            f"Model       none; put one into {models.folder.root}, or add one under "
+            f"`models` in {config.origins.file}"
+        )
 
 
 def _about(model: Any) -> str:

@@ -109,7 +109,7 @@ class ModelFolder:
 
     def __init__(self, folder: Path, plugins: Plugins, base: Path | None = None) -> None:
         """`base`: the folder that relative paths in settings are relative to."""
-        self._folder = folder
+        self.root = folder
         self._plugins = plugins
         self._base = base or folder
         self._scan: _Scan | None = None
@@ -119,8 +119,8 @@ class ModelFolder:
         scan = self._scan
         if scan is None or not scan.is_current():
             scan = _Scan()
-            if scan.look_at(self._folder):
-                for model in self._found(scan, self._folder, "", ()):
+            if scan.look_at(self.root):
+                for model in self._found(scan, self.root, "", ()):
                     scan.models[model.name] = model
             self._scan = scan
         return scan.models
@@ -133,12 +133,12 @@ class ModelFolder:
         """Where the entry of that name is. Raises `ModelNotFoundError`."""
         if model := self.models().get(name):
             return model.path
-        for path in _entries(self._folder):
+        for path in _entries(self.root):
             if path.name == name:
                 return path
         known = ", ".join(self.names()) or "no model"
         raise ModelNotFoundError(
-            f"the model {name!r} does not exist; {self._folder} has {known}", param="name"
+            f"the model {name!r} does not exist; {self.root} has {known}", param="name"
         )
 
     def config(self, name: str, backend: str | None = None) -> ModelConfig:

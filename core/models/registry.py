@@ -105,8 +105,8 @@ class Models:
         there = self.all() or self.listed()
         if not there:
             raise BackendUnavailableError(
-                "there is no model; put one into the folder `server.model_dir`, or add one under "
-                "`models` in the config"
+                "no model is configured; put one into the folder `server.model_dir`, or add one "
+                "under `models` in the config"
             )
         switched = (model for model in self.listed() if model.name == self._switched_to)
         return (next(switched, None) if self._switched_to else None) or there[0]

@@ -508,6 +508,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions/explain": {"messages": USER},
     "/v1/chat/completions/input_tokens": {"messages": USER},
     "/v1/completions": {"prompt": "x"},
+    "/v1/config/reload": {},
     "/v1/detokenize": {"tokens": [65]},
     "/v1/download": {"repo_id": "nobody/nothing"},
     "/v1/classify": {"input": "x"},
