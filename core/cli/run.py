@@ -71,8 +71,8 @@ def run(
     chats = message is not None or (not serve and sys.stdin.isatty())
     set_up_logging("error" if chats else settings.server.log_level, stderr())
     plugins = load_plugins(settings)
-    path = _local_path(model, settings, plugins, backend, token or None)
-    found = model_at(path, backend, plugins)
+    path, name = _located(model, settings, plugins, backend, token or None)
+    found = model_at(path, backend, plugins).model_copy(update={"name": name})
     require_libraries(found.backend, plugins)
     with _listen(settings.server, host, port) as listening:
         where = {"host": host or settings.server.host, "port": listening.getsockname()[1]}
@@ -85,17 +85,17 @@ def run(
             serve_until_stopped(settings, plugins, _keys(settings), [listening])
 
 
-def _local_path(
+def _located(
     model: str, settings: Config, plugins: Plugins, backend: str | None, token: str | None
-) -> Path:
-    """Where the model is, downloaded if it has to be."""
+) -> tuple[Path, str]:
+    """Where the model is, downloaded if it has to be, and what clients call it."""
     from core.models.downloads import HubName, find_local, places
     from core.models.recognise import form_of
 
     folder = places(settings).models
     for path in (Path(model).expanduser(), folder / model):
         if path.exists():
-            return path
+            return path, path.absolute().name or "model"
     try:
         name = HubName.parse(model)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _local_path(
         local = find_local(folder, name, form)
     if local is None:
         fail(f"{name} was downloaded, but its files changed meanwhile; run it again")
-    return local.path
+    return local.path, local.folder.name
 
 
 def _download(

@@ -11,7 +11,7 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
 from core.contract.types import ModelInfo, ReportProgress
 from core.engine.failures import ran_out_of_memory
-from core.models.downloads import SCHEME, Downloads, HubName
+from core.models.downloads import SCHEME, Downloads, HubName, StoppedError
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.formats import (
     format_choice,
@@ -58,10 +58,11 @@ class Starter:
                 form_of(config.backend, self._plugins),
                 lambda fraction: self._report(model, "downloading", fraction),
             )
-        except (ServingError, ValueError) as error:
-            logger.error("model %s could not be downloaded: %s", model.name, error)
+        except (ServingError, StoppedError, ValueError) as error:
+            reason = error.message if isinstance(error, ServingError) else str(error)
+            logger.error("model %s could not be downloaded: %s", model.name, reason)
             if not model.is_loaded:
-                model.fail(str(error))
+                model.fail(reason)
             self._report(model, "failed", 1.0)
             return False
         return True

@@ -56,6 +56,7 @@ def test_a_model_of_a_hub(
     result = run("run", f"{REPO}:q8_0", "Hi", *SCRIPTED)
     assert (result.exit_code, result.stdout) == (0, "Hello, world\n")
     assert f"{REPO}: Q8_0 (5 bytes), into {tmp_path / 'models'}" in result.stderr
+    assert "tiny-Q8_0 is served at" in result.stderr
     assert content(tmp_path / "models") == {"tiny-Q8_0/tiny-Q8_0.gguf": b"GGUF8"}
     asked = len(hub.asked)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")

@@ -233,6 +233,8 @@ def test_gguf_or_checkpoint_as_the_backend_wants_it() -> None:
     assert choose("google/gemma", heavy).name == "safetensors"
     other = choose("a/b", files("genai_config.json", "model.onnx"), form="folder")
     assert other.name == "all files"
+    with pytest.raises(InvalidRequestError, match="no model"):  # as where branches have them
+        choose("a/b-exl2", [RemoteFile("README.md", 5, "0" * 40)], form="folder")
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,9 @@ def choices(repo_id: str, files: Iterable[RemoteFile], form: Form | None = None)
     found = [] if form == "folder" else _gguf_models(there)
     if form == "folder" or (form is None and not _FOREIGN.search(repo_id)):
         found += _checkpoint(there)
-    if form == "folder" and not found and (others := [f for f in there if not _is_gguf(f)]):
-        found = [Choice("all files", tuple(others), "")]
+    others = tuple(file for file in there if not _is_gguf(file))
+    if form == "folder" and not found and any(file.large for file in others):
+        found = [Choice("all files", others, "")]
     return sorted(found, key=rank)
 
 

@@ -74,7 +74,7 @@ class Control:
     def check(self) -> None:
         """Raise if it must stop."""
         if self.stopped:
-            raise StoppedError
+            raise StoppedError("the download was stopped; what arrived is kept")
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DownloadTimeoutError(
                 "the download exceeded its `timeout`; what arrived is kept, so start it again",
@@ -165,7 +165,7 @@ class _Run:
     def _check(self) -> None:
         self._control.check()
         if self._failed.is_set():
-            raise StoppedError
+            raise StoppedError("the download was stopped; what arrived is kept")
 
     def _add(self, file: RemoteFile, count: int) -> None:
         self._check()

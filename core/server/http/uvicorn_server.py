@@ -164,3 +164,5 @@ def set_up_logging(level: str, console: Console, *, as_json: bool = False) -> No
         handler.setFormatter(TextFormatter(text, "%H:%M:%S"))
     handler.addFilter(AddRequest())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if level != "debug":  # a line a request, with the signed URLs of downloads
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
