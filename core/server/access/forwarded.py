@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
+from starlette.types import Scope
+
 from core.config.listening import UNIX, is_path
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -33,9 +35,15 @@ class Said(NamedTuple):
     prefix: str | None = None
 
 
-def came_through_proxy(headers: Headers) -> bool:
-    """Whether a request bears the marks of a proxy; those that send none cannot be told."""
-    return any(name in _SENT_BY_PROXIES for name, _ in headers)
+def came_through_proxy(scope: Scope) -> bool:
+    """Whether a request bears the marks of a proxy; one that leaves none cannot be told.
+
+    nginx, if nobody has told it otherwise, adds no header, but asks in HTTP/1.0 and closes.
+    """
+    names = {name for name, _ in scope["headers"]}
+    if scope["http_version"] == "1.0" and {b"host", b"connection"} <= names:
+        return True
+    return not names.isdisjoint(_SENT_BY_PROXIES)
 
 
 class TrustedProxies:
@@ -107,7 +115,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     """An address, which may have a port; IPv4 in IPv6 is IPv4."""
     bare = re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", r"\1\3", text)
     try:
-        address = ip_address(bare)
+        address = ip_address(bare.partition("%")[0])  # what follows may be anything
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address

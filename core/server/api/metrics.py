@@ -15,7 +15,7 @@ router = APIRouter(tags=["health"])
 async def metrics(http: Request) -> Response:
     """Metrics in Prometheus format; the config says whether it needs a key."""
     server = services(http).config.server
-    others = others_can_connect(server) or came_through_proxy(http.scope["headers"])
+    others = others_can_connect(server) or came_through_proxy(http.scope)
     if server.metrics == "keyed" or others:
         await require_key(http)
     models = services(http).models
