@@ -17,9 +17,12 @@ import httpx2
 import pytest
 
 from core.config.schema import Config
+from core.server.app import create_app
+from core.server.http import uvicorn_server
+from core.server.http.sockets import listen_unix
 from tests.chromium import ARGUMENTS, CHROMIUM
 from tests.page.support import Gated, answered, say
-from tests.support import REPOSITORY, Server, plugins_with, scripted, serve
+from tests.support import REPOSITORY, Server, plugins_with, scripted, scripted_config, serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -47,14 +50,16 @@ def with_others(text: str, replaced: dict[str, str]) -> str:
     return str(text)
 
 
-def nginx(folder: Path, port: int, url: str, stripped: bool) -> list[str]:
+def nginx(folder: Path, port: int, upstream: str, way: str) -> list[str]:
+    slash = {"stripped": "/", "stripped by unix": ":/"}.get(way, "")
     text = snippet(
         "nginx",
         **{
+            "/llm/": "/" if way == "alone" else "/llm/",
             "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
             "/etc/ssl/llm.example.pem": str(CERTIFICATES / "first.pem"),
             "/etc/ssl/llm.example.key": str(CERTIFICATES / "first.key"),
-            "http://127.0.0.1:5000;": f"{url}/;" if stripped else f"{url};",
+            "http://127.0.0.1:5000;": f"http://{upstream}{slash};",
         },
     )
     kept = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
@@ -66,15 +71,17 @@ def nginx(folder: Path, port: int, url: str, stripped: bool) -> list[str]:
     return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]
 
 
-def caddy(folder: Path, port: int, url: str, stripped: bool) -> list[str]:
+def caddy(folder: Path, port: int, upstream: str, way: str) -> list[str]:
     here = f"https://127.0.0.1:{port}"
     pair = f"tls {CERTIFICATES / 'first.pem'} {CERTIFICATES / 'first.key'}"
     text = snippet(
         "caddy",
         **{
             "llm.example {": f"{here} {{\n{pair}",
-            "127.0.0.1:5000": url.removeprefix("http://"),
-            "handle ": "handle_path " if stripped else "handle ",
+            "127.0.0.1:5000": upstream.replace("unix:", "unix/"),
+            "handle ": "handle_path " if "stripped" in way else "handle ",
+            "/llm/* ": "" if way == "alone" else "/llm/* ",
+            "redir /llm /llm/": "" if way == "alone" else "redir /llm /llm/",
         },
     )
     own = f"{{\nadmin off\nauto_https off\nstorage file_system {folder}\n}}\n"
@@ -101,12 +108,27 @@ def running(command: list[str], port: int, errors: Path) -> Iterator[None]:
             process.terminate()
 
 
+@contextmanager
+def proxy(name: str, folder: Path, upstream: str, way: str) -> Iterator[str]:
+    """Run it before a server; its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with running(PROXIES[name](folder, port, upstream, way), port, folder / "errors"):
+        yield f"https://127.0.0.1:{port}"
+
+
+def need(name: str) -> None:
+    if not shutil.which(name):
+        pytest.skip(f"{name} is not installed; on Debian and Ubuntu `apt install {name}` does that")
+
+
 @dataclass
 class Proxied:
     """A server behind a proxy; `http` asks the proxy, from the address 127.0.0.7, with a key."""
 
     server: Server
     url: str
+    prefix: str
     http: httpx2.Client
     script: Gated
 
@@ -116,19 +138,18 @@ class Proxied:
 
 @pytest.fixture(
     scope="module",
-    params=[(name, stripped) for name in PROXIES for stripped in (False, True)],
-    ids=lambda param: f"{param[0]}-{'stripped' if param[1] else 'kept'}",
+    params=[(name, way) for name in PROXIES for way in ("kept", "stripped", "alone")],
+    ids=lambda param: "-".join(param),
 )
 def proxied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxied]:
-    name, stripped = request.param
-    if not shutil.which(name):
-        pytest.skip(f"{name} is not installed; on Debian and Ubuntu `apt install {name}` does that")
+    name, way = request.param
+    need(name)
     folder = tmp_path_factory.mktemp(name)
     script = Gated(PIECES)
     server = {
-        "root_path": "/llm",
+        "root_path": None if way == "alone" else "/llm",
         "trusted_proxies": ["127.0.0.1"],
         "api_keys": [KEY],
         "ping_interval": 0.05,
@@ -139,22 +160,21 @@ def proxied(
     with ExitStack() as stack:
         plugins = plugins_with(scripted=scripted(script, context_length=10**9))
         behind = stack.enter_context(serve(config, plugins))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        command = PROXIES[name](folder, port, behind.url, stripped)
-        stack.enter_context(running(command, port, folder / "errors"))
-        url = f"https://127.0.0.1:{port}/llm"
+        upstream = behind.url.removeprefix("http://")
+        prefix = "" if way == "alone" else "/llm"
+        url = stack.enter_context(proxy(name, folder, upstream, way)) + prefix
         transport = httpx2.HTTPTransport(verify=TRUSTING_ALL, local_address="127.0.0.7")
         headers = {"Authorization": f"Bearer {KEY}"}
         http = httpx2.Client(base_url=url, transport=transport, headers=headers, timeout=60)
-        yield Proxied(behind, url, stack.enter_context(http), script)
+        yield Proxied(behind, url, prefix, stack.enter_context(http), script)
 
 
 def test_page_docs_and_api_below_the_path(proxied: Proxied) -> None:
     # OPS-4
     bare = proxied.http.get(proxied.url)
-    assert bare.is_redirect
-    assert bare.url.join(bare.headers["location"]) == f"{proxied.url}/"
+    if proxied.prefix:
+        assert bare.is_redirect
+        assert bare.url.join(bare.headers["location"]) == f"{proxied.url}/"
     html = proxied.http.get("/", headers={"Accept": "text/html"})
     assert "<title>Enginebay</title>" in html.text
     docs = proxied.http.get("/docs")
@@ -165,12 +185,16 @@ def test_page_docs_and_api_below_the_path(proxied: Proxied) -> None:
             assert proxied.http.get(source.url.join(link)).status_code == 200, link
     slash = proxied.http.get("/docs/")
     assert slash.url.join(slash.headers["location"]) == f"{proxied.url}/docs"
-    assert proxied.http.get("/openapi.json").json()["servers"] == [{"url": "/llm"}]
+    assert proxied.http.get("/openapi.json").json().get("servers", []) == servers(proxied)
     api = proxied.http.get("/.well-known/serviceinfo").json()["api"]["openai"]
-    assert api["documentation"] == "/llm/docs"
+    assert api["documentation"] == f"{proxied.prefix}/docs"
     assert [each["id"] for each in proxied.http.get("/v1/models").json()["data"]] == ["scripted"]
     missing = proxied.http.get("/api/none")
     assert missing.json() == {"error": "there is no route GET /api/none"}, "as Ollama's errors are"
+
+
+def servers(proxied: Proxied) -> list[dict[str, str]]:
+    return [{"url": proxied.prefix}] if proxied.prefix else []
 
 
 def test_tokens_come_one_by_one(proxied: Proxied) -> None:
@@ -226,18 +250,47 @@ def test_who_asks(proxied: Proxied, caplog: pytest.LogCaptureFixture) -> None:
     forged = {
         "X-Forwarded-For": "8.8.8.8",
         "X-Forwarded-Host": "localhost",
-        "X-Forwarded-Prefix": "/evil",
         "Forwarded": "for=8.8.8.8;host=localhost",
     }
     with caplog.at_level(logging.INFO, "enginebay.access"):
         for headers in ({}, forged):
             assert proxied.http.get("/v1/models", headers=headers).status_code == 200
-        schema = proxied.http.get("/openapi.json", headers=forged).json()
         proxied.server.settle()
-    assert schema["servers"] == [{"url": "/llm"}]
     [*clients] = [getattr(each, "client", "") for each in caplog.records]
-    assert clients == ["127.0.0.7"] * 3
+    assert clients == ["127.0.0.7"] * 2
     assert proxied.http.get("/v1/models", headers={"Authorization": ""}).status_code == 401
+
+
+@pytest.mark.parametrize("name", PROXIES)
+@pytest.mark.parametrize("way", ["kept", "stripped by unix"])
+def test_by_a_unix_socket(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, way: str
+) -> None:
+    # OPS-3
+    need(name)
+    assert "`proxy_pass http://unix:/run/enginebay/http.sock;`" in GUIDE
+    assert "`reverse_proxy unix//run/enginebay/http.sock`" in GUIDE
+    settings = {"root_path": "/llm", "trusted_proxies": ["unix"], "api_keys": [KEY]}
+    app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(PIECES)))
+
+    async def started() -> None:
+        await app.state.services.models.wait_until_loaded()
+
+    server = uvicorn_server.Server(app, "warning", started)
+    path = tmp_path / "http.sock"
+    with (
+        listen_unix(path) as listening,
+        server.in_thread(listening),
+        proxy(name, tmp_path, f"unix:{path}", way) as url,
+        caplog.at_level(logging.INFO, "enginebay.access"),
+    ):
+        body = {"messages": USER}
+        headers = {"Authorization": f"Bearer {KEY}"}
+        answer = httpx2.post(
+            f"{url}/llm/v1/chat/completions", json=body, headers=headers, verify=TRUSTING_ALL
+        )
+    assert answer.json()["choices"][0]["message"]["content"] == "".join(PIECES)
+    assert getattr(caplog.records[-1], "client", "") == "127.0.0.1"
 
 
 @pytest.fixture
@@ -253,10 +306,11 @@ def page(proxied: Proxied) -> "Iterator[Page]":
         browser.close()
 
 
+@pytest.mark.thorough
 def test_the_page_in_a_browser(proxied: Proxied, page: "Page") -> None:
     wrong: list[str] = []
     page.on("response", lambda answer: answer.status >= 404 and wrong.append(answer.url))
-    files = "/llm/page/", "/llm/docs/"  # the end of a stream is not waited for
+    files = "/page/", "/docs/"  # the end of a stream is not waited for
     page.on("requestfailed", lambda it: any(map(it.url.count, files)) and wrong.append(it.url))
     page.goto(proxied.url)
     assert page.url == f"{proxied.url}/"
@@ -269,5 +323,6 @@ def test_the_page_in_a_browser(proxied: Proxied, page: "Page") -> None:
     assert "One two three" in answered(page).inner_text()
     page.goto(f"{proxied.url}/docs")
     page.get_by_text("/v1/chat/completions", exact=True).first.wait_for()
-    assert page.locator(".servers option").first.inner_text() == "/llm"
+    if proxied.prefix:
+        assert page.locator(".servers option").first.inner_text() == proxied.prefix
     assert wrong == []

@@ -53,7 +53,7 @@ def chat(
     """Chat in the terminal; the answer goes to stdout, all else to stderr."""
     from openai import APIConnectionError, APIError
 
-    from core.cli.client import connect, message_of, target
+    from core.cli.client import connect, distrust, message_of, target
     from core.cli.conversation import Conversation, loop
     from core.contract.errors import InvalidRequestError
 
@@ -79,10 +79,10 @@ def chat(
                 raise typer.Exit(130)
         except InvalidRequestError as error:
             fail(error.message)
-        except APIConnectionError:
+        except APIConnectionError as error:
             fail(
-                f"nothing answers at {url}: start the server with `enginebay serve`, name a "
-                "running one with --url, or load a model for this chat with --path"
+                f"nothing answers at {url}{distrust(error)}: start the server with `enginebay "
+                "serve`, name a running one with --url, or load a model for this chat with --path"
             )
         except APIError as error:
             fail(f"{url} answers: {message_of(error)}")

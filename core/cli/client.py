@@ -113,6 +113,12 @@ def base_url(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1") + "/v1"
 
 
+def distrust(error: APIError) -> str:
+    """In brackets, why the certificate of a server is not believed; empty if it is not that."""
+    said = str(error.__cause__)
+    return f" ({said}; see SSL_CERT_FILE in docs/guides/proxy.md)" if "CERTIFICATE" in said else ""
+
+
 def message_of(error: APIError) -> str:
     """The server's error message, without the SDK's wrapping.
 

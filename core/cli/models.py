@@ -26,18 +26,16 @@ def models(
         return
     from openai import APIConnectionError, APIError
 
-    from core.cli.client import connect, message_of, target
+    from core.cli.client import connect, distrust, message_of, target
 
     where, api_key, settings = target(url, config, api_key)
     try:
         with connect(where, api_key, settings) as client:
             _print_running(client)
-    except APIConnectionError:
+    except APIConnectionError as error:
         if settings is None:
-            fail(f"nothing answers at {where}; is the server running?")
-        stderr().print(
-            f"no server answers at {where}; these are the models of the config:"
-        )
+            fail(f"nothing answers at {where}{distrust(error)}; is the server running?")
+        stderr().print(f"no server answers at {where}; these are the models of the config:")
         _print_configured(settings)
     except APIError as error:
         fail(f"{where} answers: {message_of(error)}")

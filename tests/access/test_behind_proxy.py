@@ -1,6 +1,7 @@
 """A server below a path and behind proxies: everything sees requests as if there were none."""
 
 import logging
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,20 @@ def test_who_comes_through_a_proxy_is_not_on_this_machine(
     explicit = scripted_config(server={"keys_file": str(file), "auth": "admin"})
     with serve(explicit, plugins, keys=KeyStore(file)) as server:
         assert server.http.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_a_proxy_that_sends_no_header_of_its_own() -> None:
+    """What nginx 1.22 makes of a request when it has only a `proxy_pass`."""
+    plugins = plugins_with(scripted=scripted(["ok"]))
+    keys = KeyStore(Path("none"))
+    with serve(scripted_config(), plugins, keys=keys) as server:
+        address = server.url.removeprefix("http://")
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            head = f"GET /v1/models HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+            connection.sendall(head.encode())
+            assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
+        assert server.http.get("/v1/models").status_code == 200
 
 
 @pytest.mark.parametrize(

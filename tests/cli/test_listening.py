@@ -161,6 +161,7 @@ def test_tls_and_commands_that_talk_to_it(start_serving: StartServing, run: Run)
     assert httpx2.get(f"{ollama}/api/version", verify=False).status_code == 200
     unknown = run("chat", "hi", "--url", urls[0])
     assert unknown.exit_code == 1, "without the config its certificate is not known"
+    assert "certificate verify failed" in unknown.output
     Path("config.yml").write_text(
         Path("config.yml").read_text(encoding="utf-8").replace("first", "second"), encoding="utf-8"
     )

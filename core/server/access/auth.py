@@ -47,4 +47,4 @@ async def require_admin(http: Request) -> None:
 
 
 def _needed(http: Request) -> Needed:
-    return needed(services(http).config.server, http.scope["headers"])
+    return needed(services(http).config.server, http.scope)

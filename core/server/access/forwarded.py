@@ -4,9 +4,11 @@ https://www.rfc-editor.org/rfc/rfc7239, and the older `X-Forwarded-*`, which mos
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
+
+from starlette.types import Scope
 
 from core.config.listening import UNIX, is_path
 
@@ -19,7 +21,7 @@ _SENT_BY_PROXIES = frozenset(
     )
 )
 _PAIR = re.compile(
-    r'\s*([\w!#$%&*+.^|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))\s*(?:[;,]|$)', re.ASCII
+    r'\s*([\w!#$%&*+.^|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))\s*([;,]|$)', re.ASCII
 )
 _HOST = re.compile(r"[\w.-]+(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?", re.ASCII)
 
@@ -33,9 +35,15 @@ class Said(NamedTuple):
     prefix: str | None = None
 
 
-def came_through_proxy(headers: Headers) -> bool:
-    """Whether a request bears the marks of a proxy; those that send none cannot be told."""
-    return any(name in _SENT_BY_PROXIES for name, _ in headers)
+def came_through_proxy(scope: Scope) -> bool:
+    """Whether a request bears the marks of a proxy; one that leaves none cannot be told.
+
+    nginx, if nobody has told it otherwise, adds no header, but asks in HTTP/1.0 and closes.
+    """
+    names = {name for name, _ in scope["headers"]}
+    if scope["http_version"] == "1.0" and {b"host", b"connection"} <= names:
+        return True
+    return not names.isdisjoint(_SENT_BY_PROXIES)
 
 
 class TrustedProxies:
@@ -55,21 +63,22 @@ class TrustedProxies:
         """
         if not (self._unix if peer == UNIX else self._is_trusted(_address(peer))):
             return Said()
-        values: dict[bytes, list[str]] = {}
+        sent: dict[bytes, str] = {}
         for name, value in headers:
-            if name.startswith(b"x-forwarded-"):
-                values.setdefault(name[12:], []).extend(_listed(value))
-            elif name == b"forwarded":
-                for key, text in _pairs(value.decode("latin-1")):
-                    values.setdefault(b"forwarded " + key, []).append(text)
-        older = any(key in values for key in (b"for", b"proto", b"host"))
-        before = b"" if older else b"forwarded "
-        last = {key: each[-1] for key, each in values.items() if each}
-        scheme, host = last.get(before + b"proto", "").lower(), last.get(before + b"host", "")
-        prefix = last.get(b"prefix", "").rstrip("/")
+            if name == b"forwarded" or name.startswith(b"x-forwarded-"):
+                before = f"{sent[name]}," if name in sent else ""
+                sent[name] = before + value.decode("latin-1")
+        if sent.keys() & {b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}:
+            addresses = sent.get(b"x-forwarded-for", "").split(",")
+            scheme, host = _last(sent, b"x-forwarded-proto"), _last(sent, b"x-forwarded-host")
+        else:
+            elements = _elements(sent.get(b"forwarded", ""))
+            addresses = [each.get("for", "") for each in elements]
+            scheme, host = elements[-1].get("proto", ""), elements[-1].get("host", "")
+        prefix = _last(sent, b"x-forwarded-prefix").rstrip("/")
         return Said(
-            self._client(values.get(before + b"for", ())),
-            scheme if scheme in ("http", "https") else None,
+            self._client(addresses),
+            scheme.lower() if scheme.lower() in ("http", "https") else None,
             host if _HOST.fullmatch(host) else None,
             prefix if is_path(prefix) else None,
         )
@@ -89,25 +98,28 @@ class TrustedProxies:
         return address is not None and any(address in network for network in self._networks)
 
 
-def _listed(value: bytes) -> Iterator[str]:
-    return (each.strip() for each in value.decode("latin-1").split(","))
+def _last(sent: Mapping[bytes, str], name: bytes) -> str:
+    return sent.get(name, "").rpartition(",")[2].strip()
 
 
-def _pairs(text: str) -> Iterator[tuple[bytes, str]]:
-    """The parameters of a `Forwarded`; nothing of one that is malformed."""
-    pairs, at = [], 0
-    while at < len(text) and (found := _PAIR.match(text, at)):
+def _elements(text: str) -> list[dict[str, str]]:
+    """What each proxy says in a `Forwarded`, the nearest last; nothing if it is malformed."""
+    elements: list[dict[str, str]] = [{}]
+    at = 0
+    while found := _PAIR.match(text, at):
         value = found[3] if found[2] is None else re.sub(r"\\(.)", r"\1", found[2])
-        pairs.append((found[1].lower().encode(), value))
+        elements[-1][found[1].lower()] = value
         at = found.end()
-    return iter(pairs if at == len(text) else ())
+        if found[4] == ",":
+            elements.append({})
+    return elements if at == len(text) else [{}]
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     """An address, which may have a port; IPv4 in IPv6 is IPv4."""
-    bare = re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", r"\1\3", text)
+    bare = re.sub(r"^\[(.*)\](:\d+)?$|^([\d.]+):\d+$", r"\1\3", text.strip())
     try:
-        address = ip_address(bare)
+        address = ip_address(bare.partition("%")[0])  # what follows may be anything
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address

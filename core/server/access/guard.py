@@ -10,7 +10,7 @@ from core.chat.answer.running import RunningRequest
 from core.config.keys import Key
 from core.config.schema import ServerConfig
 from core.contract.errors import AuthenticationError, ServingError
-from core.server.access.forwarded import Headers, came_through_proxy
+from core.server.access.forwarded import came_through_proxy
 from core.server.access.hosts import check_host, check_origin, others_can_connect
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import find_key, sent_keys
@@ -46,13 +46,13 @@ UNCOUNTED = (
 """Cheap routes that frontends call for every message are not limited."""
 
 
-def needed(server: ServerConfig, headers: Headers = ()) -> Needed:
+def needed(server: ServerConfig, scope: Scope | None = None) -> Needed:
     """Who needs a key: all, admins, or nobody. With `auto`, all do if other machines can connect,
-    be it through a proxy that shows only in the headers of a request, or the config has keys.
+    be it through a proxy of which only the request `scope` tells, or the config has keys.
     """
     if server.auth != "auto":
         return server.auth
-    others = others_can_connect(server) or came_through_proxy(headers)
+    others = others_can_connect(server) or (scope is not None and came_through_proxy(scope))
     return "required" if server.api_keys or others else "admin"
 
 
@@ -97,7 +97,7 @@ class Guard:
     def _admit(self, scope: Scope) -> Key | None:
         """The request's key; None if it has none and needs none."""
         sent = sent_keys(scope["headers"])
-        who = needed(self._server, scope["headers"])  # which a reload of the config may change
+        who = needed(self._server, scope)  # which a reload of the config may change
         key = find_key(sent, self._keys.known()) if sent and who != "none" else None
         if key or self._is_public(scope):
             return key

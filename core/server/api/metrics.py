@@ -19,7 +19,7 @@ async def metrics(http: Request) -> Response:
     Those by key, if the config asks for them, are for admins.
     """
     server = services(http).config.server
-    others = others_can_connect(server) or came_through_proxy(http.scope["headers"])
+    others = others_can_connect(server) or came_through_proxy(http.scope)
     if server.metrics == "keyed" or others:
         await require_key(http)
     models = services(http).models
