@@ -12,7 +12,7 @@ class UsageConfig(Section):
         "usage.db",
         description="SQLite file of tokens by key, model and day; off: only until a restart.",
     )
-    metrics_by_key: bool = Field(
+    key_metrics: bool = Field(
         False, description="Also have metrics with the label key in /metrics, for admins."
     )
 

@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "chats": engine_backend(lambda: ScriptedChat(["Hel", "lo"])),
     }
     models = [{"name": name, "backend": name, "path": "."} for name in backends]
-    settings = {"usage_file": str(file), "auth": "required", "metrics_by_key": True}
+    settings = {"usage_file": str(file), "auth": "required", "key_metrics": True}
     plugins = plugins_with(**backends)
     plugins.routes("POST", "/twice", twice)
     config = Config.model_validate({"models": models, "server": settings})
@@ -224,7 +224,7 @@ def test_names_that_no_key_has(server: Server, name: str) -> None:
     assert usage(server, "root", key=name)["data"] == []
 
 
-def test_metrics_by_key_are_for_admins(server: Server) -> None:
+def test_key_metrics_are_for_admins(server: Server) -> None:
     """KEY-3"""
     body = {"model": "says", "prompt": "abc"}
     server.http.post("/v1/completions", json=body, headers={"x-api-key": "user44"})

@@ -18,7 +18,10 @@ async def end_revoked(keys: KeyStore, requests: RunningRequests, models: Models)
     seen = keys.known()
     while True:
         await asyncio.sleep(LOOK_EVERY)
-        known = keys.known()
+        try:
+            known = keys.known()
+        except OSError:  # it is being replaced
+            continue
         if known is not seen:
             cancel_revoked(known, requests, models)
             seen = known

@@ -25,6 +25,6 @@ async def metrics(http: Request) -> Response:
     models = services(http).models
     await models.measure()
     text = services(http).metrics.text()
-    if server.metrics_by_key and is_admin(http):
+    if server.key_metrics and is_admin(http):
         text += KeyMetrics(services(http).key_uses).text()
     return Response(text, headers={"Content-Type": CONTENT_TYPE})

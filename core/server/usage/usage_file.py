@@ -103,7 +103,8 @@ def read_usage(path: Path, since: str, key: str | None) -> dict[Slot, Used]:
     `BrokenFileError`, `OSError` or `sqlite3.Error` if it cannot be read.
     """
     path.stat()
-    address = f"file:{quote(str(path.absolute()))}?mode=rw"  # as a reader that cannot write leaves journals behind
+    # With `mode=ro` the journals of a server that has ended would be made again, and stay.
+    address = f"file:{quote(str(path.absolute()))}?mode=rw"
     with broken_told(), closing(sqlite3.connect(address, uri=True)) as connection:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application != UsageFile.application:

@@ -122,7 +122,7 @@ class UsageRecords:
         """What `work` comes to on the thread; None if the file cannot be used."""
         try:
             done = await asyncio.wrap_future(self._thread.submit(work))
-        except (BrokenFileError, OSError, sqlite3.Error) as error:
+        except (BrokenFileError, OSError, sqlite3.Error, ValueError) as error:
             self._thread.submit(self._close)
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
             if self.trouble is None or self.trouble.reason != reason:
