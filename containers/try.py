@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_WITHIN = 180  # seconds
-STOPPED_WITHIN = 20
+STOPPED_WITHIN = 30
 HEALTH_CHECK = ["enginebay", "health", "--live"]
 
 
