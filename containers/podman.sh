@@ -53,7 +53,8 @@ case $command in
 build)
   make_base
   mapfile -t options < <(pip_options)
-  exec "${podman[@]}" build --pull=never --layers --isolation=chroot --network=host \
+  # In docker's format, since OCI's has no health checks.
+  exec "${podman[@]}" build --format=docker --pull=never --layers --isolation=chroot --network=host \
     "${options[@]}" "$@"
   ;;
 run) exec "${podman[@]}" run --network=host --cgroups=disabled "$@" ;;

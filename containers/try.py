@@ -18,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_WITHIN = 180  # seconds
-STOPPED_WITHIN = 20
+STOPPED_WITHIN = 30
+HEALTH_CHECK = ["enginebay", "health", "--live"]
 
 
 def main() -> int:
@@ -61,10 +62,11 @@ def try_image(tool: Tool, image: str, name: str, port: int) -> None:
     assert inside.split() == ["1000", "tini", "1000:600"], inside
     say("runs as user 1000, below tini, and keeps its keys to itself")
 
-    [image_config] = json.loads(tool.run("inspect", image))
-    kind, *check = image_config["Config"]["Healthcheck"]["Test"]
-    assert (kind, check) == ("CMD", ["enginebay", "health", "--live"]), (kind, check)
-    say(f"its health check says: {tool.run('exec', name, *check).splitlines()}")
+    [container] = json.loads(tool.run("inspect", name))
+    of_image = container["Config"].get("Healthcheck")  # which images in OCI's format lack
+    assert of_image is None or of_image["Test"] == ["CMD", *HEALTH_CHECK], of_image
+    said = tool.run("exec", name, *HEALTH_CHECK).splitlines()
+    say(f"its health check{'' if of_image else ', which this image lacks,'} says: {said}")
 
     key = tool.run("exec", name, "enginebay", "keys", "add", "try").strip()
     answer = ask(port, key)
