@@ -17,33 +17,41 @@ class BannedStrings:
         self._strings = [_lower(each) for each in strings]
         self._text = ""  # of the uncertain tokens
         self._lengths: list[int] = []  # the characters of each of them
+        self._stay: list[bool] = []  # which of them had to come
 
     @property
     def uncertain(self) -> int:
         return len(self._lengths)
 
-    def add(self, text: str) -> int:
-        """There is one more token, which completes these characters.
+    def add(self, text: str, *, stays: bool = False) -> int:
+        """There is one more token, which completes these characters. `stays`: no other can come.
 
         Returns how many of the last tokens have to be taken back: those from the one in which the
-        first banned string begins. This object is of no more use then.
+        first banned string begins, or from the first one behind it for which there may be another.
+        This object is of no more use then. 0 also for a string that has to come.
         """
         self.read += len(text)
         self._text += _lower(text)
         self._lengths.append(len(text))
+        self._stay.append(stays)
         found = [at for each in self._strings if (at := self._text.find(each)) >= 0]
         if found:
-            return len(self._lengths) - self._token_at(min(found))
+            first = self._token_at(min(found))
+            free = (token for token in range(first, len(self._stay)) if not self._stay[token])
+            if back := len(self._stay) - next(free, len(self._stay)):
+                return back
+            self.settle()
         begins = max((longest_overlap(self._text, each) for each in self._strings), default=0)
         certain = self._token_at(len(self._text) - begins)
         self._text = self._text[sum(self._lengths[:certain]) :]
-        del self._lengths[:certain]
+        del self._lengths[:certain], self._stay[:certain]
         return 0
 
     def settle(self) -> None:
         """All tokens stay, whatever they may be the beginning of."""
         self._text = ""
         self._lengths.clear()
+        self._stay.clear()
 
     def _token_at(self, place: int) -> int:
         """The token with the character there, or the first one that began it."""

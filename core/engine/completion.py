@@ -124,7 +124,9 @@ class Completion:
 
         `stays`: it is not taken back, as there is no other. Nor are forced tokens.
         """
-        stays = stays or (self._banned is not None and token_id == self.forced)
+        closing = self._watch is not None and self._watch.forced is not None
+        if self._banned and self.constraint:
+            stays = stays or token_id == self.constraint.forced
         if self.constraint:
             self.constraint.accept(token_id)
         self._tokens += 1
@@ -135,9 +137,9 @@ class Completion:
             finish_reason = "stop"
         elif token_id in self._stop_token_ids:
             finish_reason, stop_reason = "stop", token_id
-            text = self._feed(token_id, logprob) if self._keeps_stop else ""
+            text = self._feed(token_id, logprob, stays) if self._keeps_stop else ""
         else:
-            text = self._feed(token_id, logprob)
+            text = self._feed(token_id, logprob, stays)
             if self.constraint and self.constraint.finished:
                 finish_reason = "stop"
             elif self._tokens >= self._max_tokens:
@@ -149,7 +151,7 @@ class Completion:
         if self._stops.found is not None:
             finish_reason, stop_reason = "stop", self._stops.found
         self._kept += len(text)
-        if self._banned and stays:
+        if self._banned and closing:
             self._banned.settle()
             self.to_take_back = 0
         self._heed_constraint()
@@ -190,7 +192,7 @@ class Completion:
         self._heed_constraint()
         return True
 
-    def _feed(self, token_id: int, logprob: TokenLogprob | None) -> str:
+    def _feed(self, token_id: int, logprob: TokenLogprob | None, stays: bool) -> str:
         silent = token_id in self._silent
         text = "" if silent else self._detokenizer.feed(token_id)
         if self.constraint:
@@ -199,7 +201,7 @@ class Completion:
             self._watch.add(text)
         if silent:
             if self._banned:
-                self._banned.add("")
+                self._banned.add("", stays=stays)
             return ""
         if self._held and logprob:
             self._held.add(logprob, text)
@@ -208,7 +210,7 @@ class Completion:
             read = len(text)
             if self._stops.found is not None:  # what a stop string cut off does not count
                 read = self._kept + len(shown) - self._banned.read
-            self.to_take_back = self._banned.add(text[: max(0, read)])
+            self.to_take_back = self._banned.add(text[: max(0, read)], stays=stays)
         return shown
 
     def _heed_constraint(self) -> None:

@@ -139,5 +139,5 @@ def test_one_row_for_a_model_whose_rows_disturb_each_other(
 
 def test_sampling_params_cover_the_contract(engine: HFEngine) -> None:
     """A new field is unsupported until something says that it honours it."""
-    assert engine.info.unsupported == {"banned_strings", "token_healing"}
+    assert engine.info.unsupported == {"token_healing"}
     assert Delta.__dataclass_fields__.keys() >= {"prefill_tokens"}

@@ -198,14 +198,16 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         uncertain = choice.uncertain
         if uncertain is None:
             return True, [choice.append(sampled)]
-        delta = choice.append(sampled, stays=uncertain.stays)
-        uncertain.tokens.append((sampled, uncertain.stays))
+        stays, uncertain.stays = uncertain.stays, False
+        delta = choice.append(sampled, stays=stays)
+        uncertain.tokens.append((sampled, stays))
         if count := choice.completion.to_take_back:
             uncertain.take_back(count)
             request, index = choice.request, choice.index
             choice.go_back(self._completion(request, index), self._new_detokenizer())
             said = choice.token_ids[len(request.prompt_token_ids) :]
             choice.sampler = self._runner.restart(choice.sampler, request, index, said)
+            self._scheduler.cut_back(choice)
             return False, ()
         return True, uncertain.hold(delta, 0 if choice.finished else choice.completion.uncertain)
 
@@ -245,7 +247,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         if not self._runner.memory.chunks or params.logprobs is not None:
             return
         while not choice.finished and (token_id := choice.completion.forced) is not None:
-            _, deltas = self._append(choice, Sampled(token_id))
+            goes_on, deltas = self._append(choice, Sampled(token_id))
+            if not goes_on:
+                return
             self._runner.accept(choice.sampler, token_id)
             yield from deltas
 
