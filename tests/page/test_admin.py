@@ -1,5 +1,6 @@
 """What admins do on the page."""
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tests.api.test_loras import Adapted
 from tests.downloads.conftest import StartHub
 from tests.downloads.conftest import start_hub as start_hub
 from tests.downloads.hub import REPO, TOKEN
+from tests.downloads.test_download import until
 from tests.page.support import answered, open_page, say
 from tests.support import (
     engine_backend,
@@ -77,6 +79,33 @@ def test_a_model_is_downloaded(page: "Page", tmp_path: Path, start_hub: StartHub
         assert section.get_by_label("Hub token").input_value() == ""
         assert not downloads.get_by_role("progressbar").is_visible()
         page.locator("#all-models .card", has_text="tiny").wait_for()
+
+
+@pytest.mark.thorough
+def test_a_download_is_stopped_and_resumed(
+    page: "Page", tmp_path: Path, start_hub: StartHub
+) -> None:
+    gate = threading.Event()
+    name = "model.safetensors"
+    hub = start_hub(gates={name: gate}, breaks={name: [6000]})
+    config = scripted_config(server={"model_dir": str(tmp_path / "models")})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        page.goto(f"{server.url}/#models")
+        page.get_by_text("Download by name").click()
+        page.get_by_label("Repository").fill(REPO)
+        page.get_by_role("button", name="Download", exact=True).click()
+        downloads = page.get_by_role("list", name="Downloads")
+        assert hub.reached.wait(20)
+        downloads.get_by_role("button", name=f"Stop {REPO}").click()
+        downloads.get_by_text("Stopped.").wait_for()
+        running = server.app.state.services.downloads
+        server.run(until(lambda: all(control.stopped for control in running._controls)))
+        gate.set()
+        server.run(until(lambda: not running._taken))
+        hub.gates.clear()
+        downloads.get_by_role("button", name=f"Resume {REPO}").click()
+        downloads.get_by_text("Downloaded to").wait_for()
+        assert (name, "bytes=6000-") in hub.fetched
 
 
 def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> None:

@@ -196,6 +196,11 @@ def test_errors_are_said_in_words(page: "Page", serve_scripted: ServeScripted) -
     page.get_by_role("button", name="Regenerate").click()
     page.get_by_text("Try again in 7 s.").wait_for()
     assert "the queue of the model is full" in error.inner_text()
+    piece = 'data: {"choices": [{"index": 0, "delta": {"content": "So far"}}]}\n\n'
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=piece))
+    page.get_by_role("button", name="Regenerate").click()
+    page.get_by_text("The connection was lost before the answer was complete.").wait_for()
+    assert answered(page).locator(".said").inner_text() == "So far"
     page.route("**/v1/chat/completions", lambda route: route.abort())
     page.get_by_role("button", name="Regenerate").click()
     page.get_by_text("The server cannot be reached.").wait_for()

@@ -34,6 +34,23 @@ def test_thinking_is_ended_by_a_button(page: "Page", serve_scripted: ServeScript
     assert not button.is_visible()
 
 
+def test_a_long_thought_is_followed(page: "Page", serve_scripted: ServeScripted) -> None:
+    script = Gated(["<think>", *["Hm.\n\n"] * 60, "</think>Yes."])
+    open_page(page, serve_scripted(script, reasoning="think"))
+    say(page, "?")
+    script.go_on(31)
+    thought = page.locator(f"{ANSWER} details.reasoning .text")
+    thought.locator("p").nth(29).wait_for()
+    from_end = "each => each.scrollHeight - each.clientHeight - each.scrollTop"
+    assert thought.evaluate(from_end) < 2
+    thought.evaluate("each => { each.scrollTop = 0; }")
+    script.go_on(30)
+    thought.locator("p").nth(59).wait_for()
+    assert thought.evaluate("each => each.scrollTop") == 0
+    script.go_on()
+    answered(page)
+
+
 def test_a_thought_that_cannot_be_ended(page: "Page", serve_scripted: ServeScripted) -> None:
     script = Gated(THOUGHT * 2)
     open_page(page, serve_scripted(script, reasoning="think"))

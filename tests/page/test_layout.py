@@ -108,9 +108,10 @@ def test_views_are_told_to_keyboards_and_screen_readers(
     assert page.locator("nav [aria-current=page]").all_inner_texts() == ["Models"]
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.id") == "model-filter"
-    page.go_back()
+    page.get_by_role("link", name="Skip to the message box").press("Enter")
     page.locator("#chat").wait_for()
     assert page.title() == "Enginebay"
+    assert page.evaluate("document.activeElement.id") == "prompt"
 
 
 def test_every_control_has_a_name(page: "Page", serve_scripted: ServeScripted) -> None:

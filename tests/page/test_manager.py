@@ -146,8 +146,8 @@ def test_memory_is_told_before_loading(page: "Page", server: Server) -> None:
     card.get_by_text("It fits.").wait_for()
     assert asked == [""]
     loads = answers(page, "v1/models/them/second/load", {})
-    card.get_by_role("button", name="Load with it").click()
-    page.wait_for_event("response", lambda response: "/load" in response.url)
+    with page.expect_response("**/load"):
+        card.get_by_role("button", name="Load with it").click()
     assert loads == ['{"max_seq_len":8192}']
 
 

@@ -12,6 +12,10 @@ export class ApiError extends Error {
   }
 }
 
+/** The answer of a stream that ended too early. */
+export const lost = () =>
+  new ApiError(0, "The connection was lost before the answer was complete.");
+
 /** The response of a call that went well; throws `ApiError`, or AbortError when `signal` fires. */
 export async function call(path, { method = "GET", body, signal } = {}) {
   const headers = {};
@@ -47,7 +51,7 @@ export async function* events(path, body, signal) {
     }
   } catch (error) {
     if (error.name === "AbortError" || error instanceof ApiError) throw error;
-    throw new ApiError(0, "The connection was lost before the answer was complete.");
+    throw lost();
   }
 }
 

@@ -7,7 +7,7 @@ const NAMES = { chat: "Chat", status: "Status", models: "Models", usage: "Usage"
 /** Show the view that the address says, now and when it changes; `shown(name)` is told. */
 export function views(shown) {
   function show() {
-    const asked = location.hash.slice(1).split("?")[0];
+    const asked = location.hash.slice(1);
     const name = Object.hasOwn(NAMES, asked) ? asked : "chat";
     document.body.dataset.view = name;
     document.title = name === "chat" ? "Enginebay" : `${NAMES[name]} · Enginebay`;
@@ -15,10 +15,10 @@ export function views(shown) {
       link.ariaCurrent = link.hash === `#${name}` ? "page" : null;
     }
     shown(name);
-    return asked === name;
   }
   addEventListener("hashchange", () => {
-    if (show()) byId(document.body.dataset.view).focus({ preventScroll: true });
+    show();
+    (byId(location.hash.slice(1)) ?? byId("chat")).focus({ preventScroll: true });
   });
   show();
 }

@@ -1,6 +1,6 @@
 // The conversation: its messages, and the one answer that may be under way.
 
-import { ApiError, call, events } from "../api.js";
+import { ApiError, call, events, lost } from "../api.js";
 import { load, save } from "../store.js";
 import { addChunk, newAnswer, toWire } from "./answer.js";
 
@@ -115,6 +115,7 @@ export class Conversation {
         addChunk(answer, chunk);
         this.changed("answer", answer);
       }
+      if (!answer.finish) throw lost();
       answer.state = "done";
     } catch (error) {
       answer.state = error.name === "AbortError" ? "stopped" : "failed";

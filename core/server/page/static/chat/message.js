@@ -13,6 +13,7 @@ const ENDINGS = {
   content_filter: "Cut off by a content filter.",
   abort: "Cut off by the server: cancelled, its model was unloaded, or the server stopped.",
 };
+const NEAR = 40; // pixels from the end of a thought that still count as reading along
 const GROWING = ["waiting", "thinking", "writing"];
 
 /**
@@ -72,7 +73,10 @@ export class MessageView {
     const thinking = state === "thinking";
     setText(this.reasoning.firstChild, thinking ? "Thinking…" : "Reasoning");
     if (!this.folded) this.reasoning.open = thinking; // from the first click on it is the user's
+    const { scrollTop, scrollHeight, clientHeight } = this.reasoningText;
     renderMarkdown(this.reasoningText, reasoning);
+    const followed = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (thinking && followed) this.reasoningText.scrollTop = this.reasoningText.scrollHeight;
   }
 
   #showCalls(growing) {

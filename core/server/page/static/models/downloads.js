@@ -1,6 +1,6 @@
 // Downloads from the hub: several at once, stopped and resumed, remembered until the tab is closed.
 
-import { events } from "../api.js";
+import { events, lost } from "../api.js";
 import { byId, h, setText } from "../dom.js";
 import { duration, size } from "../format.js";
 import { load, save } from "../store.js";
@@ -84,7 +84,7 @@ class Row {
     try {
       const body = { ...this.body, stream: true };
       for await (const said of events("v1/download", body, this.aborting.signal)) this.#follow(said);
-      this.finished = true;
+      if (!this.finished) throw lost();
     } catch (error) {
       if (error.name === "AbortError") this.say("Stopped.");
       else this.say(error.message, "error");
@@ -107,6 +107,7 @@ class Row {
   }
 
   #follow({ status, file, completed, total, completed_files, files, download_path: folder }) {
+    this.finished = status === "finished";
     const now = performance.now();
     this.began ??= { at: now, completed };
     this.progress.hidden = !total;
@@ -117,7 +118,7 @@ class Row {
       speedWords(completed - this.began.completed, now - this.began.at, total - completed),
       file,
     ];
-    this.say(status === "finished" ? `Downloaded to ${folder}` : doing.filter(Boolean).join(" · "));
+    this.say(this.finished ? `Downloaded to ${folder}` : doing.filter(Boolean).join(" · "));
   }
 }
 
