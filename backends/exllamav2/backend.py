@@ -5,6 +5,7 @@ from pathlib import Path
 
 from backends import missing, spin
 from backends.checkpoint.quantization import quant_method
+from backends.exllamav2.estimate import estimate_memory
 from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
 
@@ -13,7 +14,14 @@ def register_backend(register: BackendRegister) -> None:
     """Add the backend; its libraries are imported when a model is started."""
     # Not exllamav2 itself: importing it to see whether it is there may compile for minutes.
     requires = ("torch", "transformers", "exllamav2_ext")
-    register("exllamav2", create, ExLlamaV2Options, requires=requires, serves=_is_exl2)
+    register(
+        "exllamav2",
+        create,
+        ExLlamaV2Options,
+        requires=requires,
+        serves=_is_exl2,
+        estimate=estimate_memory,
+    )
 
 
 def create(settings: BackendSettings) -> Backend:

@@ -7,7 +7,7 @@ from typing import Any
 
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.library import exllamav2
-from backends.exllamav2.options import PAGE_TOKENS, ExLlamaV2Options
+from backends.exllamav2.options import ExLlamaV2Options, padded
 from backends.exllamav2.rope import Rope
 
 logger = logging.getLogger(__name__)
@@ -251,8 +251,3 @@ def _set_sizes(options: ExLlamaV2Options, config: Any, length: int) -> None:
     config.max_attention_size = config.max_input_len**2
     config.max_output_len = 2 * STEP_TOKENS  # logits of a pass's last tokens only: less memory
     config.max_seq_len = max(padded(length + STEP_TOKENS), config.max_input_len)
-
-
-def padded(tokens: int) -> int:
-    """The next whole number of pages."""
-    return -(-tokens // PAGE_TOKENS) * PAGE_TOKENS

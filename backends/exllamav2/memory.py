@@ -3,11 +3,8 @@
 import logging
 from typing import Any
 
-import torch
-
-from backends.exllamav2.config import padded
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.options import PAGE_TOKENS, CacheType, ExLlamaV2Options
+from backends.exllamav2.options import PAGE_TOKENS, CacheType, ExLlamaV2Options, padded
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +36,6 @@ def weight_bytes(checkpoint: ExLlamaV2Checkpoint) -> int:
     return sum(count * _WEIGHT_BYTES.get(dtype, 2) for dtype, count in checkpoint.tensors)
 
 
-def free_memory(options: ExLlamaV2Options) -> int | None:
-    """Bytes that are free on the GPUs that the options use, None where there are none."""
-    count = torch.cuda.device_count()
-    if options.gpu_split is not None:
-        count = min(count, len(options.gpu_split))
-    return sum(torch.cuda.mem_get_info(index)[0] for index in range(count)) if count else None
-
-
 def cache_tokens(
     checkpoint: ExLlamaV2Checkpoint,
     options: ExLlamaV2Options,
@@ -54,15 +43,15 @@ def cache_tokens(
     *,
     weights: int,
     token_bytes: float,
+    free: int | None,
 ) -> int:
     """Tokens of the cache, in whole pages: as the options say, else what serves well and fits.
 
-    `weights` are bytes, and `token_bytes` those a token of context takes, of all models together.
-    Draft tokens have room after the longest context. A context length that was not set may be
-    shortened to fit.
+    `free` bytes are on the GPUs, None where there are none. `weights` are bytes, and `token_bytes`
+    those a token of context takes, of all models together. Draft tokens have room after the longest
+    context. A context length that was not set may be shortened to fit.
     """
     wanted: int = config.rope.context_length + options.guessed_tokens
-    free = free_memory(options)
     if free is not None and weights > free:
         raise checkpoint.unavailable(
             f"its weights need {weights / _GIB:.1f} GiB, but only {free / _GIB:.1f} GiB are free "

@@ -20,7 +20,7 @@ from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weigh
 from backends.exllamav2.options import ExLlamaV2Options
 from backends.exllamav2.vision.pictures import Pictures
 from backends.exllamav2.vision.tower import Tower, load_tower, seeing_family, tower_bytes
-from backends.exllamav2.weights import check_gpus, load_weights
+from backends.exllamav2.weights import check_gpus, free_memory, load_weights
 from enginebay import ReportProgress
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,10 @@ def load_model(
     family = seeing_family(checkpoint, options, config, tokenizer)
     if family:
         weights += tower_bytes(config)
-    tokens = cache_tokens(checkpoint, options, config, weights=weights, token_bytes=token_bytes)
+    free = free_memory(options)
+    tokens = cache_tokens(
+        checkpoint, options, config, weights=weights, token_bytes=token_bytes, free=free
+    )
     with ExitStack() as failed:
         failed.callback(free_unused)
         draft_model, draft_cache = None, None

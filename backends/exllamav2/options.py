@@ -158,3 +158,8 @@ class ExLlamaV2Options(BaseModel):
     def of(cls, options: Any) -> Self:
         """The validated options, from options, a mapping or None."""
         return options if isinstance(options, cls) else cls.model_validate(options or {})
+
+
+def padded(tokens: int) -> int:
+    """The next whole number of pages."""
+    return -(-tokens // PAGE_TOKENS) * PAGE_TOKENS

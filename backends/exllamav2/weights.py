@@ -21,6 +21,14 @@ _CACHES: dict[CacheType, str] = {
 _TOO_LITTLE_MEMORY = ("Insufficient VRAM", "Insufficient space", "out of memory")
 
 
+def free_memory(options: ExLlamaV2Options) -> int | None:
+    """Bytes that are free on the GPUs that the options use, None where there are none."""
+    count = torch.cuda.device_count()
+    if options.gpu_split is not None:
+        count = min(count, len(options.gpu_split))
+    return sum(torch.cuda.mem_get_info(index)[0] for index in range(count)) if count else None
+
+
 def check_gpus(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options, config: Any) -> None:
     """Refuse a split that the machine or the model, by its `ExLlamaV2Config`, does not allow."""
     count = torch.cuda.device_count()

@@ -81,6 +81,14 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
     )
 
 
+def beside_weights(checkpoint: Checkpoint, options: HFOptions) -> int:
+    """Bytes that GPUs must have beside the weights: the cache of one context, and buffers."""
+    shape = ModelShape.of(checkpoint, options, gpu=True)
+    length = context_length(checkpoint, options, SimpleNamespace(**shape.config))
+    cache = (options.cache_tokens or length) * shape.token_bytes
+    return cache + shape.buffer_bytes(options, gpu=True)
+
+
 @dataclass(frozen=True)
 class ModelShape:
     """The sizes of a model; `config` is that of its language part, `format` None if quantized."""

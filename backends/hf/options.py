@@ -25,6 +25,10 @@ class HFOptions(BaseModel):
         default=None,
         description="Spread the model over devices: auto, or a mapping of module names.",
     )
+    max_memory: dict[int | Literal["cpu"], Annotated[float, Field(gt=0)]] | None = Field(
+        default=None,
+        description="With device_map: auto, GiB of weights per GPU and cpu, such as {0: 20}.",
+    )
     context_length: int | None = Field(
         default=None,
         gt=0,
@@ -97,6 +101,8 @@ class HFOptions(BaseModel):
     def _one_placement(self) -> Self:
         if self.device_map is not None and self.device != "auto":
             raise ValueError("give device or device_map, not both")
+        if self.max_memory and self.device_map != "auto":
+            raise ValueError("max_memory needs device_map: auto")
         return self
 
     @model_validator(mode="after")

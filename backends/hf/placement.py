@@ -3,6 +3,7 @@
 import torch
 
 from backends.checkpoint.folder import Checkpoint
+from backends.hf.estimate import beside_weights
 from backends.hf.number_format import choose_format
 from backends.hf.options import HFOptions
 from enginebay import free_ram
@@ -49,6 +50,26 @@ def check_memory(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtyp
             f"its weights need {needed / _GIB:.1f} GiB, but only {free / _GIB:.1f} GiB of memory "
             f"are free on {device}; stop other programs, or use a smaller or quantized model"
         )
+
+
+def max_memory(
+    checkpoint: Checkpoint, options: HFOptions, device: torch.device
+) -> dict[int | str, int] | None:
+    """Bytes of weights that accelerate may put on each device; None leaves that to it.
+
+    What the options say; else, on GPUs, what is free beside the KV cache of one context, whose
+    layers lie with the weights, and what is computed on the way.
+    """
+    if options.max_memory:
+        return {name: int(gib * _GIB) for name, gib in options.max_memory.items()}
+    if device.type != "cuda":
+        return None
+    count = torch.cuda.device_count()
+    beside = beside_weights(checkpoint, options) // count
+    limits: dict[int | str, int] = {"cpu": free_memory(torch.device("cpu")) or 0}
+    for index in range(count):
+        limits[index] = max(0, torch.cuda.mem_get_info(index)[0] - beside)
+    return limits
 
 
 def free_memory(device: torch.device) -> int | None:

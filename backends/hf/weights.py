@@ -13,7 +13,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTraine
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.quantization import quant_method
 from backends.hf.options import HFOptions
-from backends.hf.placement import check_memory, choose_device, choose_dtype
+from backends.hf.placement import check_memory, choose_device, choose_dtype, max_memory
 from backends.hf.progress import weights_progress
 from enginebay import ReportProgress
 
@@ -63,6 +63,8 @@ def load_model(
     dtype = choose_dtype(checkpoint, options, device)
     if options.device_map is not None:
         arguments["device_map"] = options.device_map
+        if options.device_map == "auto":
+            arguments["max_memory"] = max_memory(checkpoint, options, device)
     else:
         check_memory(checkpoint, device, dtype)
         if device.type != "cpu":

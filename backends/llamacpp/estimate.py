@@ -29,8 +29,8 @@ from enginebay import BackendSettings, FreeMemory, MemoryEstimate, MemoryPart, M
 # Python, NumPy and llama.cpp in a process of their own; and CUDA's own part of a GPU.
 _RUNTIME, _RUNTIME_GPU = 70 << 20, 300 << 20
 
-_BYTES_OF_A_TOKEN = 500
-"""What the vocabulary takes for each token: in llama.cpp, in Python, and for grammars."""
+_TOKENIZER, _BYTES_OF_A_TOKEN = 8 << 20, 500
+"""What tokenizer and grammars take in Python and llama.cpp, and of that each token."""
 
 _SHORTEST = 2048  # tokens: no shorter context is advised
 
@@ -65,7 +65,7 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         *_of_one("adapters", _adapter_bytes(options, base), on_gpu),
         *_of_one("mmproj", _mmproj_bytes(path, options, base), gpu),
         *_draft(settings, options, chosen.length, free, gpu),
-        MemoryPart("vocabulary", _BYTES_OF_A_TOKEN * shape.vocab_size),
+        MemoryPart("vocabulary", _TOKENIZER + _BYTES_OF_A_TOKEN * shape.vocab_size),
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     ]
     if layout.repacked:

@@ -27,6 +27,7 @@ WEIGHTS = 16 * 1024 * MIB
 def tokens(monkeypatch: pytest.MonkeyPatch, free_gib: list[float], **options: Any) -> int:
     """Tokens of the cache beside the weights on GPUs with so much free memory."""
     from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens
+    from backends.exllamav2.weights import free_memory
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free_gib))
     free = [int(gib * 1024 * MIB) for gib in free_gib]
@@ -41,6 +42,7 @@ def tokens(monkeypatch: pytest.MonkeyPatch, free_gib: list[float], **options: An
         model,
         weights=WEIGHTS,
         token_bytes=cache_bytes_per_token(model, given.cache_type),
+        free=free_memory(given),
     )
 
 
