@@ -1,14 +1,16 @@
-"""Many clients that come and go, while models are switched and keys change: does anything leak?
+"""Many clients that come and go, while models are switched, and keys and the config change: does
+anything leak?
 
     python3 start.py python benchmarks/crowd.py --backend hf --clients 64 --minutes 5
+    python3 start.py python benchmarks/crowd.py --disturb config    # no stream may be cut then
 
 Clients stream or wait, some leave in the middle, at random moments; meanwhile models are unloaded
-and loaded, requests cancelled, and the keys file is rewritten, so that some clients hold a key that
-is gone. Every response must be whole (a finish reason for each choice, `[DONE]` behind a stream), a
-clear error in OpenAI's shape, or one that the client itself left. At the end nothing may be left:
-no request that runs or waits, in the server or in an engine, no part of a KV cache that is held,
-and no more processes, threads, open files and memory than after the warm-up. Exits with 1
-otherwise.
+and loaded, requests cancelled, the keys file is rewritten, so that some clients hold a key that is
+gone, and the config is changed and read again. Every response must be whole (a finish reason for
+each choice, `[DONE]` behind a stream), a clear error in OpenAI's shape, or one that the client
+itself left. At the end nothing may be left: no request that runs or waits, in the server or in an
+engine, no part of a KV cache that is held, and no more processes, threads, open files and memory
+than after the warm-up. Exits with 1 otherwise.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,10 +33,13 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks import environments, models, report
-from benchmarks.crowd_server import MODELS, Footprint, serving, write_config
+from benchmarks.crowd_server import MODELS, Footprint, change_config, serving, write_config
 from benchmarks.servers import free_port
 
 KEYS = 8
+DISTURBANCES = ("models", "keys", "cancel", "config")
+"""What happens meanwhile; a change of the config alone must not end any answer."""
+
 LEAVING = 0.3
 """Share of clients that leave before their answer has ended."""
 
@@ -138,6 +144,14 @@ class Crowd:
             self.write_keys(gone=self._random.randrange(KEYS))
             self.outcomes["keys changed"] += 1
 
+    async def reload_config(self, http: httpx2.AsyncClient, config: Path, every: float) -> None:
+        """Change a model's options, and whether another is there; have the server read it."""
+        while not self.over:
+            await asyncio.sleep(every)
+            change_config(config, self._random)
+            response = await http.post("/v1/config/reload", headers=self._as_admin, timeout=120)
+            self.outcomes[f"config reload, {response.status_code}"] += 1
+
     async def cancel(self, http: httpx2.AsyncClient, every: float) -> None:
         """Cancel a running request."""
         while not self.over:
@@ -236,6 +250,7 @@ async def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--warm-up", type=float, default=1, help="minutes before it counts")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--disturb", nargs="+", choices=DISTURBANCES, default=DISTURBANCES)
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -254,13 +269,18 @@ async def crowded(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     crowd = Crowd(folder, args.seed)
     config = write_config(folder, args.backend, args.path or _demo(args.backend), port)
     with serving(config, url, folder / "log") as pid:
-        before = await run_phase("warm-up", crowd, args.clients, args.warm_up, url, pid)
+        phase = partial(run_phase, crowd=crowd, args=args, config=config, url=url, pid=pid)
+        before = await phase("warm-up", args.warm_up)
         crowd.outcomes.clear()
-        after = await run_phase("crowd", crowd, args.clients, args.minutes, url, pid)
+        after = await phase("crowd", args.minutes)
+    if tuple(args.disturb) == ("config",):
+        cut = {"ended by the server", "error in the stream", "error 503"} & set(crowd.outcomes)
+        crowd.broken += [f"cut by a change of the config: {outcome}" for outcome in sorted(cut)]
     return {
         "backend": args.backend,
         "clients": args.clients,
         "minutes": args.minutes,
+        "disturbed by": list(args.disturb),
         "outcomes": dict(sorted(crowd.outcomes.items())),
         "broken": crowd.broken[:20],
         "left_over": crowd.left_over,
@@ -271,7 +291,14 @@ async def crowded(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 async def run_phase(
-    name: str, crowd: Crowd, clients: int, minutes: float, url: str, pid: int
+    name: str,
+    minutes: float,
+    *,
+    crowd: Crowd,
+    args: argparse.Namespace,
+    config: Path,
+    url: str,
+    pid: int,
 ) -> Footprint:
     """Let the clients in for so long; what the server holds once they have left."""
     limits = httpx2.Limits(max_connections=None)
@@ -279,11 +306,19 @@ async def run_phase(
     async with httpx2.AsyncClient(base_url=url, timeout=300, limits=limits) as http:
         await crowd.ask_every_model(http)
         async with asyncio.TaskGroup() as group:
-            for _ in range(clients):
+            for _ in range(args.clients):
                 group.create_task(crowd.client(http))
-            group.create_task(crowd.switch_models(http, every=8))
-            group.create_task(crowd.change_keys(every=3))
-            group.create_task(crowd.cancel(http, every=2))
+            disturbances = {
+                "models": crowd.switch_models(http, every=8),
+                "keys": crowd.change_keys(every=3),
+                "cancel": crowd.cancel(http, every=2),
+                "config": crowd.reload_config(http, config, every=4),
+            }
+            for disturbance, doing in disturbances.items():
+                if disturbance in args.disturb:
+                    group.create_task(doing)
+                else:
+                    doing.close()
             end = time.monotonic() + minutes * 60
             while (left := end - time.monotonic()) > 0:
                 await asyncio.sleep(min(30, left))

@@ -1,6 +1,7 @@
 """The server that a crowd of clients comes to, and what it holds of the machine."""
 
 import json
+import random
 import subprocess
 import sys
 import time
@@ -92,3 +93,20 @@ def write_config(folder: Path, backend: str, path: Path, port: int) -> Path:
         encoding="utf-8",
     )
     return config
+
+
+def change_config(config: Path, draw: random.Random) -> None:
+    """Give a model other options or another alias, add a fourth one or take it out again."""
+    data = json.loads(config.read_text(encoding="utf-8"))
+    *_, last = models = data["models"]
+    if last["name"] == "four":
+        models.pop()
+    else:
+        models.append({**last, "name": "four", "load": "request"})
+    changed = models[draw.randrange(len(MODELS))]
+    changed["options"]["max_batch_size"] = draw.choice((6, 7, 8))
+    changed["aliases"] = [f"alias-{draw.randrange(1000)}"]
+    changed["sampling"] = {"temperature": round(draw.random(), 2)}
+    new = config.with_suffix(".new")
+    new.write_text(json.dumps(data), encoding="utf-8")
+    new.replace(config)

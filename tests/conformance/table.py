@@ -37,20 +37,32 @@ FAMILIES = {
     "OLL": "Ollama's API",
     "KOB": "KoboldCpp's API",
     "LLS": "Routes of llama-server",
+    "MOD": "Models by name",
+    "ENG": "Engines",
+    "GPU": "GPUs",
+    "OPS": "Operation",
+    "KEY": "Keys and usage",
 }
-SIZES = {
+_SIZES = {
     **{"MLC": 39, "TAB": 90, "WEB": 40, "LF": 33, "VLLM": 105},
     **{"FIX": 17, "SCO": 7, "PLG": 2, "MM": 12, "MEDIA": 47},
     **{"RESP": 40, "MSG": 26, "OLL": 22, "KOB": 14, "LLS": 3},
+    **{"MOD": 5, "KEY": 3},
 }
-"""How many rows each family has; those of the five systems are 307."""
+NUMBERS = {
+    **{family: range(1, size + 1) for family, size in _SIZES.items()},
+    **{"ENG": (1, 2, 4, 5, 10, 11), "GPU": (3,), "OPS": (1, 2, 3, 4, 8)},
+}
+"""The rows of each family; those of the five systems are 307."""
+
+IDS = [f"{family}-{number}" for family in FAMILIES for number in NUMBERS[family]]
+"""Every row, in the order of the file."""
 
 
 def written() -> str:
     """What the file should say. `LookupError` for rows that are missing, or that nothing shows."""
     rows, tests = load_rows(), cited()
-    ids = [f"{family}-{n}" for family, size in SIZES.items() for n in range(1, size + 1)]
-    if missing := sorted(set(ids) ^ set(rows)):
+    if missing := sorted(set(IDS) ^ set(rows)):
         raise LookupError(f"rows that are missing, or have no place: {', '.join(missing)}")
     if unshown := [row.id for row in rows.values() if not (row.later or tests[row.id])]:
         raise LookupError(f"rows that no test shows: {', '.join(unshown)}")
