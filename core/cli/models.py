@@ -35,9 +35,7 @@ def models(
     except APIConnectionError:
         if settings is None:
             fail(f"nothing answers at {where}; is the server running?")
-        stderr().print(
-            f"no server answers at {where}; these are the models of the config:"
-        )
+        stderr().print(f"no server answers at {where}; these are the models of the config:")
         _print_configured(settings)
     except APIError as error:
         fail(f"{where} answers: {message_of(error)}")
