@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     },
     "model": {
         "model_dir": "`server.model_dir`",
-        "inline_model_loading": "`load: request` of each of `models`",
+        "inline_model_loading": "`loading.from_model_dir`, and `load: request` of each of `models`",
         "use_dummy_models": "`server.use_dummy_models`",
         "dummy_model_names": "`server.dummy_model_names`",
         "model_name": "`name` and `path` of the first of `models`",

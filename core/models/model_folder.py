@@ -1,5 +1,6 @@
 """Models that are not configured: at a path, or in a folder by name."""
 
+import json
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ _DEEPEST = 4
 """Folders below the models folder in which models are looked for: `owner/repository/Q4_K_M`."""
 
 _DOWNLOADING = ".cache/enginebay"
-"""Where a download keeps the files it has not finished, each ending with `.part`."""
+"""Where a download keeps its `download.json`, and each unfinished file as `*.part`."""
 
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a folder surely has another time than the one before."""
@@ -239,7 +240,24 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _existing(scan: _Scan, there: Set[Path], *wanted: Path) -> list[Path]:
-    return [path for path in wanted if path in there and scan.look_at(path)]
+    """The files of settings among these, but for what repositories bring along: those are not the
+    server's owner's.
+    """
+    return [
+        path for path in wanted if path in there and scan.look_at(path) and not _is_downloaded(path)
+    ]
+
+
+def _is_downloaded(path: Path) -> bool:
+    for folder in list(path.parents)[: _DEEPEST + 1]:
+        try:
+            state = json.loads((folder / _DOWNLOADING / "download.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            continue
+        files = state.get("files") if isinstance(state, dict) else None
+        if isinstance(files, dict) and path.relative_to(folder).as_posix() in files:
+            return True
+    return False
 
 
 def _is_unfinished(scan: _Scan, folder: Path) -> bool:

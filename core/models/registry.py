@@ -257,6 +257,7 @@ class Models:
 
     def _retire(self, old: ModelEntry, new: ModelEntry | None = None) -> None:
         """Unload it when its requests have ended; `new` takes its place."""
+        old.retired = True
         if not old.is_active:
             return
         self._retired.add(old)

@@ -142,7 +142,8 @@ def test_flags_and_no_models(start_serving: StartServing, level: str) -> None:
     assert lines[4:] == [
         "API keys    needed for admin routes only; 2 known (1 admin), "
         f"{Path('keys.yml').absolute()}",
-        "Model       none; add one under `models` in other.yml",
+        f"Model       none; put one into {Path('models').absolute()}, or add one under "
+        "`models` in other.yml",
     ]
     url = lines[0].split()[4].rstrip(";")
     assert httpx2.get(f"{url}/v1/models").json()["data"] == []

@@ -40,7 +40,8 @@ def test_what_a_setting_is_here_exists() -> None:
     schema = Config.model_json_schema()
     known = {name for entry in Plugins().backends.values() for name in option_names(entry)}
     known |= {*known_keys(schema, ()), *known_keys(schema, ("models", 0))}
-    known |= {f"server.{name}" for name in known_keys(schema, ("server",))}
+    for section in ("server", "loading"):
+        known |= {f"{section}.{name}" for name in known_keys(schema, (section,))}
     values_and_folders = {"auto", "none", "required", "sampler_overrides", "templates"}
     values_and_folders |= set(Plugins().tools)
     for here in (here for settings in SETTINGS.values() for here in settings.values()):

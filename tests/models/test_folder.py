@@ -101,6 +101,22 @@ def test_files_of_gguf_models(tmp_path: Path, plugins: Plugins) -> None:
     assert folder.config("one").max_queue == 4
 
 
+def test_settings_that_a_repository_brings_along_have_no_effect(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    state = tmp_path / "owner" / "repository" / ".cache" / "enginebay" / "download.json"
+    state.parent.mkdir(parents=True)
+    model = tmp_path / "owner" / "repository" / "Q4"
+    model.mkdir()
+    (model / "m.gguf").touch()
+    (model / "m.yml").write_text("max_queue: 3\n")
+    (model / "enginebay.yml").write_text("max_running: 3\n")
+    state.write_text('{"files": {"Q4/m.gguf": 1, "Q4/enginebay.yml": 1}}')
+    folder = ModelFolder(tmp_path, plugins)
+    config = folder.config("owner/repository/Q4")
+    assert (config.max_queue, config.max_running) == (3, None)
+
+
 def test_a_folder_of_transformers_is_one_model(tmp_path: Path, plugins: Plugins) -> None:
     for file in ("config.json", "model.safetensors", "1_Pooling/config.json", "w.gguf"):
         (tmp_path / "m" / file).parent.mkdir(parents=True, exist_ok=True)

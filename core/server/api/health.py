@@ -49,6 +49,7 @@ async def live(http: Request, response: Response) -> Health:
 async def ready(http: Request, response: Response) -> Health:
     """200 if the default model can answer, or would be loaded on request. Needs no key."""
     await services(http).watch.check()
+    await services(http).models.look_at_folder()
     return _health(http, response, well=_can_answer(services(http).models))
 
 
