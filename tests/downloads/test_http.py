@@ -97,7 +97,7 @@ def test_progress(start_hub: StartHub, server: Server, tmp_path: Path, how: str)
     assert [each["status"] for each in said] == ["processing"] * (len(said) - 1) + ["finished"]
     assert said[-1]["completed"] == total
     assert said[-1]["download_path"] == str(tmp_path / "models" / "tiny")
-    assert len(said) > 5
+    assert len(said) >= 5  # at the start, after each file, and at the end
 
 
 def test_errors_before_the_first_byte_have_a_status(start_hub: StartHub, server: Server) -> None:
