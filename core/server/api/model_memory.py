@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+
 from fastapi import APIRouter, Depends, Request
 
 from core.config.schema import ModelConfig
