@@ -27,10 +27,11 @@ from enginebay import (
 # Python, torch and transformers in a process of their own; and CUDA's own part of a GPU.
 _RUNTIME, _RUNTIME_GPU = 420 << 20, 500 << 20
 
-_BYTES_OF_A_TOKEN = 1000
-"""What the vocabulary takes for each token: in the tokenizer, in Python, and for grammars."""
+_TOKENIZER, _BYTES_OF_A_TOKEN = 16 << 20, 1400
+"""What tokenizer and grammars take, and of that each token."""
 
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
+_TRIED_TOKENS = 64  # that a model is run with when it is loaded, to see whether it is right
 _SHORTEST = 2048  # tokens: no shorter context is advised
 _ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 _WITHOUT_CACHE = ("linear_attention", "mamba", "conv", "recurrent")
@@ -62,9 +63,9 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
     fixed = [
         _part("weights", weights, gpu=gpu),
         _part("prepacked_weights", packed, gpu=gpu),
-        _part("buffers", shape.buffer_bytes(options, gpu=gpu), gpu=gpu),
+        _part("buffers", shape.buffer_bytes(options, length, gpu=gpu), gpu=gpu),
         _part("adapters", _adapter_bytes(options, base), gpu=gpu),
-        MemoryPart("vocabulary", _BYTES_OF_A_TOKEN * shape.number("vocab_size")),
+        MemoryPart("vocabulary", _TOKENIZER + _BYTES_OF_A_TOKEN * shape.number("vocab_size")),
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     ]
     cache = _part("kv_cache", tokens * shape.token_bytes, gpu=gpu)
@@ -86,7 +87,7 @@ def beside_weights(checkpoint: Checkpoint, options: HFOptions) -> int:
     shape = ModelShape.of(checkpoint, options, gpu=True)
     length = context_length(checkpoint, options, SimpleNamespace(**shape.config))
     cache = (options.cache_tokens or length) * shape.token_bytes
-    return cache + shape.buffer_bytes(options, gpu=True)
+    return cache + shape.buffer_bytes(options, length, gpu=True)
 
 
 @dataclass(frozen=True)
@@ -150,13 +151,17 @@ class ModelShape:
             output = self.number("vocab_size") * self._width
         return (linear + output) * self._bytes
 
-    def buffer_bytes(self, options: HFOptions, *, gpu: bool) -> int:
-        """What a pass takes on the way: its widest layer, and the logits in float32."""
+    def buffer_bytes(self, options: HFOptions, length: int, *, gpu: bool) -> int:
+        """What a pass takes on the way: its widest layer, and the logits in float32.
+
+        On a CPU also the scores of attention, which it does not compute in one go.
+        """
         rows = options.batch_tokens or (_BATCH_TOKENS_GPU if gpu else _BATCH_TOKENS)
         feed_forward = self.number("intermediate_size", "n_inner") or 4 * self._width
         layer = rows * (6 * self._width + 3 * feed_forward) * self._bytes
-        logits = options.max_batch_size * self.number("vocab_size") * 8
-        return layer + logits
+        logits = max(options.max_batch_size, _TRIED_TOKENS) * self.number("vocab_size") * 8
+        scores = 0 if gpu else rows * length * self.number("num_attention_heads", "n_head")
+        return layer + logits + scores * self._bytes
 
     def number(self, *names: str) -> int:
         """The first of these that the configuration has; 0 without any."""

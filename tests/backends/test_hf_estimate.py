@@ -1,0 +1,117 @@
+"""What a folder of transformers takes of memory, by its headers, against the loaded model."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import AutoModelForCausalLM
+
+from backends.checkpoint.folder import Checkpoint
+from backends.hf import placement
+from backends.hf.estimate import ModelShape, beside_weights, estimated
+from backends.hf.options import HFOptions
+from enginebay import BackendSettings, FreeMemory, MemoryEstimate
+from tests.backends.tiny import load, make_model
+
+GIB = 2**30
+
+
+def estimate(path: Path, free: FreeMemory | None = None, **options: Any) -> MemoryEstimate:
+    settings = BackendSettings(
+        name="m", path=str(path), base=str(path.parent), options=HFOptions(**options)
+    )
+    return estimated(settings, free or FreeMemory(20 * GIB))
+
+
+def taken(estimate: MemoryEstimate) -> dict[str, int]:
+    return {part.name: part.ram + part.gpu for part in estimate.parts}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_and_cache_are_those_of_the_loaded_model(tmp_path: Path, dtype: str) -> None:
+    path = make_model(tmp_path)
+    engine = load(path, dtype=dtype, prepack=False, cache_tokens=4096)
+    stored = sum(count for _, count in Checkpoint(path).tensors)
+    parts = taken(estimate(path, dtype=dtype, prepack=False, cache_tokens=4096))
+    assert parts["weights"] == stored * getattr(torch, dtype).itemsize
+    memory = engine._runner._key_values
+    each = [*memory.keys.values(), *memory.values.values()]
+    per_token = sum(t.shape[1] * t.shape[3] * t.itemsize for t in each)
+    assert parts["kv_cache"] == engine._runner.memory.tokens * per_token
+    assert "prepacked_weights" not in parts
+
+
+def test_half_of_the_numbers_take_half(tmp_path: Path) -> None:
+    path = make_model(tmp_path)
+    whole = taken(estimate(path, dtype="float32", cache_tokens=2048))
+    half = taken(estimate(path, dtype="bfloat16", cache_tokens=2048))
+    for name in ("weights", "kv_cache", "prepacked_weights"):
+        assert whole.get(name, 0) == 2 * half.get(name, 0)
+
+
+def test_little_memory_is_short(tmp_path: Path) -> None:
+    path = make_model(tmp_path)
+    assert not estimate(path).short
+    assert estimate(path, FreeMemory(0)).short
+    assert estimate(path, FreeMemory(0)).least == estimate(path, FreeMemory(0, swap=1)).least
+
+
+def test_a_gpu_has_weights_and_cache(tmp_path: Path) -> None:
+    path = make_model(tmp_path)
+    found = estimate(path, FreeMemory(20 * GIB, 20 * GIB))
+    parts = {part.name: part for part in found.parts}
+    assert parts["weights"].gpu
+    assert not parts["weights"].ram
+    assert parts["kv_cache"].gpu
+    assert "prepacked_weights" not in parts
+    on_cpu = estimate(path, FreeMemory(20 * GIB, 20 * GIB), device="cpu")
+    assert on_cpu.total.gpu == 0
+
+
+def test_shared_heads_linear_layers_and_latent_attention(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(make_model(tmp_path))
+
+    def token_bytes(**config: Any) -> int:
+        base = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 64}
+        return ModelShape(checkpoint, {**base, **config}, "bfloat16").token_bytes
+
+    assert token_bytes() == 4 * 8 * (8 + 8) * 2
+    assert token_bytes(num_key_value_heads=2) == 4 * 2 * (8 + 8) * 2
+    assert token_bytes(head_dim=16) == 4 * 8 * (16 + 16) * 2
+    assert token_bytes(layer_types=["linear_attention"] * 3 + ["full_attention"]) == 8 * 16 * 2
+    latent = {"kv_lora_rank": 4, "qk_nope_head_dim": 6, "qk_rope_head_dim": 2, "v_head_dim": 4}
+    assert token_bytes(**latent) == 4 * 8 * (8 + 4) * 2
+
+
+def test_max_memory_leaves_room_for_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = Checkpoint(make_model(tmp_path))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (8 * GIB, 8 * GIB))
+    cuda: Any = SimpleNamespace(type="cuda")
+    options = HFOptions(device_map="auto")
+    limits = placement.max_memory(checkpoint, options, cuda)
+    assert limits
+    assert limits[0] == limits[1] == 8 * GIB - beside_weights(checkpoint, options) // 2
+    assert placement.max_memory(checkpoint, options, torch.device("cpu")) is None
+    given = HFOptions(device_map="auto", max_memory={0: 2, "cpu": 4})
+    assert placement.max_memory(checkpoint, given, cuda) == {0: 2 * GIB, "cpu": 4 * GIB}
+
+
+def test_max_memory_reaches_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = make_model(tmp_path), {}
+    real = AutoModelForCausalLM.from_pretrained
+
+    def noted(*args: Any, **more: Any) -> Any:
+        seen.update(more)
+        return real(*args, **more)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", noted)
+    load(path, device="auto", device_map="auto", max_memory={"cpu": 4})
+    assert seen["max_memory"] == {"cpu": 4 * GIB}
+    with pytest.raises(ValidationError, match="max_memory needs device_map: auto"):
+        HFOptions(max_memory={0: 2})
