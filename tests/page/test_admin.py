@@ -133,4 +133,4 @@ def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> No
     use("key-of-root")
     page.get_by_role("button", name="Unload big").wait_for()
     page.get_by_role("link", name="Models").click()
-    assert page.locator("#download-section").is_visible()
+    page.locator("#download-section").wait_for()
