@@ -1,6 +1,6 @@
 """What models take of memory, as estimated from their headers and as measured.
 
-    python3 start.py run benchmarks/memory.py [--models FOLDER] [--only NAME]
+    python3 start.py python benchmarks/memory.py [--models FOLDER] [--only NAME]
 
 Makes models of several shapes with random weights, loads each in a process of its own, fills its
 KV cache with prompts, and compares the growth of the process's resident memory since the engine's

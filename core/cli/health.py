@@ -25,15 +25,17 @@ def health(
     """Say how a running server is; exit with 1 if it is not well or does not answer."""
     import httpx2
 
-    from core.cli.client import base_url, target
+    from core.cli.client import base_url, target, ways_to
 
     if live and ready:
         fail("name --live or --ready, not both", code=2)
-    where = base_url(target(url, config, None).url).removesuffix("/v1")
+    at, _, settings = target(url, config, None)
+    where = base_url(at).removesuffix("/v1")
     path = "/health/live" if live else "/health/ready" if ready else "/health"
     try:
         # Without HTTP_PROXY and the like, which a container may have for its downloads.
-        with httpx2.Client(base_url=where, timeout=_SECONDS, trust_env=False) as client:
+        ways = ways_to(at, settings)
+        with httpx2.Client(base_url=where, timeout=_SECONDS, trust_env=False, **ways) as client:
             answer = client.get(path)
         said = answer.json()
         lines = [f"{said['status']}: {said['state']}"]
