@@ -1,6 +1,5 @@
 """Models that are not configured: at a path, or in a folder by name."""
 
-import json
 import logging
 import os
 import re
@@ -14,15 +13,13 @@ from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.check_config import model_problems
+from core.models.downloads.folder import is_unfinished, state_folder, was_downloaded
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
 
 _DEEPEST = 4
 """Folders below the models folder in which models are looked for: `owner/repository/Q4_K_M`."""
-
-_DOWNLOADING = ".cache/enginebay"
-"""Where a download keeps its `download.json`, and each unfinished file as `*.part`."""
 
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a folder surely has another time than the one before."""
@@ -249,21 +246,11 @@ def _existing(scan: _Scan, there: Set[Path], *wanted: Path) -> list[Path]:
 
 
 def _is_downloaded(path: Path) -> bool:
-    for folder in list(path.parents)[: _DEEPEST + 1]:
-        try:
-            state = json.loads((folder / _DOWNLOADING / "download.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            continue
-        files = state.get("files") if isinstance(state, dict) else None
-        if isinstance(files, dict) and path.relative_to(folder).as_posix() in files:
-            return True
-    return False
+    return any(was_downloaded(folder, path) for folder in list(path.parents)[: _DEEPEST + 1])
 
 
 def _is_unfinished(scan: _Scan, folder: Path) -> bool:
-    """Whether a download of it goes on, or was interrupted."""
-    parts = folder / _DOWNLOADING
-    return scan.look_at(parts) and any(parts.glob("*.part"))
+    return scan.look_at(state_folder(folder)) and is_unfinished(folder)
 
 
 def _state(path: Path) -> tuple[int, int] | None:

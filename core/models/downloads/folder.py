@@ -43,6 +43,25 @@ def downloaded(parent: Path, repo_id: str) -> Iterator[Downloaded]:
             yield Downloaded(folder.path, revision if isinstance(revision, str) else None, files)
 
 
+def state_folder(path: Path) -> Path:
+    """Where the state of a download into this folder is kept; it changes when that does."""
+    return path / _STATE
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a download into this folder goes on, or was interrupted."""
+    parts = state_folder(path)
+    state = _read(parts / _STATE_FILE)
+    return bool(state and state.get("complete") is False) or any(parts.glob("*.part"))
+
+
+def was_downloaded(path: Path, file: Path) -> bool:
+    """Whether a file below this folder came with a download into it."""
+    state = _read(state_folder(path) / _STATE_FILE)
+    files = state.get("files") if state else None
+    return isinstance(files, dict) and file.relative_to(path).as_posix() in files
+
+
 class Folder:
     """`path`, and in `.cache/enginebay` below it the partial files and verification state."""
 
