@@ -54,14 +54,15 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
     length = context_length(checkpoint, options, SimpleNamespace(**shape.config))
     weights = shape.weight_bytes
     packed = 0 if gpu else shape.prepacked_bytes(options, free.ram + free.swap)
-    left = (free.gpu or 0) - weights if gpu else free.ram + free.swap - weights - packed
+    on_gpu = _on_gpu(checkpoint, options, weights, free.gpu or 0) if gpu else 0
+    left = (free.gpu or 0) - on_gpu if gpu else free.ram + free.swap - weights - packed
     tokens = smallest = 0
     short = False
     if not folder:
         tokens, short = _cache(checkpoint, options, shape, length, left, gpu=gpu)
         smallest = options.cache_tokens or length
     fixed = [
-        _part("weights", weights, gpu=gpu),
+        MemoryPart("weights", weights - on_gpu, on_gpu),
         _part("prepacked_weights", packed, gpu=gpu),
         _part("buffers", shape.buffer_bytes(options, length, gpu=gpu), gpu=gpu),
         _part("adapters", _adapter_bytes(options, base), gpu=gpu),
@@ -80,6 +81,17 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         short=short,
         smaller=tuple(_smaller(options, length, tokens, gpu=gpu)),
     )
+
+
+def _on_gpu(checkpoint: Checkpoint, options: HFOptions, weights: int, free: int) -> int:
+    """Bytes of weights on GPUs: all of them, but with a `device_map` what fits beside the rest."""
+    if options.device_map is None:
+        return weights
+    room = max(0, free - beside_weights(checkpoint, options) - _RUNTIME_GPU)
+    if options.max_memory:
+        given = (gib for name, gib in options.max_memory.items() if name != "cpu")
+        room = min(room, int(sum(given) * 2**30))
+    return min(weights, room)
 
 
 def beside_weights(checkpoint: Checkpoint, options: HFOptions) -> int:

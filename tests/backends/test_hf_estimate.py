@@ -71,6 +71,22 @@ def test_a_gpu_has_weights_and_cache(tmp_path: Path) -> None:
     assert on_cpu.total.gpu == 0
 
 
+def test_a_model_that_is_spread_leaves_in_ram_what_the_gpu_has_no_room_for(tmp_path: Path) -> None:
+    path = make_model(tmp_path)
+    options: dict[str, Any] = {"device_map": "auto", "context_length": 64, "cache_tokens": 64}
+    whole = estimate(path, FreeMemory(20 * GIB, 20 * GIB), **options)
+    weights = whole.parts[0].gpu
+    assert whole.parts[0].ram == 0
+    free = whole.total.gpu - weights // 2
+    spread = estimate(path, FreeMemory(20 * GIB, free), **options)
+    assert spread.total.gpu == spread.least.gpu == free
+    assert spread.parts[0].ram == weights - spread.parts[0].gpu > 0
+    none = estimate(path, FreeMemory(20 * GIB, 20 * GIB), max_memory={"cpu": 1}, **options)
+    assert none.parts[0].gpu == 0
+    alone = {**options, "device_map": None}
+    assert estimate(path, FreeMemory(20 * GIB, free), **alone).least.gpu > free
+
+
 def test_shared_heads_linear_layers_and_latent_attention(tmp_path: Path) -> None:
     checkpoint = Checkpoint(make_model(tmp_path))
 
