@@ -57,10 +57,8 @@ class Layout:
     ram_token: float
     gpu_token: float
 
-    def affordable_tokens(self, free: FreeMemory | None) -> int:
+    def affordable_tokens(self, free: FreeMemory) -> int:
         """Tokens of cache that may be taken of what is free once the weights are loaded."""
-        if free is None:
-            return _NO_LIMIT
         ram = free.ram * _SHARE_OF_FREE_MEMORY / self.ram_token if self.ram_token else inf
         gpu = inf
         if free.gpu is not None and self.gpu_token:

@@ -25,7 +25,7 @@ _EMBEDDING_MODELS = {
     "nomic-bert",
     "nomic-bert-moe",
 }
-CACHE_BYTES = {
+_CACHE_BYTES = {
     "f32": 4.0,
     "f16": 2.0,
     "bf16": 2.0,
@@ -101,11 +101,6 @@ class ModelShape:
         return self.kind not in _EMBEDDING_MODELS and self._value("attention.causal") is not False
 
     @cached_property
-    def bytes(self) -> int:
-        """Of all tensors."""
-        return sum(tensor.bytes for tensor in self.tensors)
-
-    @cached_property
     def tied(self) -> bool:
         """Whether the embeddings are the output, too."""
         return not any(tensor.name == "output.weight" for tensor in self.tensors)
@@ -138,12 +133,8 @@ class ModelShape:
         value = self._number("attention.value_length") or size
         heads = self._list("attention.head_count_kv") or self._list("attention.head_count")
         each = (heads * self.layers)[: self.layers] if len(heads) == 1 else heads[: self.layers]
-        row = key * CACHE_BYTES[type_k] + value * CACHE_BYTES[type_v]
+        row = key * _CACHE_BYTES[type_k] + value * _CACHE_BYTES[type_v]
         return [count * row for count in each] + [0.0] * (self.layers - len(each))
-
-    def cache_bytes_per_token(self, type_k: str, type_v: str) -> float:
-        """The same in all layers."""
-        return sum(self.cache_bytes(type_k, type_v))
 
     def _value(self, key: str) -> Any:
         return self.values.get(f"{self.kind}.{key}")

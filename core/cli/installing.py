@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, metadata
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from core.cli.console import fail, stderr
@@ -21,7 +19,8 @@ INSTALLER = "ENGINEBAY_START"
 
 def require_libraries(backend: str, plugins: Plugins) -> None:
     """Have what a backend imports, if `start.py` runs this command; else exit with what to do."""
-    if not (missing := _missing(backend, plugins)):
+    entry = plugins.backends.get(backend)
+    if entry is None or not (missing := entry.missing()):
         return
     has_extra = backend in _extras()
     installer = os.environ.get(INSTALLER)
@@ -29,10 +28,8 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
         stderr().print(f"the backend {backend} is not installed yet")
         if subprocess.run([sys.executable, installer, "install", backend]).returncode:
             fail(f"the backend {backend} could not be installed: see above for the reason")
-        importlib.invalidate_caches()
-        missing = _missing(backend, plugins)
-    if not missing:
-        return
+        if not (missing := entry.missing()):
+            return
     remedy = "install what its documentation says"
     if has_extra:
         remedy = (
@@ -40,11 +37,6 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
             f"pip install 'enginebay[{backend}]'"
         )
     fail(f"the backend {backend} needs {', '.join(missing)}, which is not installed; {remedy}")
-
-
-def _missing(backend: str, plugins: Plugins) -> list[str]:
-    entry = plugins.backends.get(backend)
-    return [name for name in (entry.requires if entry else ()) if find_spec(name) is None]
 
 
 def _extras() -> list[str]:

@@ -25,7 +25,7 @@ def asked_memory(server: Target, name: str, context_length: int | None) -> Model
     asked = f"?context_length={context_length}" if context_length else ""
     path = f"/models/{quote(name, safe='')}/memory{asked}"
     try:
-        with connect(server.url, server.api_key) as client:
+        with connect(*server) as client:
             answer: Any = client.get(path, cast_to=object)
         return ModelMemory.model_validate(answer)
     except APIError:
@@ -35,15 +35,12 @@ def asked_memory(server: Target, name: str, context_length: int | None) -> Model
 def estimated_memory(config: Config, plugins: Plugins, context_length: int | None) -> ModelMemory:
     """What the only model of a config takes, read from its headers."""
     from core.contract.errors import BackendUnavailableError
-    from core.models.fit import Estimates
+    from core.models.fit import Estimates, with_context_length
     from core.models.memory import SystemMeter
     from core.models.model_paths import ModelPaths
     from core.server.schemas.memory_bodies import ModelMemory
 
-    [model] = config.models
-    if context_length:
-        options = {**model.options, "context_length": context_length}
-        model = model.model_copy(update={"options": options})
+    model = with_context_length(config.models[0], context_length)
     estimates = Estimates(plugins, ModelPaths(config, plugins), SystemMeter())
     try:
         fit = estimates.fit(model)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import invalidate_caches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -69,6 +71,18 @@ class BackendEntry:
     requires: tuple[str, ...] = ()
     serves: Callable[[Path], bool] | None = None
     estimate: EstimateMemory | None = None
+
+    def missing(self) -> list[str]:
+        """Which of the modules in `requires` are not installed, as of now; none is imported."""
+        invalidate_caches()
+        return [name for name in self.requires if not _is_installed(name)]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 class BackendRegister(Register[BackendEntry]):

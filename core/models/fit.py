@@ -176,6 +176,13 @@ class Estimates:
         )
 
 
+def with_context_length(config: ModelConfig, tokens: int | None) -> ModelConfig:
+    """The same model with a context of so many tokens; None: as it is."""
+    if tokens is None:
+        return config
+    return config.model_copy(update={"options": {**config.options, "context_length": tokens}})
+
+
 def _total(estimate: MemoryEstimate) -> MemoryUse:
     return estimate.total
 

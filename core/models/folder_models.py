@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from core.config.loading import LoadingConfig
 from core.config.problems import ConfigError
@@ -61,6 +62,6 @@ class FolderModels:
             try:
                 read[model.name] = (self.folder.settled(model, defaults), None)
             except ConfigError as error:
-                plain = FolderModel(model.name, model.path, model.backend, model.aliases, ())
+                plain = replace(model, settings=())
                 read[model.name] = (self.folder.settled(plain, defaults), str(error))
         return read

@@ -1,7 +1,6 @@
 """Models that are not configured: at a path, or in a folder by name."""
 
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.config.model_settings import FILE, placed, with_settings
+from core.config.paths import state_of
 from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
@@ -75,19 +75,19 @@ class _Scan:
     """What was found, and the state of every file and folder that this depends on."""
 
     models: dict[str, FolderModel] = field(default_factory=dict)
-    seen: dict[Path, tuple[int, int] | None] = field(default_factory=dict)
+    seen: dict[Path, tuple[int, int, int] | None] = field(default_factory=dict)
     at: int = field(default_factory=time.time_ns)
 
     def look_at(self, path: Path) -> bool:
         """Remember its state; whether it is there."""
-        self.seen[path] = _state(path)
+        self.seen[path] = state_of(path)
         return self.seen[path] is not None
 
     def is_current(self) -> bool:
         """Whether nothing has changed since, nor may have without a sign of it."""
         newest = max((state[0] for state in self.seen.values() if state), default=0)
         return self.at - newest > _SETTLED and all(
-            _state(path) == state for path, state in self.seen.items()
+            state_of(path) == state for path, state in self.seen.items()
         )
 
 
@@ -251,11 +251,3 @@ def _is_downloaded(path: Path) -> bool:
 
 def _is_unfinished(scan: _Scan, folder: Path) -> bool:
     return scan.look_at(state_folder(folder)) and is_unfinished(folder)
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)  # noqa: PTH116  (links of a folder may lead nowhere)
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size

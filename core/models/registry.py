@@ -59,6 +59,7 @@ class Models:
         self._paths = ModelPaths(config, plugins)
         self.folder = folder_of(config, plugins)
         self._in_folder = FolderModels(self.folder, config.loading)
+        self._listed_twice: frozenset[str] = frozenset()
         self._models = {model.name: ModelEntry(model, root) for model, root in rooted(config)}
         self._configured = frozenset(self._models)
         self._retired: set[ModelEntry] = set()
@@ -90,9 +91,7 @@ class Models:
 
         What the config has by another name is not listed once more.
         """
-        configured = (model.config for model in self._models.values())
-        paths = [_absolute(self._paths.local(each.path, each.backend)) for each in configured]
-        others = (each for each in self._of_folder() if not _is_among(each, paths))
+        others = (each for each in self._of_folder() if each.name not in self._listed_twice)
         return [*self._models.values(), *others]
 
     def _of_folder(self) -> list[ModelEntry]:
@@ -108,8 +107,9 @@ class Models:
                 "no model is configured; put one into the folder `server.model_dir`, or add one "
                 "under `models` in the config"
             )
-        switched = (model for model in self.listed() if model.name == self._switched_to)
-        return (next(switched, None) if self._switched_to else None) or there[0]
+        if self._switched_to:
+            there = [each for each in self.listed() if each.name == self._switched_to] or there
+        return there[0]
 
     @property
     def starting(self) -> bool:
@@ -149,11 +149,19 @@ class Models:
 
     async def look_at_folder(self) -> None:
         """Find out what the models folder has now; what is no longer there is retired."""
+        known = [model.config for model in self._models.values()]
+        paths = await asyncio.to_thread(self._absolute_paths, known)
         for model in await self._in_folder.refresh():
             self._retire(model)
-        for model in self._in_folder.entries.values():
+        entries = self._in_folder.entries
+        self._listed_twice = frozenset(n for n, each in entries.items() if _is_among(each, paths))
+        for model in entries.values():
             if self._preset and model.preset is None:
                 model.use_preset(self._preset)
+
+    def _absolute_paths(self, configs: Iterable[ModelConfig]) -> list[str]:
+        """Where models are. Reads small files."""
+        return [_absolute(self._paths.local(each.path, each.backend)) for each in configs]
 
     async def look_for(self, name: str | None) -> None:
         """The same, unless the model of that name, or some without one, is known anyway."""

@@ -1,7 +1,5 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
-import importlib
-import importlib.util
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -104,8 +102,7 @@ class Starter:
     def lacks_library(self, model: ModelEntry) -> bool:
         """Whether a library that its backend imports is not installed, as of now."""
         backend = self._plugins.backends.get(model.config.backend)
-        importlib.invalidate_caches()
-        return any(map(_is_missing, backend.requires)) if backend else False
+        return bool(backend and backend.missing())
 
     async def prepare(self, model: ModelEntry, config: ModelConfig) -> Callable[[], None]:
         """What makes a loaded model go on with another config, which has the same engine.
@@ -154,14 +151,6 @@ class Starter:
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
         return preset
-
-
-def _is_missing(module: str) -> bool:
-    """Whether no module of this name could be imported; nothing is."""
-    try:
-        return importlib.util.find_spec(module) is None
-    except (ImportError, ValueError):
-        return True
 
 
 def _reason(error: Exception) -> str:

@@ -157,6 +157,10 @@ def test_tls_and_commands_that_talk_to_it(start_serving: StartServing, run: Run)
     assert run("chat", "hi").stdout == "Hello, world\n"
     assert "ready" in run("models", "load", "good").output
     assert "good" in run("models").output
+    config = Path("config.yml").read_text(encoding="utf-8")
+    Path("config.yml").write_text(config.partition("models:")[0], encoding="utf-8")
+    assert run("models", "inspect", "good", "--memory").exit_code == 0, "the server has it"
+    Path("config.yml").write_text(config, encoding="utf-8")
     ollama = next(line for line in lines if line.startswith("Ollama URL")).split()[-1]
     assert httpx2.get(f"{ollama}/api/version", verify=False).status_code == 200
     unknown = run("chat", "hi", "--url", urls[0])

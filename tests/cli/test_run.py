@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from core.server.http.uvicorn_server import listen
+from core.server.http.sockets import listen
 from demo.to_gguf import convert
 from tests.cli.conftest import Run
 from tests.downloads.conftest import StartHub
@@ -138,7 +138,7 @@ def test_an_extra_that_is_missing(
 ) -> None:
     """The exact command; `start.py` runs it itself, here in vain."""
     start_hub(FILES, lfs=set())
-    monkeypatch.setattr("core.cli.installing.find_spec", lambda name: None)
+    monkeypatch.setattr("core.contract.registers.find_spec", lambda name: None)
     monkeypatch.delenv("ENGINEBAY_START", raising=False)
     command = (
         "python3 start.py install llamacpp, or without a checkout: pip install 'enginebay[llam"

@@ -254,3 +254,25 @@ def test_durations(text: float | str, expected: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="should be seconds"):
         seconds(text)
+
+
+async def test_what_is_here_of_a_hub_is_looked_up_on_a_thread_of_its_own(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_thread = []
+
+    def find_local(*_: object) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            on_a_thread.append(True)
+        else:
+            raise AssertionError("this reads files, and the event loop waits for it")
+
+    monkeypatch.setattr("core.models.model_paths.find_local", find_local)
+    (house.base / "a.fake").touch()
+    async with house.models({"name": "m", "path": "hf://owner/repo"}) as models:
+        assert await listed(models) == ["m", "a.fake"]
+        assert models.default.name == "m"
+        assert models.look_up("a.fake").name == "a.fake"
+    assert on_a_thread

@@ -30,8 +30,9 @@ _PARAMETERS = {
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of a model, and what they say."""
+    """The files of a model at this path, and what they say."""
 
+    path: str
     stamp: Stamp
     facts: FileFacts
 
@@ -88,21 +89,17 @@ class ModelCards:
         )
 
     async def _files(self, found: FoundModel) -> _Files:
-        path = self._path(found)
+        config = found.entry.config
+        path = await asyncio.to_thread(self._paths.local, config.path, config.backend)
         known = self._known.get(path)
         now = await asyncio.to_thread(stamp, path)
         if known is None or known.stamp != now:
-            known = _Files(now, await asyncio.to_thread(file_facts, path, now))
+            known = _Files(path, now, await asyncio.to_thread(file_facts, path, now))
             self._known[path] = known
         return known
 
-    def _path(self, found: FoundModel) -> str:
-        return self._paths.local(found.entry.config.path, found.entry.config.backend)
-
     def _digest(self, found: FoundModel, files: _Files) -> str:
-        return files.stamp.digest(
-            found.entry.config.backend, self._path(found), found.adapter or ""
-        )
+        return files.stamp.digest(found.entry.config.backend, files.path, found.adapter or "")
 
 
 def _details(facts: FileFacts) -> Details:

@@ -54,6 +54,9 @@ class Progress:
 class StoppedError(Exception):
     """The download was told to stop."""
 
+    def __init__(self) -> None:
+        super().__init__("the download was stopped; what arrived is kept")
+
 
 class Control:
     """Stops a download from another thread, or at its timeout."""
@@ -74,7 +77,7 @@ class Control:
     def check(self) -> None:
         """Raise if it must stop."""
         if self.stopped:
-            raise StoppedError("the download was stopped; what arrived is kept")
+            raise StoppedError
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DownloadTimeoutError(
                 "the download exceeded its `timeout`; what arrived is kept, so start it again",
@@ -165,7 +168,7 @@ class _Run:
     def _check(self) -> None:
         self._control.check()
         if self._failed.is_set():
-            raise StoppedError("the download was stopped; what arrived is kept")
+            raise StoppedError
 
     def _add(self, file: RemoteFile, count: int) -> None:
         self._check()

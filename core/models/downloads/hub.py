@@ -76,7 +76,7 @@ class Hub:
         self._repo_id = repo_id
         self._revision = revision
         self._token = token
-        self._endpoint = os.environ.get("HF_ENDPOINT") or None
+        self._endpoint = hub_endpoint()
 
     def snapshot(self) -> Snapshot:
         """The files to download, all from one commit."""
@@ -93,11 +93,10 @@ class Hub:
 
     def branches(self) -> list[str]:
         """The branches of the repository beside `main`, which may hold other models."""
-        from huggingface_hub import constants
-
-        endpoint = self._endpoint or constants.ENDPOINT
         with in_words(self._repo_id, None):
-            refs = get_json(f"{endpoint}/api/models/{self._repo_id}/refs", hub_headers(self._token))
+            refs = get_json(
+                f"{self._endpoint}/api/models/{self._repo_id}/refs", hub_headers(self._token)
+            )
             return [each["name"] for each in refs["branches"] if each["name"] != "main"]
 
     def small_file(self, file: RemoteFile, commit: str) -> bytes:
@@ -179,11 +178,9 @@ class Hub:
         self, xet_hash: str, file: RemoteFile, commit: str, start: int
     ) -> Generator[bytes, None, None]:
         from hf_xet import XetFileInfo
-        from huggingface_hub import constants
 
-        endpoint = self._endpoint or constants.ENDPOINT
         group = self._xet.new_download_stream_group(
-            token_refresh_url=f"{endpoint}/api/models/{self._repo_id}/xet-read-token/{commit}",
+            token_refresh_url=f"{self._endpoint}/api/models/{self._repo_id}/xet-read-token/{commit}",
             token_refresh_headers=hub_headers(self._token),
         )
         stream = group.download_stream(XetFileInfo(xet_hash, file.size), start=start)
@@ -242,6 +239,13 @@ def get_json(url: str, headers: Mapping[str, str], **params: str | int) -> Any:
     answer = get_session().get(url, params=params, headers=headers, timeout=_TIMEOUT)
     hf_raise_for_status(answer)
     return answer.json()
+
+
+def hub_endpoint() -> str:
+    """The URL of the hub that `HF_ENDPOINT` names, else of huggingface.co."""
+    from huggingface_hub import constants
+
+    return os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
 
 
 def hub_headers(token: str | None) -> dict[str, str]:

@@ -1,13 +1,12 @@
 """What a hub has: repositories by words, and the models of one. Both block."""
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.choose import Choice, choices, choose
 from core.models.downloads.errors import in_words
-from core.models.downloads.hub import Hub, get_json, hub_headers
+from core.models.downloads.hub import Hub, get_json, hub_endpoint, hub_headers
 
 _SMALL = 1_000_000  # bytes; above it, a config.json is none
 
@@ -28,12 +27,9 @@ def search(query: str, limit: int) -> list[FoundRepository]:
 
     Raises a `ServingError` if the hub does not say.
     """
-    from huggingface_hub import constants
-
-    endpoint = os.environ.get("HF_ENDPOINT") or constants.ENDPOINT
     with in_words(f"the search for {query!r}"):
         found = get_json(
-            f"{endpoint}/api/models",
+            f"{hub_endpoint()}/api/models",
             hub_headers(None),
             search=query,
             limit=limit,

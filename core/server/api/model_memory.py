@@ -5,10 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 
-from core.contract.errors import (
-    BackendUnavailableError,
-    InvalidRequestError,
-)
+from core.contract.errors import BackendUnavailableError, InvalidRequestError
+from core.models.fit import with_context_length
 from core.server.access.auth import require_admin
 from core.server.api.served import known_model
 from core.server.schemas.memory_bodies import ModelMemory
@@ -29,10 +27,7 @@ async def model_memory(
     takes the place of the one in its options.
     """
     model = await known_model(http, model_id)
-    config, held = model.config, model.memory
-    if context_length:
-        options = {**config.options, "context_length": context_length}
-        config = config.model_copy(update={"options": options})
+    config, held = with_context_length(model.config, context_length), model.memory
     estimates = services(http).models.estimates
     try:
         fit = await asyncio.to_thread(estimates.fit, config, held)
