@@ -9,7 +9,7 @@ def quant_method(folder: Path) -> str | None:
     """`quantization_config.quant_method` in lower case; None if there is none, or no such file."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return config_quant_method(config)
 

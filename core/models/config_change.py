@@ -40,7 +40,7 @@ class ConfigChange:
         self.names = ModelChanges()
         self._config = config
         self._starter = starter
-        self._settings: list[tuple[ModelEntry, ModelConfig]] = []
+        self._settings: list[tuple[ModelEntry, ModelConfig, str]] = []
         self._steps: list[Callable[[], None]] = []
         self._replaced: list[tuple[ModelEntry, ModelEntry | None]] = []
         for model, root in rooted(config):
@@ -63,14 +63,14 @@ class ConfigChange:
             new = ModelEntry(model, root)
             self._replaced.append((old, new))
             return new
-        self._settings.append((old, model))
+        self._settings.append((old, model, root))
         return old
 
     async def prepare(self) -> None:
         """Get loaded models ready for their new settings. `ConfigError` if one cannot have them."""
         problems = []
-        for entry, model in self._settings:
-            if not entry.is_active:
+        for entry, model, _ in self._settings:
+            if not entry.is_loaded:
                 continue
             try:
                 self._steps.append(await self._starter.prepare(entry, model))
@@ -86,6 +86,11 @@ class ConfigChange:
         """Change the entries that stay; returns those to be retired, each with its successor."""
         for step in self._steps:
             step()
-        for entry, model in self._settings:
-            entry.configure(model)
+        for entry, model, root in self._settings:
+            if entry.is_active and entry.config != model:  # it has begun to load meanwhile
+                self.entries[model.name] = new = ModelEntry(model, root)
+                self._replaced.append((entry, new))
+            else:
+                entry.root = root
+                entry.configure(model)
         return self._replaced

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from core.config.loading import LoadingConfig
@@ -31,6 +31,10 @@ class FolderModels:
         """Follow this config from the next `refresh` on."""
         self._loading = loading
         self._known = {}
+
+    def take(self, names: Iterable[str]) -> list[tuple[str, ModelEntry]]:
+        """The entries that have these names; from the next `refresh` on others stand for them."""
+        return [(name, self.entries.pop(name)) for name in names if name in self.entries]
 
     async def refresh(self) -> list[ModelEntry]:
         """Look at the folder again; returns the entries of what is no longer there.

@@ -18,6 +18,8 @@ _STRING, _ARRAY = 8, 9
 _DIMENSIONS = 8  # ggml has 4
 _KEPT = 512  # items of an array; longer ones are vocabularies
 _ALIGNMENT = 32
+_LARGEST = 1 << 22
+"""Of a text in bytes, and of what is read one by one; vocabularies and templates have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,12 @@ class _Reader:
             raise ValueError(f"GGUF version {version} is not known")
         found = {}
         lengths = {}
-        for _ in range(values):
+        for _ in range(_credible(values)):
             name, kind = self._text(), self._number("I")
             found[name] = self._value(kind)
             if kind == _ARRAY:
                 lengths[name] = self._length
-        places = [self._tensor() for _ in range(tensors)]
+        places = [self._tensor() for _ in range(_credible(tensors))]
         return GgufHeader(found, lengths, self._sized(places, found.get("general.alignment")))
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
@@ -111,17 +113,17 @@ class _Reader:
         if length <= _KEPT:
             return [self._value(kind) for _ in range(length)]
         if kind == _STRING:
-            for _ in range(length):
+            for _ in range(_credible(length)):
                 self._skip(self._number("Q"))
         elif kind == _ARRAY:
-            for _ in range(length):
+            for _ in range(_credible(length)):
                 self._value(kind)
         else:
             self._skip(length * struct.calcsize(f"<{_NUMBERS[kind]}"))
         return None
 
     def _text(self) -> str:
-        length = self._number("Q")
+        length = _credible(self._number("Q"))
         self._skip(length)
         return self._content[self._at - length : self._at].decode(errors="replace")
 
@@ -135,3 +137,9 @@ class _Reader:
 
     def _skip(self, length: int) -> None:
         self._at += length
+
+
+def _credible(number: int) -> int:
+    if number > _LARGEST:
+        raise ValueError(f"{number} is more than there can be")
+    return number

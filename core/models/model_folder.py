@@ -188,12 +188,16 @@ class ModelFolder:
         settings = (*above, *_existing(scan, there, folder / FILE))
         for path in entries:
             name = prefix + path.name
-            if not path.is_dir():
+            if path.is_file():
                 if backend := _backend_for(path, self._plugins):
                     own = _existing(scan, there, _own_settings(path))
                     yield _model(name, path, backend, (*settings, *own))
-            elif scan.look_at(path) and not _is_unfinished(scan, path):
-                yield from self._found_below(scan, path, name, settings)
+            elif path.is_dir():
+                scan.look_at(path)
+                if not _leads_back(path) and not _is_unfinished(scan, path):
+                    yield from self._found_below(scan, path, name, settings)
+            else:
+                scan.look_at(path)  # a link that leads nowhere may lead somewhere later
 
     def _found_below(
         self, scan: _Scan, folder: Path, name: str, above: tuple[Path, ...]
@@ -234,6 +238,11 @@ def _entries(folder: Path) -> list[Path]:
             logger.warning("%s cannot be read: %s", folder, error.strerror)
         return []
     return [path for path in found if path.name[:1] not in "._" and path.name.isprintable()]
+
+
+def _leads_back(folder: Path) -> bool:
+    """Whether it is a link to one of the folders that it lies in."""
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
 
 
 def _existing(scan: _Scan, there: Set[Path], *wanted: Path) -> list[Path]:

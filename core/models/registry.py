@@ -126,15 +126,19 @@ class Models:
             return FoundModel(self.default)
         if entry := self._models.get(name):
             return FoundModel(entry)
-        for entry in self.all():
+        for entry in self._models.values():
             if name in entry.config.aliases:
                 return FoundModel(entry)
         for entry in self.all():
             if name in entry.adapters:
                 return FoundModel(entry, name)
         there = self.listed()
-        for entry in there:
-            if name == entry.name or name in entry.config.aliases:
+        known = [*self.all(), *there]
+        for entry in known:
+            if name == entry.name:
+                return FoundModel(entry)
+        for entry in known:
+            if name in entry.config.aliases:
                 return FoundModel(entry)
         if name in self.dummies:
             return FoundModel(self.default)
@@ -242,22 +246,24 @@ class Models:
         Running requests go on with what they began with, however long they take. `ConfigError`, and
         no change, if a loaded model cannot go on with its new settings.
         """
-        configured = {name: self._models[name] for name in self._configured}
+        configured = {n: m for n, m in self._models.items() if n in self._configured}
         change = ConfigChange(configured, config, self._starter)
         await change.prepare()
+        replaced = change.apply()
         others = {n: m for n, m in self._models.items() if n not in self._configured}
         self._models = {**change.entries, **others, **change.entries}
         self._configured = frozenset(change.entries)
-        replaced = change.apply()
         self._loader.use_config(config.loading)
         self._in_folder.use_config(config.loading)
-        taken = [*others.items(), *self._in_folder.entries.items()]
-        replaced += [(old, self._models[name]) for name, old in taken if name in self._configured]
+        taken = [each for each in others.items() if each[0] in self._configured]
+        taken += self._in_folder.take(self._configured)
+        replaced += [(old, self._models[name]) for name, old in taken]
+        for model in change.entries.values():
+            if self._preset and model.preset is None:
+                model.use_preset(self._preset)
         for old, new in replaced:
             self._retire(old, new)
         for model in change.added:
-            if self._preset:
-                model.use_preset(self._preset)
             if model.config.load == "start":
                 self._loader.load(model)
         await self.look_at_folder()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
+from core.config.schema import Config, ModelConfig
 from core.contract.types import BackendSettings
 from core.server.access.key_store import KeyStore
 from core.server.access.keys_file import create, new_entry
@@ -196,3 +196,43 @@ def test_explain_and_tokens_of_it(tmp_path: Path) -> None:
         assert counted.status_code == 200
         explained = server.http.post(f"{CHAT}/explain", json={**BODY, "model": "a.toy"})
         assert "hi" in json.dumps(explained.json())
+
+
+def test_a_name_before_other_names(tmp_path: Path) -> None:
+    """Whichever of them is loaded."""
+    for name in ("a.toy", "b.toy"):
+        (tmp_path / name).touch()
+    (tmp_path / "a.yml").write_text("aliases: [b.toy, both]\n")
+    (tmp_path / "b.yml").write_text("aliases: [both]\n")
+    with served(tmp_path) as server:
+        assert said(server, "a.toy") == "a.toy"
+        assert said(server, "b.toy") == "b.toy"
+
+
+def test_the_config_takes_a_name_and_gives_it_back(tmp_path: Path) -> None:
+    """Again and again while a request has the model of the folder, and nothing piles up."""
+    (tmp_path / "a.toy").touch()
+    with served(tmp_path) as server:
+        models = services_of(server.app).models
+        before = Config.model_validate({"server": {"model_dir": str(tmp_path)}})
+        entry = {"name": "a.toy", "backend": "toys", "path": ".", "load": "request"}
+        after = before.model_copy(update={"models": [ModelConfig.model_validate(entry)]})
+
+        async def take_and_give() -> None:
+            await models.look_at_folder()
+            old = models.find("a.toy")
+            async with models.lease(models.look_up("a.toy")):
+                for _ in range(3):
+                    await models.use_config(after)
+                    assert models.find("a.toy").source == "config"
+                for _ in range(3):
+                    await models.use_config(before)
+                    new = models.find("a.toy")
+                    assert (new.source, new is old, new.retired) == ("folder", False, False)
+                assert models._retired == {old}
+                assert old.is_loaded
+                waiting = [task for task in models._loader._tasks if "_retire" in str(task)]
+                assert len(waiting) == 1
+
+        server.run(take_and_give())
+        assert said(server, "a.toy") == "a.toy"

@@ -21,6 +21,7 @@ from tests.support import Server, plugins_with, serve
 
 CHAT = "/v1/chat/completions"
 RELOAD = "/v1/config/reload"
+SWITCH = "/v1/sampling/override/switch"
 NOTHING: dict[str, Any] = {"added": [], "removed": [], "changed": [], "needs_restart": []}
 
 
@@ -269,3 +270,82 @@ def test_nothing_is_cut_or_left_over_under_load(site: Site) -> None:
         loaded = {model.started for model in models.all() if model.started}
         assert set(started.values()) == loaded
         assert all(model.use.count == model.use.waiting == 0 for model in models.all())
+
+
+def test_a_model_that_is_like_no_other_any_more(site: Site) -> None:
+    site.write({"name": "a"}, {"name": "b", "like": "a"})
+    with site.serve() as server:
+        site.write({"name": "a"}, {"name": "b"})
+        assert reload(server) == {"changed": ["b"]}
+        assert reload(server) == {}
+
+
+def test_a_preset_goes_on_for_a_model_that_needs_another_engine(site: Site) -> None:
+    presets = site.file.parent / "sampler_overrides"
+    presets.mkdir()
+    (presets / "mine.yml").write_text("top_k:\n  override: 40\n")
+    site.write({"name": "a"})
+    with site.serve() as server:
+        server.run(_load(server, "a"))
+        assert server.http.post(SWITCH, json={"preset": "mine"}).status_code == 200
+        site.write({"name": "a", "options": {"n": 1}}, {"name": "b"})
+        assert reload(server) == {"added": ["b"], "changed": ["a"]}
+        for name in ("a", "b"):
+            preset = services_of(server.app).models.find(name).preset
+            assert preset
+            assert preset.name == "mine"
+
+
+def test_a_model_that_begins_to_load_while_another_gets_ready(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.write({"name": "a"}, {"name": "b"})
+    with site.serve() as server:
+        server.run(_load(server, "a"))
+        models = services_of(server.app).models
+        prepare = models._starter.prepare
+
+        async def prepare_slowly(*args: Any) -> Any:
+            models.load(models.find("b"))
+            return await prepare(*args)
+
+        monkeypatch.setattr(models._starter, "prepare", prepare_slowly)
+        new = {"name": "b", "options": {"new": 1}}
+        site.write({"name": "a", "sampling": {"temperature": 0.5}}, new)
+        assert reload(server) == {"changed": ["a", "b"]}
+        until(server, lambda: is_quiet(server))
+        entry = models.find("b")
+        assert (entry.state, entry.config.options) == ("ready", {"new": 1})
+        assert site.settings[-1].options == {"new": 1}
+
+
+def test_models_in_files_of_their_own(site: Site) -> None:
+    """MOD-4: `models.d/*.yml`, each with one model, a list, or a list under `models`."""
+    folder = site.file.parent / "models.d"
+    folder.mkdir()
+    entry = "backend: held, path: ., load: request"
+    (folder / "2.yml").write_text(f"- {{name: c, {entry}}}\n- {{name: d, {entry}}}\n")
+    (folder / "1.yaml").write_text("name: b\nlike: c\nsampling: {temperature: 0.5}\n")
+    (folder / "3.yml").write_text(f"models:\n- {{name: e, {entry}}}\n")
+    (folder / "notes.txt").write_text("no: model\n")
+    site.write({"name": "a"})
+    with site.serve() as server:
+        assert names(server) == ["a", "b", "c", "d", "e"]
+        assert services_of(server.app).models.find("b").config.backend == "held"
+        (folder / "2.yml").write_text(f"- {{name: c, {entry}}}\n- {{name: a, {entry}}}\n")
+        (folder / "3.yml").write_text("name: [\n")
+        (folder / "4.yml").write_text(f"name: f\n{entry.replace(', ', chr(10))}\nmistake: 1\n")
+        (folder / "5.yml").write_text("")
+        refused = server.http.post(RELOAD)
+        assert refused.status_code == 400
+        message = refused.json()["error"]["message"]
+        assert f"{folder / '2.yml'}:2: [1].name: models[0].name ({site.file} line" in message
+        assert f"{folder / '3.yml'}:2: " in message
+        assert f"{folder / '4.yml'}:5: mistake: unknown key" in message
+        assert f"{folder / '5.yml'}: the file is empty" in message
+        assert names(server) == ["a", "b", "c", "d", "e"]
+        for name in ("3.yml", "4.yml", "5.yml"):
+            (folder / name).unlink()
+        (folder / "2.yml").write_text(f"name: c\n{entry.replace(', ', chr(10))}\nmax_running: 2\n")
+        assert reload(server) == {"removed": ["d", "e"], "changed": ["b", "c"]}
+        assert names(server) == ["a", "b", "c"]

@@ -1,6 +1,7 @@
 """What Ollama's clients are told of models that were never loaded: what their files say."""
 
 import json
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -191,4 +192,24 @@ def test_a_damaged_header_is_no_error(
     file = folder / "x.gguf"
     file.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     with suppress(ValueError, OSError):
+        gguf_header(file)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        struct.pack("<QQ", 0, 1 << 40),
+        struct.pack("<QQ", 1 << 40, 0),
+        struct.pack("<QQ", 0, 1) + struct.pack("<Q", 1 << 30),
+        struct.pack("<QQ", 0, 1) + struct.pack("<QcIIQ", 1, b"a", 9, 8, 1 << 40),
+    ],
+    ids=["values", "tensors", "text", "texts"],
+)
+def test_numbers_that_cannot_be_are_not_counted_up_to(tmp_path: Path, header: bytes) -> None:
+    """However large the file is that they are in."""
+    file = tmp_path / "x.gguf"
+    with file.open("wb") as target:
+        target.write(b"GGUF" + struct.pack("<I", 3) + header)
+        target.truncate(1 << 40)
+    with pytest.raises(ValueError, match="more than there can be"):
         gguf_header(file)

@@ -151,3 +151,24 @@ def test_it_is_only_read_again_when_it_has_changed(tmp_path: Path) -> None:
     assert folder.config("sub/b.toy").max_queue == 3
     (tmp_path / "sub" / "b.yml").write_text("max_queue: 4\n")
     assert folder.config("sub/b.toy").max_queue == 4
+
+
+def test_links_and_what_is_no_file(tmp_path: Path, plugins: Plugins) -> None:
+    here, away = tmp_path / "models", tmp_path / "disk"
+    (here / "inner").mkdir(parents=True)
+    (here / "a.gguf").touch()
+    (here / "inner" / "all").symlink_to(here, target_is_directory=True)
+    (here / "itself.gguf").symlink_to("itself.gguf")
+    os.mkfifo(here / "pipe.gguf")  # to read it is to wait for ever
+    (here / "away.gguf").symlink_to(away / "b.gguf")
+    (here / "away").symlink_to(away, target_is_directory=True)
+    (here / "deep").mkdir()
+    (here / "deep" / "config.json").write_text("[" * 100_000)
+    past = 1_000_000_000
+    for folder in (here, here / "inner", here / "deep"):
+        os.utime(folder, (past, past))
+    folder = ModelFolder(here, plugins)
+    assert folder.names() == ["a.gguf", "deep"]
+    away.mkdir()  # as when a disk is mounted
+    (away / "b.gguf").touch()
+    assert folder.names() == ["a.gguf", "away", "away.gguf", "deep"]
