@@ -140,6 +140,23 @@ async def test_of_two_servers_each_knows_what_both_have_used_today(tmp_path: Pat
     await two.close()
 
 
+async def test_a_server_at_rest_knows_what_others_do_to_the_file(tmp_path: Path) -> None:
+    """A key that has used all of its day can add nothing, and waits for just that."""
+    path = tmp_path / "usage.db"
+    one, two = records_of(path), records_of(path)
+    await one.write()
+    two.add("anna", "m", ONE)
+    await two.write()
+    await one.write()
+    assert one.tokens_today("anna") == 23
+    await two.close()
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    await one.write()
+    assert one.tokens_today("anna") == 0, "to begin anew, delete the file"
+    await one.close()
+
+
 async def test_a_disk_that_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "usage.db"

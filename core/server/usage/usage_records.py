@@ -51,7 +51,7 @@ class UsageRecords:
         self._unwritten: dict[Slot, Used] = {}
         self._being_written: dict[Slot, Used] = {}
         self._read_day = ""
-        self._read_tokens: dict[str, int] = {}  # of that day, by key, when it was last written
+        self._read_tokens: dict[str, int] = {}  # of that day, by key, when it was last read
         self.trouble: Trouble | None = None
 
     def add(self, key: str, model: str, used: Used) -> None:
@@ -72,7 +72,10 @@ class UsageRecords:
         return tokens
 
     async def write(self) -> None:
-        """Add to the file what is not there yet. It is finished even if this is cancelled."""
+        """Add to the file what is not there yet, and read what is there of today.
+
+        It is finished even if this is cancelled.
+        """
         if self._path:
             await asyncio.shield(asyncio.ensure_future(self._write(self._path)))
 
@@ -101,13 +104,12 @@ class UsageRecords:
     async def _write(self, path: Path) -> None:
         async with self._one_at_a_time:
             day = self.day
-            if self._read_day == day and not self._unwritten:
-                return
             self._being_written, self._unwritten = self._unwritten, {}
 
             def save() -> dict[str, int]:
                 file = self._open(path)
-                file.add(self._being_written)
+                if self._being_written:
+                    file.add(self._being_written)
                 return file.tokens(day)
 
             tokens = await self._tried(save)
