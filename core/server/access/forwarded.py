@@ -14,7 +14,9 @@ from core.config.listening import UNIX, is_path
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-_SENT_BY_PROXIES = frozenset((b"forwarded", b"via", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"))
+_SENT_BY_PROXIES = frozenset(
+    (b"forwarded", b"via", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip")
+)
 _PREFIX = b"x-forwarded-"
 _PAIR = re.compile(
     r'\s*([\w!#$%&*+.^|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))\s*([;,]|$)', re.ASCII

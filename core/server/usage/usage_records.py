@@ -13,7 +13,7 @@ from typing import TypeVar
 from core.chat.answer.account import Used
 from core.contract.errors import encodable
 from core.server.usage.usage_file import Slot, UsageFile
-from core.sqlite_file import BrokenFileError, set_aside
+from core.sqlite_file import BrokenFileError, is_locked, set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +80,7 @@ class UsageRecords:
             await asyncio.shield(asyncio.ensure_future(self._write(self._path)))
 
     async def usage(self, since: date, key: str | None) -> dict[Slot, Used]:
-        """All from this day on, of one key or all, sorted."""
-        await self.write()
+        """All from this day on, of one key or all, sorted; what is not written yet, too."""
         first = since.isoformat()
         found: dict[Slot, Used] = {}
         async with self._one_at_a_time:
@@ -118,14 +117,16 @@ class UsageRecords:
                     _count(self._unwritten, slot, used)
             else:
                 self._read_day, self._read_tokens = day, tokens
+                self._recovered()
             self._being_written = {}
 
     async def _tried(self, work: Callable[[], T]) -> T | None:
         """What `work` comes to on the thread; None if the file cannot be used."""
         try:
-            done = await asyncio.wrap_future(self._thread.submit(work))
+            return await asyncio.wrap_future(self._thread.submit(work))
         except (BrokenFileError, OSError, sqlite3.Error, ValueError) as error:
-            self._thread.submit(self._close)
+            if not is_locked(error):  # then it can still be read, but not be opened anew
+                self._thread.submit(self._close)
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
             if self.trouble is None or self.trouble.reason != reason:
                 since = self.trouble.since if self.trouble else self.now()
@@ -136,10 +137,11 @@ class UsageRecords:
                     *(self._path, reason),
                 )
             return None
+
+    def _recovered(self) -> None:
         if self.trouble:
             logger.info("usage is written to %s again", self._path)
             self.trouble = None
-        return done
 
     def _open(self, path: Path) -> UsageFile:
         """The file, opened anew if it is not there any more; a broken one gets another name."""
