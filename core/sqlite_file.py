@@ -84,6 +84,11 @@ def broken_told() -> Iterator[None]:
         raise BrokenFileError(f"it is damaged: {error}") from error
 
 
+def is_locked(error: Exception) -> bool:
+    """Whether an error says only that another process is writing, and for long."""
+    return isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_BUSY
+
+
 def _code(error: sqlite3.Error) -> int:
     """SQLite's code of an error, without details; text that is none has no code."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

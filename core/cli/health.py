@@ -30,20 +30,22 @@ def health(
     if live and ready:
         fail("name --live or --ready, not both", code=2)
     at, _, settings = target(url, config, None)
-    where = base_url(at).removesuffix("/v1")
+    where, ways = base_url(at).removesuffix("/v1"), ways_to(at, settings)
+    shown = at if "transport" in ways else where
     path = "/health/live" if live else "/health/ready" if ready else "/health"
     try:
-        # Without HTTP_PROXY and the like, which a container may have for its downloads.
-        ways = ways_to(at, settings)
-        with httpx2.Client(base_url=where, timeout=_SECONDS, trust_env=False, **ways) as client:
+        # Without HTTP_PROXY and the like, which a container may have for its downloads, but not
+        # without SSL_CERT_FILE: a transport of its own has the one and not the others.
+        transport = ways.get("transport") or httpx2.HTTPTransport(**ways)
+        with httpx2.Client(base_url=where, timeout=_SECONDS, transport=transport) as client:
             answer = client.get(path)
         said = answer.json()
         lines = [f"{said['status']}: {said['state']}"]
         lines += [f"{name}: {model['state']}" for name, model in said["models"].items()]
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        fail(f"nothing answers at {where}: {str(error) or type(error).__name__}")
+        fail(f"nothing answers at {shown}: {str(error) or type(error).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError):
-        fail(f"what answers at {where} is not Enginebay: it has no {path}")
+        fail(f"what answers at {shown} is not Enginebay: it has no {path}")
     stdout().print("\n".join(lines))
     if not answer.is_success:
         raise typer.Exit(1)

@@ -187,6 +187,8 @@ def test_a_page_below_its_public_name_may_call(believing: Server) -> None:
 PASSED_ON = [
     {"X-Forwarded-For": "192.0.2.7"},
     {"X-Forwarded-Proto": "https"},
+    {"X-Forwarded-Prefix": "/llm"},
+    {"X-Forwarded-Port": "443"},
     {"Forwarded": "for=192.0.2.7"},
     {"X-Real-IP": "192.0.2.7"},
     {"Via": "1.1 caddy"},

@@ -1,5 +1,6 @@
 """`enginebay health`, which containers and service managers call; OPS-1."""
 
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 from core.contract.errors import BackendUnavailableError
 from core.contract.types import BackendSettings
 from enginebay import Backend
+from tests.access.test_certificate import lay, serving
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
@@ -66,6 +68,24 @@ def test_no_server(run: Run) -> None:
     result = run("health", "--url", "http://127.0.0.1:9")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("nothing answers at http://127.0.0.1:9: ")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # by httpcore
+def test_no_server_on_a_socket(run: Run, tmp_path: Path) -> None:
+    where = f"unix:{tmp_path}/http.sock"
+    assert run("health", "--url", where).stderr.startswith(f"nothing answers at {where}: ")
+    gc.collect()
+
+
+def test_a_certificate_that_is_named(run: Run, tmp_path: Path) -> None:
+    """As the guide says of `--url`."""
+    with serving(**lay(tmp_path, "first")) as port:
+        url = f"https://127.0.0.1:{port}"
+        refused = run("health", "--url", url)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+        named = {"SSL_CERT_FILE": str(tmp_path / "cert.pem")}
+        assert run("health", "--url", url, env=named).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,7 @@ def test_a_file_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
         assert "usage is kept in memory, its file cannot be written: " in issue["description"]
         assert str(tmp_path) not in health.text
         (tmp_path / "usage.db").rmdir()
+        server.run(server.app.state.services.key_uses.records.write())
         assert usage(server, "anna")["data"] == [entry]
         assert server.http.get("/health").json()["issues"] == []
         assert (tmp_path / "usage.db").is_file()

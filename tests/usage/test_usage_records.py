@@ -47,6 +47,11 @@ def aside_in(folder: Path) -> list[Path]:
     return [*folder.glob("usage.db.broken-*")]
 
 
+def delete(path: Path) -> None:
+    for each in path.parent.glob(f"{path.name}*"):
+        each.unlink()
+
+
 async def everything(records: UsageRecords, key: str | None = None) -> dict[Slot, Used]:
     return await records.usage(DAY.date() - timedelta(days=1000), key)
 
@@ -140,6 +145,22 @@ async def test_of_two_servers_each_knows_what_both_have_used_today(tmp_path: Pat
     await two.close()
 
 
+async def test_a_server_at_rest_knows_what_others_do_to_the_file(tmp_path: Path) -> None:
+    """A key that has used all of its day can add nothing, and waits for just that."""
+    path = tmp_path / "usage.db"
+    one, two = records_of(path), records_of(path)
+    await one.write()
+    two.add("anna", "m", ONE)
+    await two.write()
+    await one.write()
+    assert one.tokens_today("anna") == 23
+    await two.close()
+    delete(path)
+    await one.write()
+    assert one.tokens_today("anna") == 0, "to begin anew, delete the file"
+    await one.close()
+
+
 async def test_a_disk_that_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     path = tmp_path / "usage.db"
@@ -181,12 +202,16 @@ async def test_a_file_that_somebody_else_has_locked(
         await records.write()
         assert records.trouble
         assert records.tokens_today("anna") == 23 * count, "once, though tried again and again"
+        # Reading waits for nobody who writes, and says nothing of whether it could be written.
+        assert await everything(records) == {TODAY: Used(count, 20 * count, 5 * count, 3 * count)}
+        assert records.trouble
     [error] = errors(caplog)
     assert "database is locked" in error
     other.execute("COMMIT")
     other.close()
-    assert await everything(records) == {TODAY: Used(4, 80, 20, 12)}
+    await records.write()
     assert records.trouble is None
+    assert await everything(records) == {TODAY: Used(4, 80, 20, 12)} == kept(path)
     await records.close()
 
 

@@ -15,11 +15,9 @@ from core.config.listening import UNIX, is_path
 Headers = Iterable[tuple[bytes, bytes]]
 
 _SENT_BY_PROXIES = frozenset(
-    (
-        *(b"forwarded", b"via", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"),
-        *(b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-server"),
-    )
+    (b"forwarded", b"via", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip")
 )
+_PREFIX = b"x-forwarded-"
 _PAIR = re.compile(
     r'\s*([\w!#$%&*+.^|~-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*))\s*([;,]|$)', re.ASCII
 )
@@ -43,7 +41,7 @@ def came_through_proxy(scope: Scope) -> bool:
     names = {name for name, _ in scope["headers"]}
     if scope["http_version"] == "1.0" and {b"host", b"connection"} <= names:
         return True
-    return not names.isdisjoint(_SENT_BY_PROXIES)
+    return any(name in _SENT_BY_PROXIES or name.startswith(_PREFIX) for name in names)
 
 
 class TrustedProxies:
@@ -65,7 +63,7 @@ class TrustedProxies:
             return Said()
         sent: dict[bytes, str] = {}
         for name, value in headers:
-            if name == b"forwarded" or name.startswith(b"x-forwarded-"):
+            if name == b"forwarded" or name.startswith(_PREFIX):
                 before = f"{sent[name]}," if name in sent else ""
                 sent[name] = before + value.decode("latin-1")
         if sent.keys() & {b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"}:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from core.chat.answer.account import Used
 from core.contract.errors import encodable
 from core.server.usage.usage_file import Slot, UsageFile
-from core.sqlite_file import BrokenFileError, set_aside
+from core.sqlite_file import BrokenFileError, is_locked, set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class UsageRecords:
         self._unwritten: dict[Slot, Used] = {}
         self._being_written: dict[Slot, Used] = {}
         self._read_day = ""
-        self._read_tokens: dict[str, int] = {}  # of that day, by key, when it was last written
+        self._read_tokens: dict[str, int] = {}  # of that day, by key, when it was last read
         self.trouble: Trouble | None = None
 
     def add(self, key: str, model: str, used: Used) -> None:
@@ -72,13 +72,15 @@ class UsageRecords:
         return tokens
 
     async def write(self) -> None:
-        """Add to the file what is not there yet. It is finished even if this is cancelled."""
+        """Add to the file what is not there yet, and read what is there of today.
+
+        It is finished even if this is cancelled.
+        """
         if self._path:
             await asyncio.shield(asyncio.ensure_future(self._write(self._path)))
 
     async def usage(self, since: date, key: str | None) -> dict[Slot, Used]:
-        """All from this day on, of one key or all, sorted."""
-        await self.write()
+        """All from this day on, of one key or all, sorted; what is not written yet, too."""
         first = since.isoformat()
         found: dict[Slot, Used] = {}
         async with self._one_at_a_time:
@@ -101,13 +103,12 @@ class UsageRecords:
     async def _write(self, path: Path) -> None:
         async with self._one_at_a_time:
             day = self.day
-            if self._read_day == day and not self._unwritten:
-                return
             self._being_written, self._unwritten = self._unwritten, {}
 
             def save() -> dict[str, int]:
                 file = self._open(path)
-                file.add(self._being_written)
+                if self._being_written:
+                    file.add(self._being_written)
                 return file.tokens(day)
 
             tokens = await self._tried(save)
@@ -116,14 +117,16 @@ class UsageRecords:
                     _count(self._unwritten, slot, used)
             else:
                 self._read_day, self._read_tokens = day, tokens
+                self._recovered()
             self._being_written = {}
 
     async def _tried(self, work: Callable[[], T]) -> T | None:
         """What `work` comes to on the thread; None if the file cannot be used."""
         try:
-            done = await asyncio.wrap_future(self._thread.submit(work))
+            return await asyncio.wrap_future(self._thread.submit(work))
         except (BrokenFileError, OSError, sqlite3.Error, ValueError) as error:
-            self._thread.submit(self._close)
+            if not is_locked(error):  # then it can still be read, but not be opened anew
+                self._thread.submit(self._close)
             reason = (isinstance(error, OSError) and error.strerror) or str(error)
             if self.trouble is None or self.trouble.reason != reason:
                 since = self.trouble.since if self.trouble else self.now()
@@ -134,10 +137,11 @@ class UsageRecords:
                     *(self._path, reason),
                 )
             return None
+
+    def _recovered(self) -> None:
         if self.trouble:
             logger.info("usage is written to %s again", self._path)
             self.trouble = None
-        return done
 
     def _open(self, path: Path) -> UsageFile:
         """The file, opened anew if it is not there any more; a broken one gets another name."""
