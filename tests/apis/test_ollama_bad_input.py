@@ -127,6 +127,12 @@ def test_wrong_options_are_named_as_options(server: Server, path: str) -> None:
         ({"messages": user("x"), "options": {"num_predict": 1.5}}, "options.num_predict"),
         ({"messages": user("x"), "options": {"stop": [{}]}}, "options.stop"),
         ({"messages": user("x"), "keep_alive": {}}, "keep_alive"),
+        ({"messages": user("x"), "overflow": "always"}, "overflow"),
+        ({"messages": user("x"), "truncate": "perhaps"}, "truncate"),
+        (
+            {"messages": user("x"), "repetition_detection": {"max_pattern_size": 5}},
+            "repetition_detection.min_count",
+        ),
         ({"messages": user("x"), "top_logprobs": 21}, "top_logprobs"),
         ({"messages": user("x"), "top_logprobs": 2}, "top_logprobs"),
         ({"messages": user("x" * 1000)}, "maximum context length"),

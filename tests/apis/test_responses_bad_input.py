@@ -105,6 +105,7 @@ def still_answers(at: Saying) -> None:
         ({"input": "hi", "reasoning": {"effort": ""}}, "reasoning.effort"),
         ({"input": "hi", "reasoning": {"summary": "long"}}, "reasoning.summary"),
         ({"input": "hi", "truncation": "always"}, "truncation"),
+        ({"input": "hi", "overflow": "always"}, "overflow"),
         ({"input": "hi", "metadata": {"a": 3}}, "metadata.a"),
         ({"input": "hi", "metadata": {"a": "x" * 513}}, "metadata.a"),
         ({"input": "hi", "metadata": {"a" * 65: ""}}, "metadata." + "a" * 65),

@@ -194,3 +194,23 @@ def test_thought_is_ended_meanwhile(memory: str, banned: list[str], told: int) -
     assert token_ids[: len(said)] == said
     close = next(at for at in range(20) if tuple(token_ids[at : at + 3]) == CLOSE)
     assert close >= len(said)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("start", [46, 47, 49])
+def test_thought_is_ended_twice(memory: str, start: int) -> None:
+    """The second time while what ends it is forced, before the answer is taken back."""
+
+    def ended(calls: int, banned: str) -> list[int]:
+        engine = make_engine(MEMORIES[memory], compiler=COMPILER)
+        item = request([start], banned_strings=(banned,), max_tokens=20)
+        run = Run(engine, item).steps(4)
+        for _ in range(calls):
+            assert engine.end_reasoning("r", budget(0)) in (0, 1)
+            run.steps(1)
+        return run.finish().token_ids()
+
+    once = ended(1, "zz")
+    close = next(at for at in range(20) if tuple(once[at : at + 3]) == CLOSE)
+    first_of_answer = letters(once[close + 3 :])[:1]
+    assert ended(1, first_of_answer) == ended(2, first_of_answer)

@@ -31,12 +31,13 @@ def chat_of(
     `places`: the client's names of what is in `chat`.
     """
     asked = generation_fields(body)
-    names = Names({**asked.places, "overflow": "truncate", **places})
     shown = {"logprobs": body.logprobs, "top_logprobs": body.top_logprobs, "think": body.think}
     # Thought has a field of its own, whatever the config has for others.
     fields = {**asked.fields, **chat, **shown, "separate_reasoning": True}
     if body.truncate is not None:
         fields["overflow"] = "drop_oldest" if body.truncate else "error"
+        places = {"overflow": "truncate", **places}
+    names = Names({**asked.places, **places})
     with names.in_errors():
         read = read_body(ChatCompletionRequest, fields)
     return Asked(body=read, names=names, ignored=tuple(asked.ignored))

@@ -29,7 +29,6 @@ _PLACES = {
     "response_format.json_schema": "text.format",
     "chat_template_kwargs.verbosity": "text.verbosity",
     "logprobs": "top_logprobs",
-    "overflow": "truncation",
 }
 
 
@@ -60,7 +59,8 @@ async def read_request(
     own = [placed for placed in items if placed.own]
     history = _history(body, items, tools)
     extra, ignored = passed_on(body.model_extra, without=_SAID_OTHERWISE)
-    names = Names({**_PLACES, **history.tools.places, **history.places()})
+    cut = {} if body.truncation is None else {"overflow": "truncation"}
+    names = Names({**_PLACES, **cut, **history.tools.places, **history.places()})
     with names.in_errors():
         fields = {**extra, **_fields(body, tools, extra)}
         fields["messages"] = [told.message for told in history.messages]

@@ -46,11 +46,12 @@ class RepetitionOptions(BaseModel):
     def _make_sense(self) -> Self:
         if self.max_pattern_size and self.min_count < 2:
             raise InvalidRequestError(
-                "min_count should be 2 or more", param="repetition_detection.min_count"
+                "repetition_detection.min_count: should be 2 or more",
+                param="repetition_detection.min_count",
             )
         if self.max_pattern_size and self.min_pattern_size > self.max_pattern_size:
             raise InvalidRequestError(
-                "min_pattern_size is more than max_pattern_size",
+                "repetition_detection.min_pattern_size: should be at most max_pattern_size",
                 param="repetition_detection.min_pattern_size",
             )
         return self

@@ -89,7 +89,8 @@ class ChoiceState(Generic[Sampler]):
         said = self.token_ids[len(self.request.prompt_token_ids) :]
         if not self.completion.end_reasoning(budget, said, detokenizer):
             return False
-        self._reasoning_end = len(said), budget
+        if self._reasoning_end is None:  # later calls change nothing: all thought ends since
+            self._reasoning_end = len(said), budget
         return True
 
     def go_back(self, completion: Completion, detokenizer: TokensToText) -> None:
@@ -99,9 +100,12 @@ class ChoiceState(Generic[Sampler]):
         """
         assert self.uncertain
         tokens = self.uncertain.tokens
-        at, budget = self._reasoning_end or (len(tokens) + 1, None)
+        at, budget = self._reasoning_end or (0, None)
+        if budget:
+            at = min(at, len(tokens))
+            self._reasoning_end = at, budget
         for place in range(len(tokens) + 1):
-            if budget and place == min(at, len(tokens)):
+            if budget and place == at:
                 said = [sampled.token_id for sampled, _ in tokens[:place]]
                 completion.end_reasoning(budget, said, detokenizer)
             if place < len(tokens):
