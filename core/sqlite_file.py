@@ -3,11 +3,13 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 _OF_THE_CONTENT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+_OF_ANOTHER = "it is the database of another program"
 _WAIT_SECONDS = 5  # for another process that is writing
 
 
@@ -44,6 +46,22 @@ class SqliteFile:
             self.close()
             raise
 
+    @classmethod
+    @contextmanager
+    def read(cls, path: Path) -> Iterator[sqlite3.Connection]:
+        """Such a file to be read only, which a server may be using.
+
+        `BrokenFileError`, `OSError` or `sqlite3.Error` if it cannot be read, also by the block.
+        """
+        path.stat()
+        # With `mode=ro` the journals of a server that has ended would be made again, and stay.
+        address = f"file:{quote(str(path.absolute()))}?mode=rw"
+        with broken_told(), closing(sqlite3.connect(address, uri=True)) as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            if application != cls.application:
+                raise BrokenFileError(_OF_ANOTHER)
+            yield connection
+
     def close(self) -> None:
         """Close the file, which is complete then."""
         self._connection.close()
@@ -58,7 +76,7 @@ class SqliteFile:
                 connection.execute(f"PRAGMA application_id = {self.application}")
                 connection.execute(f"PRAGMA user_version = {self.version}")
             elif version[0] != self.application:
-                raise BrokenFileError("it is the database of another program")
+                raise BrokenFileError(_OF_ANOTHER)
             elif version[1] != self.version:
                 raise BrokenFileError(f"it has version {version[1]}, not {self.version}")
         if (problem := self._pragma("quick_check(1)")) != "ok":

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from backends import shorter_contexts
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
 from backends.exllamav2.options import PAGE_TOKENS, ExLlamaV2Options, padded
@@ -20,7 +21,6 @@ from enginebay import (
 # Python, torch and exllamav2 in a process of their own, and CUDA's own part of a GPU; what is
 # computed on the way is by the library's own default sizes.
 _RUNTIME, _RUNTIME_GPU = 800 << 20, 500 << 20
-_SHORTEST = 2048  # tokens: no shorter context is advised
 _ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 
 
@@ -103,14 +103,9 @@ def _buffer_bytes(checkpoint: ExLlamaV2Checkpoint, options: ExLlamaV2Options) ->
 
 def _smaller(options: ExLlamaV2Options, length: int) -> Iterator[dict[str, Any]]:
     """Changes with which it takes less memory, the mildest first."""
-    shorter = 1 << max(0, length - 1).bit_length() - 1
-    while shorter >= _SHORTEST:
-        cache = {"cache_tokens": shorter} if options.cache_tokens else {}
-        yield {"context_length": shorter, **cache}
-        shorter //= 2
-    for kind in ("q8", "q6", "q4"):
-        if options.cache_type == "f16":
-            yield {"cache_type": kind}
+    yield from shorter_contexts(length, options.cache_tokens)
+    if options.cache_type == "f16":
+        yield from ({"cache_type": kind} for kind in ("q8", "q6", "q4"))
     if options.max_batch_size > 4:
         yield {"max_batch_size": 4}
     if options.prefill_tokens > PAGE_TOKENS:

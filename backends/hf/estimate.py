@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from backends import shorter_contexts
 from backends.checkpoint.folder import Checkpoint
 from backends.hf.number_format import FORMAT_BYTES, choose_format
 from backends.hf.options import HFOptions
@@ -32,7 +33,6 @@ _TOKENIZER, _BYTES_OF_A_TOKEN = 16 << 20, 1400
 
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
 _TRIED_TOKENS = 64  # that a model is run with when it is loaded, to see whether it is right
-_SHORTEST = 2048  # tokens: no shorter context is advised
 _ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 _WITHOUT_CACHE = ("linear_attention", "mamba", "conv", "recurrent")
 
@@ -235,11 +235,7 @@ def _smaller(
     options: HFOptions, length: int, tokens: int, *, gpu: bool
 ) -> Iterator[dict[str, Any]]:
     """Changes with which it takes less memory, the mildest first."""
-    shorter = 1 << max(0, length - 1).bit_length() - 1
-    while shorter >= _SHORTEST:
-        cache = {"cache_tokens": shorter} if options.cache_tokens else {}
-        yield {"context_length": shorter, **cache}
-        shorter //= 2
+    yield from shorter_contexts(length, options.cache_tokens)
     if tokens > length and not options.cache_tokens:
         yield {"cache_tokens": length}
     if options.dtype in ("auto", "float32"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backends import shorter_contexts
 from backends.llamacpp.files import find_gguf, find_mmproj, size
 from backends.llamacpp.memory import (
     MAX_DRAFTED,
@@ -31,8 +32,6 @@ _RUNTIME, _RUNTIME_GPU = 70 << 20, 300 << 20
 
 _TOKENIZER, _BYTES_OF_A_TOKEN = 8 << 20, 500
 """What tokenizer and grammars take in Python and llama.cpp, and of that each token."""
-
-_SHORTEST = 2048  # tokens: no shorter context is advised
 
 
 def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
@@ -186,11 +185,7 @@ def _smaller(
 ) -> Iterator[dict[str, Any]]:
     """Changes with which it takes less memory, the mildest first."""
     asked = options.context_length or min(length, context_length(shape, options))
-    shorter = _power_of_two_below(asked)
-    while shorter >= _SHORTEST:
-        cache = {"cache_tokens": shorter} if options.cache_tokens else {}
-        yield {"context_length": shorter, **cache}
-        shorter //= 2
+    yield from shorter_contexts(asked, options.cache_tokens)
     if options.flash_attention != "off" and {options.cache_type_k, options.cache_type_v} & {
         "f32",
         "f16",
@@ -212,7 +207,3 @@ def _smaller(
         yield {"draft_model": None}
     if options.mmproj is not False and find_mmproj(path):
         yield {"mmproj": False}
-
-
-def _power_of_two_below(tokens: int) -> int:
-    return 1 << max(0, tokens - 1).bit_length() - 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from core.config.keys import Key
     from core.config.schema import Config, ServerConfig
-    from core.models.downloads import HubName
+    from core.models.downloads import Form, HubName
     from core.plugins import Plugins
     from core.server.access.key_store import KeyStore
 
@@ -90,7 +90,6 @@ def _located(
 ) -> tuple[Path, str]:
     """Where the model is, downloaded if it has to be, and what clients call it."""
     from core.models.downloads import HubName, find_local, places
-    from core.models.recognise import form_of
 
     folder = places(settings).models
     for path in (Path(model).expanduser(), folder / model):
@@ -102,24 +101,36 @@ def _located(
         fail(f"there is no file or folder {model}, here or in {folder}; {error}", code=2)
     if model.lower().endswith(".gguf") and ":" not in model:
         fail(f"there is no file {model}, here or in {folder}", code=2)
-    form = form_of(backend, plugins) if backend else None
+    form = _form(backend, plugins)
     local = find_local(folder, name, form)
     if local is None:
-        _download(name, settings, plugins, backend, token)
+        _download(name, form, settings, plugins, backend, token)
         local = find_local(folder, name, form)
     if local is None:
         fail(f"{name} was downloaded, but its files changed meanwhile; run it again")
     return local.path, local.folder.name
 
 
+def _form(backend: str | None, plugins: Plugins) -> Form | None:
+    """What this backend loads; None for any, also where it does not say which."""
+    from core.models.recognise import form_of
+
+    entry = plugins.backends.get(backend or "")
+    return form_of(backend, plugins) if backend and entry and entry.serves else None
+
+
 def _download(
-    name: HubName, settings: Config, plugins: Plugins, backend: str | None, token: str | None
+    name: HubName,
+    form: Form | None,
+    settings: Config,
+    plugins: Plugins,
+    backend: str | None,
+    token: str | None,
 ) -> None:
     from core.contract.errors import ServingError
     from core.models.downloads import Wanted, places, resolve
-    from core.models.recognise import backend_of, form_of
+    from core.models.recognise import backend_of
 
-    form = form_of(backend, plugins) if backend else None
     wanted = Wanted(repo_id=name.repo_id, quant=name.quant, form=form, token=token)
     try:
         resolved = resolve(wanted)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from core.config.load import read_again
 from core.config.problems import ConfigError
@@ -96,11 +96,7 @@ def _changed(before: Config, after: Config) -> str:
 
 
 def _log(changes: ModelChanges, needs_restart: list[str]) -> None:
-    for what, names in (
-        ("added", changes.added),
-        ("removed", changes.removed),
-        ("changed", changes.changed),
-    ):
+    for what, names in asdict(changes).items():
         if names:
             logger.info("config: models %s: %s", what, ", ".join(names))
     if needs_restart:

@@ -1,5 +1,7 @@
 """`POST /v1/config/reload`."""
 
+from dataclasses import asdict
+
 from fastapi import APIRouter, Depends, Request
 
 from core.config.problems import ConfigError
@@ -23,9 +25,4 @@ async def reload_config(http: Request) -> ConfigReload:
         raise InvalidRequestError(
             f"the config is invalid, nothing was changed:\n{error}"
         ) from error
-    return ConfigReload(
-        added=done.models.added,
-        removed=done.models.removed,
-        changed=done.models.changed,
-        needs_restart=done.needs_restart,
-    )
+    return ConfigReload(**asdict(done.models), needs_restart=done.needs_restart)

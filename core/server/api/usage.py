@@ -1,5 +1,6 @@
 """`GET /v1/usage`: what API keys have used."""
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
@@ -35,15 +36,7 @@ async def get_usage(
     limits = uses.of(own).limits(own) if own else {}
     return UsageList(
         data=[
-            UsageEntry(
-                key=slot.key or None,
-                model=slot.model,
-                day=slot.day,
-                requests=used.requests,
-                prompt_tokens=used.prompt_tokens,
-                cached_tokens=used.cached_tokens,
-                completion_tokens=used.completion_tokens,
-            )
+            UsageEntry(key=slot.key or None, model=slot.model, day=slot.day, **asdict(used))
             for slot, used in found.items()
         ],
         limits=UsageLimits(**{name: _entry(limit) for name, limit in limits.items()}),

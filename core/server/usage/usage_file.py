@@ -4,16 +4,15 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from core.chat.answer.account import Used
 from core.config.schema import Config
-from core.sqlite_file import BrokenFileError, SqliteFile, broken_told
+from core.sqlite_file import SqliteFile, broken_told
 
-_COUNTS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+_COUNTS = [field.name for field in fields(Used)]
 _COLUMNS = ", ".join(_COUNTS)
 
 
@@ -102,13 +101,7 @@ def read_usage(path: Path, since: str, key: str | None) -> dict[Slot, Used]:
 
     `BrokenFileError`, `OSError` or `sqlite3.Error` if it cannot be read.
     """
-    path.stat()
-    # With `mode=ro` the journals of a server that has ended would be made again, and stay.
-    address = f"file:{quote(str(path.absolute()))}?mode=rw"
-    with broken_told(), closing(sqlite3.connect(address, uri=True)) as connection:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if application != UsageFile.application:
-            raise BrokenFileError("it is the database of another program")
+    with UsageFile.read(path) as connection:
         return dict(_usage(connection, since, key))
 
 
