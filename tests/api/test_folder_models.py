@@ -236,3 +236,14 @@ def test_the_config_takes_a_name_and_gives_it_back(tmp_path: Path) -> None:
 
         server.run(take_and_give())
         assert said(server, "a.toy") == "a.toy"
+
+
+def test_a_key_without_any_model(tmp_path: Path, keys: KeyStore) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "a.toy").touch()
+    with served(tmp_path / "m", keys=keys) as server:
+        key = {"Authorization": "Bearer of-no-model"}
+        answer = server.http.post(CHAT, json=BODY, headers=key)
+        assert answer.status_code == 404
+        message = answer.json()["error"]["message"]
+        assert message == "there is no model for this key; available: none"
