@@ -51,7 +51,8 @@ class Names:
     def rename(self, error: ServingError) -> None:
         """Have an error speak of the client's fields: its `param`, and paths in its message.
 
-        Words of the message that are fields, too (`tools`), stay, unless it begins with the param.
+        Words of the message that are fields, too (`tools`), stay, unless it begins with the param,
+        or has it behind a colon.
         """
         if not self.places:
             return
@@ -61,6 +62,8 @@ class Names:
         if begins:
             rest = rest.removeprefix(param or "")
         rest = _PATH.sub(lambda found: self._of_path(found[0]), rest)
+        if param is not None:
+            rest = re.sub(rf"(?<=: ){re.escape(param)}\b", lambda _: self.of(param), rest)
         error.message = f"{error.param}{rest}" if begins else rest
 
 

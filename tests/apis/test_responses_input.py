@@ -367,6 +367,11 @@ def test_calls_of_a_model_that_takes_messages() -> None:
         assert error["param"] == "model"
         named = server.http.post(PATH, json={"input": "hi", "truncation": "auto"}).headers
         assert "truncation" in named["x-unsupported-params"]
+    with serve(
+        scripted_config(server={"strict_params": True}), plugins_with(scripted=create)
+    ) as server:
+        error = error_of(server.http.post(PATH, json={"input": "hi", "truncation": "auto"}))
+        assert error["message"] == "unsupported parameters: truncation"
 
 
 def test_what_codex_sends(at: Saying) -> None:

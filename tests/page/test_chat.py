@@ -226,9 +226,12 @@ def test_a_key_is_asked_for_and_remembered_only_if_wanted(
     server = serve_scripted(["ok"], server={"api_keys": ["secret"]})
     page.goto(server.url)
     dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Key", exact=True).fill("“secret”")  # as a word processor has it
+    page.keyboard.press("Enter")
+    dialog.get_by_text("it has characters that cannot be sent").wait_for()
     dialog.get_by_label("Key", exact=True).fill("wrong")
     page.keyboard.press("Enter")
-    dialog.get_by_text("this API key is not valid").wait_for()
+    dialog.get_by_text("this API key is not valid", exact=True).wait_for()
     dialog.get_by_label("Key", exact=True).fill("secret")
     page.keyboard.press("Enter")
     page.locator("#running .card").wait_for()

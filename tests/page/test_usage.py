@@ -89,3 +89,24 @@ def test_errors_and_servers_that_do_not_count(page: "Page", serve_scripted: Serv
     answers(page, "v1/usage", "there is no such route", status=404)
     page.get_by_role("button", name="Refresh").click()
     page.get_by_role("link", name="Usage").wait_for(state="hidden")
+
+
+def test_an_answer_that_is_no_json(page: "Page", serve_scripted: ServeScripted) -> None:
+    page.route("**/v1/usage?*", lambda route: route.fulfill(body="<html>Log in</html>"))
+    page.goto(f"{serve_scripted(['ok']).url}/#usage")
+    page.locator("#usage .error").get_by_text("The answer is not JSON").wait_for()
+
+
+def test_long_names_leave_the_page_as_wide_as_it_is(
+    page: "Page", serve_scripted: ServeScripted
+) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    data = [entry("key" * 80, "model" * 80, 0, *[10**15] * 4), *DATA]
+    answers(page, "v1/usage", {"object": "list", "data": data, "limits": {}})
+    page.goto(f"{serve_scripted(['ok']).url}/#usage")
+    page.locator(".day-bars svg").wait_for()
+    for shown in page.locator("#usage :is(select, button, svg, .table)").all():
+        box = shown.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360

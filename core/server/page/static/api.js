@@ -19,7 +19,12 @@ export const lost = () =>
 /** The response of a call that went well; throws `ApiError`, or AbortError when `signal` fires. */
 export async function call(path, { method = "GET", body, signal } = {}) {
   const headers = {};
-  if (apiKey.value) headers.Authorization = `Bearer ${apiKey.value}`;
+  if (apiKey.value) {
+    if (/[^ -\xff]/.test(apiKey.value)) {
+      throw new ApiError(401, "this API key is not valid: it has characters that cannot be sent");
+    }
+    headers.Authorization = `Bearer ${apiKey.value}`;
+  }
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
   try {
@@ -36,7 +41,12 @@ export async function call(path, { method = "GET", body, signal } = {}) {
 /** The JSON answer of a call. */
 export async function json(path, options) {
   const response = await call(path, options);
-  return await response.json();
+  try {
+    return await response.json();
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw new ApiError(0, "The answer is not JSON: a proxy sent it, or it was cut off.");
+  }
 }
 
 /** The JSON events of a streamed answer, up to `[DONE]`; an error among them is thrown. */
