@@ -39,8 +39,10 @@ class Thinker(ScriptedEngine):
         if "answer" in prompt:
             yield from itertools.repeat("a")
         yield "<think>"
-        while not self._told:
-            yield "hm "
+        for number in itertools.count():
+            if self._told:
+                break
+            yield "hm " if number < 50 or "loud" in prompt else ""  # lest it grow without end
         yield "</think>Answer"
 
     def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
@@ -134,7 +136,14 @@ def test_a_whole_answer(server: Server) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/messages", {"messages": USER, "max_tokens": 2**30}),
+        (
+            "/v1/messages",
+            {
+                "messages": [{"role": "user", "content": "loud"}],
+                "max_tokens": 2**30,
+                "thinking": {"type": "enabled", "budget_tokens": 2**29},
+            },
+        ),
         ("/v1/responses", {"input": "hi"}),
         ("/api/chat", {"messages": USER}),
     ],
@@ -150,7 +159,8 @@ def test_only_choices_that_think(server: Server) -> None:
 
 @pytest.mark.parametrize("budget", [10**9, None])
 def test_beside_a_budget_and_a_constraint(server: Server, budget: int | None) -> None:
-    body = {"messages": USER, "reasoning_budget": budget, "guided_regex": "Answer"}
+    loud = [{"role": "user", "content": "loud"}]
+    body = {"messages": loud, "reasoning_budget": budget, "guided_regex": "Answer"}
     assert said(streamed(server, CHAT, body), "content") == "Answer"
 
 
