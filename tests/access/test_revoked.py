@@ -12,9 +12,10 @@ import httpx2
 import pytest
 
 from core.config.keys import Key
+from core.config.schema import Config
 from core.server.access import keys_file, revoked
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of, hash_of
+from core.server.access.key_store import KeyStore, fixed_keys
+from core.server.access.keys import hash_of
 from tests.held import Holding, holding
 
 TEXT = "/v1/completions"
@@ -164,12 +165,15 @@ def test_changes_that_end_nothing(place: Place) -> None:
 
 
 async def test_keys_of_the_config_change_too(tmp_path: Path) -> None:
-    one, two = Key("api_keys[0]", digest_of("1")), Key("api_keys[0]", digest_of("2"))
+    def fixed(*keys: str) -> list[Key]:
+        return fixed_keys(Config.model_validate({"server": {"api_keys": keys}}))
+
     file = tmp_path / "keys.yml"
     keys_file.create(file, [keys_file.new_entry("anna", "a")])
-    keys = KeyStore(file, [one])
-    keys.fix([two])
-    assert [(key.name, key.digest) for key in keys.known()] == [
-        ("api_keys[0]", digest_of("2")),
-        ("anna", digest_of("a")),
-    ]
+    keys = KeyStore(file, fixed("1", "2"))
+    one, two, _ = keys.known()
+    assert one.name != two.name
+    keys.fix(fixed("2", "3"))  # one in another place keeps its name, and what belongs to that
+    assert keys.known()[0] == two
+    assert keys.known()[1].name not in (one.name, two.name)
+    assert keys.known()[2].name == "anna"

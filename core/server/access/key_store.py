@@ -101,12 +101,13 @@ def key_store(config: Config, *more: Key) -> KeyStore:
 
 
 def fixed_keys(config: Config) -> list[Key]:
-    """The keys that stand in a config."""
-    return [
-        # no name of the file has brackets
-        Key(f"api_keys[{index}]", digest_of(secret.get_secret_value()))
-        for index, secret in enumerate(config.server.api_keys)
-    ]
+    """The keys that stand in a config.
+
+    Their names come from their hashes, so that no key takes over what belongs to another when the
+    list changes. No name of the keys file has brackets.
+    """
+    digests = (digest_of(secret.get_secret_value()) for secret in config.server.api_keys)
+    return [Key(f"api_keys[{digest.hex()[:8]}]", digest) for digest in digests]
 
 
 def keys_path(config: Config) -> Path:
