@@ -524,6 +524,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/models/{model_id}/load": {},
     "/v1/models/{model_id}/unload": {},
     "/v1/requests/{request_id}/cancel": {},
+    "/v1/requests/{request_id}/end_reasoning": {},
     "/v1/rerank": {"query": "x", "documents": ["y"]},
     "/v2/rerank": {"query": "x", "documents": ["y"]},
     "/v1/score": {"queries": "x", "documents": ["y"]},
