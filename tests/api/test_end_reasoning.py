@@ -172,7 +172,8 @@ def test_what_does_not_think(server: Server) -> None:
     ):
         sent = {**body, "stream": True}
         with server.http.stream("POST", path, json=sent, headers=headers) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()  # which closes the stream when it is gone
+            next(lines)
             status, error = end(server, "plain")
             assert (status, error["error"]["code"]) == (409, "not_reasoning")
             assert end(server, "plain", "b")[0] == 404  # another key's
@@ -198,7 +199,8 @@ def test_where_nobody_can(create: Callable[[BackendSettings], Backend]) -> None:
     with serve(scripted_config(reasoning="think"), plugins_with(scripted=create)) as server:
         body = {"messages": USER, "stream": True, "max_tokens": 100_000}
         with server.http.stream("POST", CHAT, json=body) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()  # which closes the stream when it is gone
+            next(lines)
             id = response.headers["x-request-id"]
             answer = server.http.post(f"/v1/requests/{id}/end_reasoning")
             assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_reasoning")
