@@ -196,6 +196,7 @@ class InlineBackend(Backend):
                 assert isinstance(delta, Delta)
                 unfinished -= delta.finish_reason is not None
                 yield delta
+            await asyncio.sleep(0)  # an engine without an end leaves others their turn
 
     async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return self._engine.tokenize(text, add_special_tokens=add_special_tokens)
