@@ -3,7 +3,8 @@
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +12,14 @@ import httpx2
 import pytest
 
 from core.testing import ScriptedChat, ScriptedEngine
-from enginebay import Backend, BackendSettings, EngineBackend, ReasoningBudget
+from enginebay import (
+    Backend,
+    BackendSettings,
+    Delta,
+    EngineBackend,
+    ReasoningBudget,
+    ServingError,
+)
 from tests.api.test_queue import keys_of
 from tests.support import (
     InlineBackend,
@@ -32,6 +40,10 @@ class Thinker(ScriptedEngine):
     def __init__(self) -> None:
         super().__init__(self._says, context_length=2**40)
         self._told = False
+
+    def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
+        time.sleep(0.001)  # an engine without an end that costs nothing would flood the event loop
+        return super().step()
 
     def _says(self, prompt: str, index: int) -> Iterator[str]:
         if index:
