@@ -42,5 +42,6 @@ def permitted(key: Key | None, name: str | None, models: Models) -> FoundModel:
             if may_use(key, found.entry, found.adapter) or key.may_use(name):
                 return found
     available = ", ".join(model.name for model in there) or "none"
-    missing = f"the model {name!r} does not exist" if name else "there is no model"
-    raise ModelNotFoundError(f"{missing} for this key; available: {available}", param="model")
+    said = f"the model {name!r} does not exist for this key; available: {available}"
+    nothing = "there is no model for this key; available: none"
+    raise ModelNotFoundError(said if name else nothing, param="model")

@@ -52,7 +52,7 @@ class Reference:
 
     def __init__(self, path: Path, mmproj: Path) -> None:
         options = LlamaCppOptions(threads=1, **EXACT)
-        self._model = Model(path, options, lambda stage, fraction: None)
+        self._model = Model(path, options, lambda stage, fraction: None, gpu=False)
         size = CacheSize.separate(1, CONTEXT)
         self._context = Context(self._model, options, size, gpu=False, at_once=1024)
         self._projector = Projector(self._model, mmproj, options, lambda *_: None, gpu=False)
