@@ -9,6 +9,7 @@ import typer
 
 from core.cli.console import fail, stderr, stdout
 from core.cli.first_keys import about_keys, starting_keys, warn_if_open
+from core.cli.installing import install_libraries
 from core.cli.settings import (
     ConfigOption,
     load_plugins,
@@ -47,6 +48,7 @@ def serve(
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
     require_certificate(settings)
+    install_libraries(settings, plugins)
     keys = starting_keys(settings)
     warn_if_open(settings)
     try:
