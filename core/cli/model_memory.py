@@ -51,7 +51,7 @@ def estimated_memory(config: Config, plugins: Plugins, context_length: int | Non
 
 def print_memory(memory: ModelMemory) -> None:
     """A table of the parts, and what would make it fit."""
-    from core.models.fit import gib
+    from core.models.memory import gib
 
     rows = table("memory", "RAM", "GPU")
     for part in memory.parts:
@@ -70,6 +70,6 @@ def print_memory(memory: ModelMemory) -> None:
 
 
 def _size(bytes: int) -> str:
-    from core.models.fit import gib
+    from core.models.memory import gib
 
     return gib(bytes) if bytes else "-"

@@ -16,7 +16,7 @@ from core.cli.first_keys import starting_keys, warn_if_open
 from core.cli.installing import require_libraries
 from core.cli.private_server import serving
 from core.cli.serve import serve_until_stopped
-from core.cli.settings import ConfigOption, load_plugins, model_at, require_valid
+from core.cli.settings import ConfigOption, HubTokenOption, load_plugins, model_at, require_valid
 
 if TYPE_CHECKING:
     import socket
@@ -53,10 +53,7 @@ def run(
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Backend to use. [detected from the files]")
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="HF_TOKEN", help="Hub token, for gated and private repositories."),
-    ] = None,
+    token: HubTokenOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Download a model unless it is here, serve it, and chat with it in the terminal.

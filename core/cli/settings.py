@@ -28,6 +28,13 @@ KeyOption = Annotated[
     ),
 ]
 
+HubTokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="HF_TOKEN", help="Hub token, for gated and private repositories."
+    ),
+]
+
 UrlOption = Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")]
 
 

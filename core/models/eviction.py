@@ -10,8 +10,7 @@ from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
 from core.models.clock import Clock
 from core.models.entry import ModelEntry
-from core.models.fit import gib
-from core.models.memory import Meter
+from core.models.memory import Meter, gib
 from core.models.memory_limits import Holder, Limits, first_to_go, holders, taken_by
 from core.models.running_backends import Backends
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from core.config.loading import LoadingConfig, bytes_of
 from core.contract.estimates import MemoryUse
 from core.models.entry import ModelEntry
-from core.models.fit import gib
+from core.models.memory import gib
 from core.models.running_backends import StartedBackend
 
 

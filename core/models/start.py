@@ -1,5 +1,6 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ class Starter:
         try:
             await self._downloads.local(
                 HubName.parse(config.path),
-                form_of(config.backend, self._plugins),
+                await asyncio.to_thread(form_of, config.backend, self._plugins),
                 lambda fraction: self._report(model, "downloading", fraction),
             )
         except (ServingError, StoppedError, ValueError) as error:
