@@ -67,13 +67,13 @@ def _state(card: dict[str, Any]) -> str:
 
 
 def _size(size: int | None) -> str:
-    from core.models.memory import gib
+    from core.models.loading.memory import gib
 
     return gib(size) if size else ""
 
 
 def _print_configured(config: Config) -> None:
-    from core.models.model_folder import folder_of
+    from core.models.files.model_folder import folder_of
 
     rows = table("model", "backend", "path")
     for model in config.models:

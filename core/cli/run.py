@@ -110,7 +110,7 @@ def _located(
 
 def _form(backend: str | None, plugins: Plugins) -> Form | None:
     """What this backend loads; None for any, also where it does not say which."""
-    from core.models.recognise import form_of
+    from core.models.files.recognise import form_of
 
     entry = plugins.backends.get(backend or "")
     return form_of(backend, plugins) if backend and entry and entry.serves else None
@@ -126,7 +126,7 @@ def _download(
 ) -> None:
     from core.contract.errors import ServingError
     from core.models.downloads import Wanted, places, resolve
-    from core.models.recognise import backend_of
+    from core.models.files.recognise import backend_of
 
     wanted = Wanted(repo_id=name.repo_id, quant=name.quant, form=form, token=token)
     try:

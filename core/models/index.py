@@ -9,10 +9,10 @@ from core.config.loading import LoadingConfig
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelNotFoundError
 from core.models.config_change import rooted
-from core.models.entry import ModelEntry
+from core.models.files.model_folder import folder_of
+from core.models.files.model_paths import ModelPaths
 from core.models.folder_models import FolderModels
-from core.models.model_folder import folder_of
-from core.models.model_paths import ModelPaths
+from core.models.loading.entry import ModelEntry
 from core.plugins import Plugins
 
 

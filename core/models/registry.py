@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core.config.schema import Config, ModelConfig
-from core.models.clock import Clock, LoopClock
 from core.models.config_change import ConfigChange, ModelChanges
 from core.models.downloads import Downloads, places
-from core.models.entry import ModelEntry, ReportModelProgress
+from core.models.files.model_paths import ModelPaths
 from core.models.index import FoundModel, ModelIndex
-from core.models.loader import Loader
-from core.models.memory import Meter, SystemMeter
-from core.models.model_paths import ModelPaths
+from core.models.loading.clock import Clock, LoopClock
+from core.models.loading.entry import ModelEntry, ReportModelProgress
+from core.models.loading.loader import Loader
+from core.models.loading.memory import Meter, SystemMeter
+from core.models.loading.running_backends import Backends
+from core.models.loading.start import Starter
 from core.models.presets import Preset
-from core.models.running_backends import Backends
 from core.models.served import ServedModel
-from core.models.start import Starter
 from core.plugins import Plugins
 
 

@@ -12,7 +12,7 @@ from core.contract.types import BackendSettings
 from core.models.check_config import check_config
 from core.models.downloads import HubName, Places, Wanted, download, find_local, resolve
 from core.models.downloads.download import Control
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
 from core.plugins import Plugins
 from core.testing import ScriptedEngine
 from enginebay import Backend, EngineBackend

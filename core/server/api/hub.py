@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from core.models.downloads import models_of, search
-from core.models.recognise import backend_of
+from core.models.files.recognise import backend_of
 from core.server.access.auth import require_admin
 from core.server.schemas.hub_bodies import HubModel, HubModels, HubRepositories
 from core.server.services import services

@@ -19,10 +19,10 @@ from core.chat.answer.histogram import Histogram
 from core.chat.answer.running import RunningRequests
 from core.contract.errors import ServingError
 from core.contract.types import EngineStats
-from core.models.entry import ModelEntry
-from core.models.memory_limits import Holder, holders
+from core.models.loading.entry import ModelEntry
+from core.models.loading.memory_limits import Holder, holders
+from core.models.loading.state import State
 from core.models.registry import Models
-from core.models.state import State
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LABELS = ("model_name", "backend")

@@ -12,13 +12,13 @@ from core.config.schema import ModelConfig
 from core.contract.errors import ModelNotFoundError
 from core.contract.estimates import MemoryUse
 from core.contract.types import EngineStats, ModelInfo
-from core.models.formats import format_choice
+from core.models.loading.formats import format_choice
+from core.models.loading.running_backends import StartedBackend
+from core.models.loading.state import ModelState
 from core.models.loras import Loras
 from core.models.overrides import Overrides
 from core.models.presets import Preset
-from core.models.running_backends import StartedBackend
 from core.models.served import ServedModel
-from core.models.state import ModelState
 from core.models.template.chat_formats import ChatFormats
 from core.plugins import Plugins
 

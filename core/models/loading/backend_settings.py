@@ -4,7 +4,7 @@ from core.config.schema import ModelConfig
 from core.contract.registers import BackendEntry
 from core.contract.types import BackendSettings, ReportProgress
 from core.models.check_config import validated_options
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
 
 
 def backend_settings(

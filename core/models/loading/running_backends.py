@@ -13,11 +13,11 @@ from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
 from core.contract.types import ModelInfo, ReportProgress
 from core.models.admission_queue import Gate, with_headroom
-from core.models.backend_settings import backend_settings
-from core.models.fit import Estimates, Fit
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.backend_settings import backend_settings
+from core.models.loading.fit import Estimates, Fit
+from core.models.loading.memory import Meter
 from core.models.loras import Loras
-from core.models.memory import Meter
-from core.models.model_paths import ModelPaths
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from typing import Literal
 
 from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelFailedError, encodable
-from core.models.progress import LoadProgress
-from core.models.running_backends import Backends, StartedBackend
-from core.models.use import Use
+from core.models.loading.progress import LoadProgress
+from core.models.loading.running_backends import Backends, StartedBackend
+from core.models.loading.use import Use
 
 State = Literal["unloaded", "loading", "ready", "draining", "failed"]
 """`draining`: to be unloaded as soon as its requests have ended."""

@@ -10,9 +10,9 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
 from core.contract.types import BackendSettings
-from core.models.backend_settings import backend_settings
-from core.models.memory import Meter, gib, size_of_files
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.backend_settings import backend_settings
+from core.models.loading.memory import Meter, gib, size_of_files
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
