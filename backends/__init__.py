@@ -6,13 +6,10 @@ Importing this package imports no engine library: that happens when a model is s
 """
 
 import os
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 from enginebay import BackendRegister, BackendUnavailableError, hookimpl
-
-_SHORTEST = 2048  # tokens: no shorter context is advised
 
 
 @hookimpl
@@ -34,18 +31,6 @@ def spin(turns: int) -> None:
     loaded; who sets it in the environment has their way.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", str(turns))
-
-
-def shorter_contexts(length: int, cache_tokens: int | None) -> Iterator[dict[str, int]]:
-    """Options with less and less context than `length`, the mildest first, to save memory.
-
-    A `cache_tokens` that is set shrinks with it.
-    """
-    shorter = 1 << max(0, length - 1).bit_length() - 1
-    while shorter >= _SHORTEST:
-        cache = {"cache_tokens": shorter} if cache_tokens else {}
-        yield {"context_length": shorter, **cache}
-        shorter //= 2
 
 
 def missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backends import shorter_contexts
+from backends.estimates import is_short, shorter_contexts
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
 from backends.exllamav2.options import PAGE_TOKENS, ExLlamaV2Options, padded
@@ -21,7 +21,6 @@ from enginebay import (
 # Python, torch and exllamav2 in a process of their own, and CUDA's own part of a GPU; what is
 # computed on the way is by the library's own default sizes.
 _RUNTIME, _RUNTIME_GPU = 800 << 20, 500 << 20
-_ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 
 
 def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
@@ -48,7 +47,7 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
             token_bytes=token_bytes,
             free=free.gpu,
         )
-        short = tokens < min(length, _ENOUGH)
+        short = is_short(tokens, length)
     except BackendUnavailableError:
         tokens, short = padded(options.cache_tokens or length), True
     least = padded(options.cache_tokens or options.context_length or PAGE_TOKENS)

@@ -17,7 +17,7 @@ def check(config: ConfigOption = None) -> None:
     """Check the config, its plugins, paths, options and keys, and settings in the models folder,
     without loading a model.
     """
-    from core.models.model_folder import folder_of
+    from core.models.files.model_folder import folder_of
     from core.server.access.key_store import keys_path
 
     settings = read_config(config)

@@ -28,6 +28,13 @@ KeyOption = Annotated[
     ),
 ]
 
+HubTokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="HF_TOKEN", help="Hub token, for gated and private repositories."
+    ),
+]
+
 UrlOption = Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")]
 
 
@@ -57,7 +64,7 @@ def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
 def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
     """The model at a path, for this backend or the first one that recognises it."""
     from core.config.problems import ConfigError
-    from core.models import model_folder
+    from core.models.files import model_folder
 
     try:
         return model_folder.model_at(path, plugins, backend)

@@ -8,8 +8,8 @@ from core.config.names import root_of
 from core.config.problems import ConfigError
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import ServingError
-from core.models.entry import ModelEntry
-from core.models.start import Starter
+from core.models.loading.entry import ModelEntry
+from core.models.loading.start import Starter
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from core.config.schema import Config, resolved_path
 from core.contract.errors import ModelFailedError
 from core.contract.types import Isolation
 from core.models.check_config import check_config
-from core.models.entry import ReportModelProgress
-from core.models.model_folder import model_at
+from core.models.files.model_folder import model_at
+from core.models.loading.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.serving.answer import OpenAIAnswer
 from core.serving.classify import classify, score_evaluation

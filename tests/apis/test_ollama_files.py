@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config.schema import Config
-from core.models.gguf_header import gguf_header
+from core.models.files.gguf_header import gguf_header
 from core.plugins import Plugins
 from tests.backends.gguf_models import CONTEXT, WIDTH, write_bert, write_llama
 from tests.support import DEMO_MODEL, SEEING_MODEL, Server, serve

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.choose import ORDER, Choice, choices, choose, folder_name
 from core.models.downloads.hub import RemoteFile
-from core.models.recognise import backend_of, form_of
+from core.models.files.recognise import backend_of, form_of
 from core.plugins import Plugins
 
 

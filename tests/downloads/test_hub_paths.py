@@ -12,7 +12,7 @@ from core.contract.types import BackendSettings
 from core.models.check_config import check_config
 from core.models.downloads import HubName, Places, Wanted, download, find_local, resolve
 from core.models.downloads.download import Control
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
 from core.plugins import Plugins
 from core.testing import ScriptedEngine
 from enginebay import Backend, EngineBackend
@@ -20,7 +20,7 @@ from tests.downloads.conftest import FILES as CHECKPOINT
 from tests.downloads.conftest import StartHub
 from tests.downloads.hub import COMMIT, REPO, FakeHub, commit_of
 from tests.downloads.test_download import until
-from tests.support import Server, serve
+from tests.support import InlineBackend, Server, serve
 
 GGUF = bytes(range(256)) * 40
 FILES = {"tiny-Q4_K_M.gguf": GGUF, "tiny-Q8_0.gguf": GGUF * 2, "mmproj-F16.gguf": b"see"}
@@ -75,6 +75,28 @@ def test_the_first_request_downloads_it_and_the_next_start_asks_no_hub(
         assert ask(server).is_success  # any of that repository
     assert len(set(loaded)) == 1
     assert len(hub.asked) == asked
+
+
+def test_looking_for_its_files_never_holds_up_the_event_loop(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    start_hub(FILES, lfs=set())
+    looked: list[int] = []
+
+    def serves(path: Path) -> bool:
+        looked.append(threading.get_ident())
+        return is_gguf(path)
+
+    found = Plugins()
+    found.backends("scripted", lambda _: InlineBackend(ScriptedEngine(["hi"])), serves=serves)
+    with serve(config(tmp_path), found) as server:
+        assert ask(server).is_success
+
+        async def loop() -> int:
+            return threading.get_ident()
+
+        assert looked
+        assert server.run(loop()) not in looked
 
 
 def test_progress_is_shown_and_another_model_answers_meanwhile(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.config.schema import Config
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.catalog import Loadable
-from core.models.model_folder import ModelFolder
+from core.models.files.model_folder import ModelFolder
 from core.models.registry import Models
 from core.plugins import Plugins
 from tests.support import DEMO_MODEL, plugins_with

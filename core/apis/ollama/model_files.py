@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import encodable
-from core.models.gguf_header import gguf_header
-from core.models.memory import weight_files
+from core.models.files.gguf_header import gguf_header
+from core.models.loading.memory import weight_files
 
 logger = logging.getLogger(__name__)
 

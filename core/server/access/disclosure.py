@@ -3,7 +3,8 @@
 from fastapi import Request
 
 from core.contract.errors import BackendUnavailableError, ModelFailedError, ServingError
-from core.models.entry import ModelEntry, ShownState
+from core.models.loading.entry import ModelEntry
+from core.models.loading.state import ShownState
 from core.server.access.auth import sees_inside
 
 NOT_LOADED = "could not be loaded; the server's log says why"

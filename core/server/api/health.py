@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
 from core.server.access.disclosure import shown_to
 from core.server.schemas.model_bodies import Health, Issue, ModelHealth

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.fit import with_context_length
+from core.models.loading.fit import with_context_length
 from core.server.access.auth import require_admin
 from core.server.api.served import known_model
 from core.server.schemas.memory_bodies import ModelMemory

@@ -4,7 +4,7 @@ import time
 
 from fastapi import APIRouter, Request
 
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.server.access.disclosure import shown_to
 from core.server.api.served import usable_models
 from core.server.schemas.model_bodies import Memory

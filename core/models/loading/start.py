@@ -1,5 +1,6 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +11,16 @@ from core.contract.errors import BackendUnavailableError, InvalidRequestError, S
 from core.contract.types import ModelInfo, ReportProgress
 from core.engine.failures import ran_out_of_memory
 from core.models.downloads import SCHEME, Downloads, HubName, StoppedError
-from core.models.entry import ModelEntry, ReportModelProgress
-from core.models.formats import (
+from core.models.files.recognise import form_of
+from core.models.loading.entry import ModelEntry, ReportModelProgress
+from core.models.loading.formats import (
     format_choice,
     require_no_prompts,
     require_vocabulary,
     sampling_defaults,
 )
+from core.models.loading.running_backends import Backends, StartedBackend, quietly, room_for
 from core.models.presets import Preset, load_preset
-from core.models.recognise import form_of
-from core.models.running_backends import Backends, StartedBackend, quietly, room_for
 from core.models.template.chat_formats import ChatFormats
 from core.plugins import Plugins
 
@@ -53,7 +54,7 @@ class Starter:
         try:
             await self._downloads.local(
                 HubName.parse(config.path),
-                form_of(config.backend, self._plugins),
+                await asyncio.to_thread(form_of, config.backend, self._plugins),
                 lambda fraction: self._report(model, "downloading", fraction),
             )
         except (ServingError, StoppedError, ValueError) as error:

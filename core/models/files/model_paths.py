@@ -5,7 +5,7 @@ from pathlib import Path
 
 from core.config.schema import Config, resolved_path
 from core.models.downloads import SCHEME, HubName, find_local, places
-from core.models.recognise import form_of
+from core.models.files.recognise import form_of
 from core.plugins import Plugins
 
 

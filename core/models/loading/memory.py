@@ -113,3 +113,8 @@ def weight_files(path: str) -> list[Path]:
 def size_of_files(path: str) -> int:
     """Bytes of a model's weights on disk: the estimate before its first load."""
     return sum(file.stat().st_size for file in weight_files(path))
+
+
+def gib(size: int) -> str:
+    """`1.5 GiB`; what is less than a tenth of one, but something, in MiB."""
+    return f"{size / 2**20:.0f} MiB" if 0 < size < 2**30 / 10 else f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,24 @@
+"""What a backend is given to make an engine of a model, or an estimate of it."""
+
+from core.config.schema import ModelConfig
+from core.contract.registers import BackendEntry
+from core.contract.types import BackendSettings, ReportProgress
+from core.models.check_config import validated_options
+from core.models.files.model_paths import ModelPaths
+
+
+def backend_settings(
+    config: ModelConfig, entry: BackendEntry, paths: ModelPaths, report_progress: ReportProgress
+) -> BackendSettings:
+    """The settings of a model for its backend, with the path of its files and checked options.
+
+    `BackendUnavailableError` for options that the backend does not accept. Blocks briefly.
+    """
+    return BackendSettings(
+        name=config.name,
+        path=paths.local(config.path, config.backend),
+        base=str(paths.base),
+        options=validated_options(config, entry),
+        report_progress=report_progress,
+        isolation=config.isolation,
+    )
