@@ -9,6 +9,7 @@ does not work.
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -139,12 +140,18 @@ def try_open_webui_behind_proxy(server: str, journal: Journal) -> list[Finding]:
     """Open WebUI with a server below a path of nginx, and of Caddy, with TLS."""
     findings = []
     for name in PROXIES:
+        client = f"Open WebUI behind {name}"
+        if not shutil.which(name):
+            missing = Report(client, None, SEEN)
+            missing.add([Finding(client, "start", f"{name} is not installed: apt install {name}")])
+            findings += missing.findings
+            continue
         with (
             programs.proxied(name, journal.file, SEEN) as behind,
             programs.open_webui(behind, SEEN, authority=CERTIFICATE) as url,
             open_page(url) as page,
         ):
-            report = Report(f"Open WebUI behind {name}", page, SEEN)
+            report = Report(client, page, SEEN)
             open_webui_apis.try_behind_proxy(OpenWebUI(page), behind, report, journal)
             findings += report.findings
     return findings
