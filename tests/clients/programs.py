@@ -49,6 +49,7 @@ def enginebay(
         "PYTHONPATH": str(REPOSITORY),
         "CLIENTS_JOURNAL": str(journal),
         "ENGINEBAY_SERVER__KEYS_FILE": str(keys),
+        "ENGINEBAY_SERVER__USAGE_FILE": "off",
         **{f"ENGINEBAY_SERVER__{name}": value for name, value in (settings or {}).items()},
     }
     log = logs / f"enginebay-{config}.log"
