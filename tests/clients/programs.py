@@ -97,8 +97,8 @@ def open_webui(
 ) -> Iterator[str]:
     """Open WebUI with an empty data folder, no login and one connection: ours; its URL.
 
-    `ollama`: the connection is to an Ollama, and has no key yet. `authority`: whom it believes that
-    certificates are genuine, in the place of those that the machine believes.
+    `ollama`: the connection is to an Ollama, and has no key yet. `authority`: a certificate that
+    it believes, and those signed by it.
     """
     program = install.open_webui()
     data = install.INSTALLED / "open-webui" / "data"
