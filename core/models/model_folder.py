@@ -24,7 +24,7 @@ _DEEPEST = 4
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a folder surely has another time than the one before."""
 
-_ENDING = re.compile(r"(-00001-of-\d{5})?\.gguf$")
+_ENDING = re.compile(r"(-00001-of-\d{5})?\.gguf$", re.IGNORECASE)
 """What a model's other name leaves out of the name of its file."""
 
 

@@ -88,6 +88,18 @@ def test_a_split_model_is_loaded_from_any_of_its_files(shared: Path, tmp_path: P
         assert answer(load(path)) == expected
 
 
+def test_endings_in_capitals(shared: Path, tmp_path: Path) -> None:
+    whole, split = tmp_path / "whole", tmp_path / "split"
+    whole.mkdir()
+    split.mkdir()
+    write_llama(whole / "model.gguf").rename(whole / "MODEL.GGUF")
+    write_llama(split / "model.gguf", split_max_tensors=8)
+    for part in split.iterdir():
+        part.rename(part.with_suffix(".GGUF"))
+    expected = answer(load(shared))
+    assert answer(load(whole)) == answer(load(split)) == expected
+
+
 def test_a_split_model_with_a_file_missing(tmp_path: Path) -> None:
     write_llama(tmp_path / "model.gguf", split_max_tensors=8)
     (tmp_path / "model-00002-of-00003.gguf").unlink()
