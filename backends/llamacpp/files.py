@@ -112,6 +112,8 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def _check_magic(path: Path) -> None:
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise unavailable(path, "this is not a regular file; `path` must name a GGUF file")
     try:
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))

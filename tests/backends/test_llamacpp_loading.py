@@ -1,5 +1,6 @@
 """From a path to a model: what may be wrong with files and options, and what a model says."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,11 @@ def test_a_file_that_is_no_gguf(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"<html>404</html>")
     assert "not a GGUF file" in refusal(path)
+
+
+def test_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.gguf")
+    assert "not a regular file" in refusal(tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize("kept", [0.9, 0.3, 0.01])
