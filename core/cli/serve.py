@@ -13,7 +13,7 @@ from core.cli.settings import (
     ConfigOption,
     load_plugins,
     read_config,
-    require_certificate,
+    require_listening,
     require_valid,
 )
 
@@ -46,7 +46,7 @@ def serve(
         fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
-    require_certificate(settings)
+    require_listening(settings)
     keys = starting_keys(settings)
     warn_if_open(settings)
     try:
