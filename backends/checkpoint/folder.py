@@ -44,7 +44,11 @@ class Checkpoint:
                 "(hf download NAME --local-dir FOLDER)"
             )
         if not self.path.is_dir():
-            other = ", or use the backend llamacpp for it" if self.path.suffix.lower() == ".gguf" else ""
+            other = (
+                ", or use the backend llamacpp for it"
+                if self.path.suffix.lower() == ".gguf"
+                else ""
+            )
             raise self.unavailable(f"this is a file; give the whole folder of the model{other}")
         if not (self.path / "config.json").is_file():
             if gguf := next(self.path.glob("*.[gG][gG][uU][fF]"), None):

@@ -7,7 +7,9 @@ from enginebay import BackendUnavailableError
 
 _MAGIC = b"GGUF"
 _FORMAT = re.compile(r"model|b?f\d+|i?q\d\w*|[01klms]|xl|xs")
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.gguf)", re.IGNORECASE)
+_PART = re.compile(
+    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.gguf)", re.IGNORECASE
+)
 
 
 def unavailable(path: Path, message: str) -> BackendUnavailableError:

@@ -121,8 +121,7 @@ class _Reader:
             for name, shape, kind, start in places
         )
         reached = [
-            data + start + tensor.bytes
-            for (*_, start), tensor in zip(places, tensors, strict=True)
+            data + start + tensor.bytes for (*_, start), tensor in zip(places, tensors, strict=True)
         ]
         self._check_length(max([self._at, *reached]))
         return tensors

@@ -104,9 +104,7 @@ def weight_files(path: str) -> list[Path]:
     here = Path(path)
     if here.is_dir():
         return sorted(
-            file
-            for file in here.iterdir()
-            if file.suffix.lower() in _WEIGHTS and file.is_file()
+            file for file in here.iterdir() if file.suffix.lower() in _WEIGHTS and file.is_file()
         )
     if here.is_file():
         name = _PART.sub("", here.name)
