@@ -44,10 +44,14 @@ class Checkpoint:
                 "(hf download NAME --local-dir FOLDER)"
             )
         if not self.path.is_dir():
-            other = ", or use the backend llamacpp for it" if self.path.suffix == ".gguf" else ""
+            other = (
+                ", or use the backend llamacpp for it"
+                if self.path.suffix.lower() == ".gguf"
+                else ""
+            )
             raise self.unavailable(f"this is a file; give the whole folder of the model{other}")
         if not (self.path / "config.json").is_file():
-            if gguf := next(self.path.glob("*.gguf"), None):
+            if gguf := next(self.path.glob("*.[gG][gG][uU][fF]"), None):
                 raise self.unavailable(
                     "the folder has GGUF files but no config.json; use the backend llamacpp, with "
                     f"one of them as path ({gguf.name})"

@@ -14,7 +14,7 @@ from core.cli.settings import (
     ConfigOption,
     load_plugins,
     read_config,
-    require_certificate,
+    require_listening,
     require_valid,
 )
 
@@ -47,7 +47,7 @@ def serve(
         fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
-    require_certificate(settings)
+    require_listening(settings)
     install_libraries(settings, plugins)
     keys = starting_keys(settings)
     warn_if_open(settings)

@@ -9,6 +9,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from core.config.engines import engine_keys, engine_problems
 from core.config.messages import explain
+from core.config.paths import is_special
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.config.walk import Schema, nearest
@@ -135,6 +136,8 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
     if "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""
         yield ("path",), f"there is no file or folder {path}{hint}"
+    elif is_special(Path(path)):
+        yield ("path",), f"{path} is a pipe, a device or a socket, not a file or folder"
     template = model.chat_template
     if template and template not in USUAL_NAMES and template_path(template, base) is None:
         there = sorted(template_files(base))

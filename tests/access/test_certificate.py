@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -145,6 +146,43 @@ def test_files_that_cannot_be_used(
     [problem] = caught.value.problems
     assert problem.line == line
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("day", "message"),
+    [
+        ("2024-12-31T23:59", "is valid from 2025-01-01 00:00 UTC on"),
+        ("2025-01-01T00:00", None),
+        ("2025-03-22T23:59", None),
+        ("2025-03-23T00:01", "expires on 2025-04-01 00:00 UTC: renew it"),
+        ("2025-03-31T23:59", "expires on 2025-04-01 00:00 UTC: renew it"),
+        ("2025-04-01T00:00", "has expired on 2025-04-01 00:00 UTC: clients refuse it"),
+    ],
+)
+def test_a_certificate_that_clients_refuse(day: str, message: str | None) -> None:
+    certificate = Certificate(PAIRS / "expired.pem", PAIRS / "first.key")
+    warning = certificate.warning(datetime.fromisoformat(f"{day}+00:00").timestamp())
+    assert (message is None and warning is None) or (message and message in (warning or ""))
+
+
+def test_soon_is_at_most_two_weeks() -> None:
+    """However long a certificate was valid; years from 2050 on are written in another way."""
+    ends = datetime.fromisoformat("2126-10-30T17:14:37+00:00").timestamp()
+    certificate, day = Certificate(CHAIN, KEY), 24 * 60 * 60
+    assert certificate.warning(ends - 14 * day - 1) is None
+    assert "expires on 2126-10-30 17:14" in (certificate.warning(ends - 14 * day) or "")
+
+
+def test_the_log_warns_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expired = {"tls_cert": str(PAIRS / "expired.pem"), "tls_key": str(PAIRS / "first.key")}
+    with serving(**expired):
+        assert "expired.pem has expired on 2025-04-01" in caplog.text
+    caplog.clear()
+    renewed = lay(tmp_path, "first")
+    certificate = Certificate(*map(Path, renewed.values()))
+    copy(PAIRS / "expired.pem", tmp_path / "cert.pem")
+    certificate.look()
+    assert "cert.pem has expired on 2025-04-01" in caplog.text
 
 
 def test_a_key_with_a_password_and_a_pair_in_one_file(tmp_path: Path) -> None:

@@ -161,6 +161,19 @@ def test_too_many_headers(port: int, flood: bytes, at_once: bool) -> None:
     assert_others_are_served(port)
 
 
+@pytest.mark.parametrize("second", ["Host: localhost", "hOST: evil.example", "Host:"])
+def test_two_hosts(port: int, second: str) -> None:
+    """RFC 9112, 3.2: whoever reads the other one of them, a proxy say, means another request."""
+    with connected(port) as connection:
+        connection.sendall(head(second) + b"\r\n\r\n" + head("Connection: close") + b"\r\n\r\n")
+        text = answer(connection)
+    assert text.startswith("HTTP/1.1 400 ")
+    assert text.count("HTTP/1.1") == 1
+    assert "more than one Host header" in text
+    assert '"type": "invalid_request_error"' in text
+    assert_others_are_served(port)
+
+
 def test_a_path_that_does_not_end(port: int) -> None:
     with connected(port) as connection:
         connection.sendall(b"GET /" + b"a" * 2 * MAX_HEADERS)

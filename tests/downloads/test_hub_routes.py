@@ -7,7 +7,7 @@ import pytest
 
 from tests.apis.ollama_support import key_store
 from tests.downloads.conftest import StartHub
-from tests.downloads.hub import REPO
+from tests.downloads.hub import COMMIT, REPO
 from tests.downloads.test_download import content
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
@@ -116,6 +116,52 @@ def test_a_hub_that_does_not_say(
     error = answer.json()["error"]
     assert said in error["message"]
     assert error["code"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "<!DOCTYPE html><title>Sign in</title>",
+        "null",
+        "3",
+        '"text"',
+        "[" * 100_000,
+        "[3]",
+        "[null]",
+        '[["id", "a"]]',
+        '[{"id": "a/b", "downloads": "many"}]',
+        '[{"id": "a/b", "tags": 3}]',
+        '[{"modelId": "a/b"}]',
+        '{"data": []}',
+        '{"error": "no such thing"}',
+        '{"id": 3, "sha": 4}',
+        '{"id": "a/b", "sha": "%s", "siblings": 3}' % COMMIT,
+        '{"id": "a/b", "sha": "%s", "siblings": [3]}' % COMMIT,
+        '{"id": "a/b", "sha": "%s", "siblings": [{}]}' % COMMIT,
+        '{"id": "a/b", "sha": "%s", "siblings": [{"rfilename": null}]}' % COMMIT,
+        '{"id": "a/b", "sha": "%s", "siblings": [{"rfilename": 3, "size": 1, "blobId": "%s"}]}'
+        % (COMMIT, COMMIT),
+        '{"id": "a/b", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": 3}]}' % COMMIT,
+        '{"id": "a/b", "sha": "%s", "siblings": [{"rfilename": "x", "lfs": {"a": 3}}]}' % COMMIT,
+        '{"id": "a/b", "sha": "%s", "cardData": 3, "config": 3, "lastModified": 3}' % COMMIT,
+    ],
+    ids=lambda said: said[:70],
+)
+def test_what_is_no_hub(start_hub: StartHub, server: Server, said: str) -> None:
+    """A mirror, or a page to sign in, at its address."""
+    start_hub(says=said.encode())
+    download = {"repo_id": REPO, "quant": "Q4_K_M"}
+    for answer in (
+        server.http.get("/v1/hub/search?query=x"),
+        server.http.get(f"/v1/hub/files?repo_id={REPO}"),
+        server.http.post("/v1/download", json=download),
+    ):
+        assert answer.status_code == 502, answer.text
+        error = answer.json()["error"]
+        assert error["code"] == "hub_error"
+        assert "hub" in error["message"]
+        assert len(error["message"]) < 400
 
 
 def test_no_hub(start_hub: StartHub, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,8 @@ class _Run:
 
     def run(self) -> None:
         """Fetch what is missing."""
-        self._tell(self._files[0], always=True)
+        with self._lock:
+            self._tell(self._files[0], always=True)
         missing = [file for file in self._files if not self._folder.has(file)]
         with ThreadPoolExecutor(_FILES_AT_ONCE, "enginebay-file") as threads:
             running = [threads.submit(self._get, file) for file in missing]
@@ -160,7 +161,7 @@ class _Run:
                 self._folder.keep(file)
                 self._bytes[file.name] = file.size
                 self._there += 1
-            self._tell(file, always=True)
+                self._tell(file, always=True)
         except BaseException:
             self._failed.set()
             raise
@@ -174,16 +175,16 @@ class _Run:
         self._check()
         with self._lock:
             self._bytes[file.name] += count
-        self._tell(file)
+            self._tell(file)
 
     def _tell(self, file: RemoteFile, *, always: bool = False) -> None:
-        with self._lock:
-            completed = sum(self._bytes.values())
-            step = _STEPS * completed // (self._total or 1)
-            if step == self._told and not always:
-                return
-            self._told = step
-            self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
+        """With the lock held, so that every file is told of and all of it in order."""
+        completed = sum(self._bytes.values())
+        step = _STEPS * completed // (self._total or 1)
+        if step == self._told and not always:
+            return
+        self._told = step
+        self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
 
 
 def _folder(base: Path, wanted: Wanted, found: Resolved) -> Folder:

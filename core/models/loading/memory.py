@@ -103,7 +103,9 @@ def weight_files(path: str) -> list[Path]:
     (`-00001-of-00003`)."""
     here = Path(path)
     if here.is_dir():
-        return sorted(file for file in here.iterdir() if file.suffix in _WEIGHTS)
+        return sorted(
+            file for file in here.iterdir() if file.suffix.lower() in _WEIGHTS and file.is_file()
+        )
     if here.is_file():
         name = _PART.sub("", here.name)
         return sorted(file for file in here.parent.iterdir() if _PART.sub("", file.name) == name)

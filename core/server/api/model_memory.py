@@ -33,6 +33,7 @@ async def model_memory(
         fit = await asyncio.to_thread(estimates.fit, config, held)
     except BackendUnavailableError as error:
         if context_length:
+            await asyncio.to_thread(estimates.fit, model.config)  # or else its files are broken
             raise InvalidRequestError(error.message, param="context_length") from error
         raise
     return ModelMemory.of(model_id, fit, await asyncio.to_thread(estimates.advice, config, fit))
