@@ -85,8 +85,9 @@ class Folder:
                 "`folder_name`",
                 param="folder_name",
             )
-        files = state.get("files") if state else None
+        files, origins = (state.get(each) if state else None for each in ("files", "origins"))
         self._checked: dict[str, Any] = files if isinstance(files, dict) else {}
+        self._origins: dict[str, Any] = origins if isinstance(origins, dict) else {}
 
     def place(self, file: RemoteFile) -> Path:
         """Where the file goes. `InvalidRequestError` for a file name that is not allowed."""
@@ -115,7 +116,7 @@ class Folder:
         """The files that were verified; none if one is missing or was changed."""
         try:
             files = [
-                RemoteFile(name, int(size), str(digest))
+                RemoteFile(str(self._origins.get(name, name)), int(size), str(digest), name)
                 for name, (digest, size, _) in self._checked.items()
             ]
         except (TypeError, ValueError):  # edited by someone
@@ -161,6 +162,7 @@ class Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.part(file).replace(path)
         self._checked[_key(file)] = self._seen(file)
+        self._origins[_key(file)] = file.name
         self._write_state()
 
     def finish(self) -> None:
@@ -182,6 +184,7 @@ class Folder:
             "revision": self._revision,
             "complete": complete,
             "files": dict(self._checked),
+            "origins": dict(self._origins),
         }
         unfinished = self._state_file.with_suffix(".tmp")
         unfinished.write_text(json.dumps(state, indent=1), encoding="utf-8")

@@ -13,12 +13,16 @@ SCHEME = "hf://"
 """What the paths of the config begin with that are names on the hub."""
 
 _BEFORE = re.compile(r"hf://|(?:https?://)?(?:www\.)?h(?:ugging)?f(?:ace)?\.co/")
-_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?:/|:(?P<quant>[\w./ -]+))?", re.ASCII)
+_NAME = re.compile(
+    r"(?P<repo>[\w.-]+/[\w.-]+?)"
+    r"(?:/|:(?P<quant>[\w./ -]+)|/(?:(?:blob|resolve)/main/)?(?P<file>[\w./ -]+\.gguf))?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """`owner/repo`, maybe with `:quant`: a quant, a model's file, or a branch."""
+    """`owner/repo`, maybe with `:quant` (a quant, a model's file, or a branch) or `/file.gguf`."""
 
     repo_id: str
     quant: str = ""
@@ -29,10 +33,11 @@ class HubName:
         match = _NAME.fullmatch(_BEFORE.sub("", text.strip(), count=1))
         if match is None:
             raise ValueError(
-                f"{text!r} is no model on a hub: write owner/repository, or "
-                "owner/repository:QUANT such as Qwen/Qwen3-8B-GGUF:Q4_K_M"
+                f"{text!r} is no model on a hub: write owner/repository, "
+                "owner/repository:QUANT such as Qwen/Qwen3-8B-GGUF:Q4_K_M, or "
+                "owner/repository/FILE.gguf"
             )
-        return cls(match["repo"], match["quant"] or "")
+        return cls(match["repo"], match["quant"] or match["file"] or "")
 
     def __str__(self) -> str:
         return f"{self.repo_id}:{self.quant}" if self.quant else self.repo_id
