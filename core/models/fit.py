@@ -165,12 +165,12 @@ class Estimates:
             return None
 
     def _settings(self, config: ModelConfig) -> BackendSettings:
-        entry = self._plugins.backends[config.backend]
+        local = self._paths.localized(config)
         return BackendSettings(
             name=config.name,
-            path=self._paths.local(config.path, config.backend),
+            path=local.path,
             base=str(self._paths.base),
-            options=validated_options(config, entry),
+            options=validated_options(local, self._plugins.backends[config.backend]),
             report_progress=lambda stage, fraction: None,
             isolation=config.isolation,
         )

@@ -139,12 +139,13 @@ class Backends:
             raise BackendUnavailableError(
                 f"unknown backend {config.backend!r}; installed: {installed}"
             )
+        local = self._paths.localized(config)
         return entry.create(
             BackendSettings(
                 name=config.name,
-                path=self._paths.local(config.path, config.backend),
+                path=local.path,
                 base=str(self._paths.base),
-                options=validated_options(config, entry),
+                options=validated_options(local, entry),
                 report_progress=report_progress,
                 isolation=config.isolation,
             )

@@ -1,16 +1,23 @@
 """Models by the names that they have on a hub, and those that are here already."""
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from core.config.problems import KeyPath
+from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.choose import Form, choose, rank
 from core.models.downloads.folder import downloaded
 
 SCHEME = "hf://"
 """What the paths of the config begin with that are names on the hub."""
+
+_OPTIONS = ("draft_model", "mmproj", "adapters")
+"""The options of backends that may be names on the hub, or hold some."""
 
 _BEFORE = re.compile(r"hf://|(?:https?://)?(?:www\.)?h(?:ugging)?f(?:ace)?\.co/")
 _NAME = re.compile(
@@ -49,6 +56,20 @@ class LocalModel:
 
     path: Path
     folder: Path
+
+
+def hub_names(model: ModelConfig) -> Iterator[tuple[KeyPath, str]]:
+    """The names on the hub (`hf://`) that the files of a model are given as, and where."""
+    options = {name: model.options.get(name) for name in _OPTIONS}
+    yield from _names({"path": model.path, "options": options}, ())
+
+
+def _names(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str) and value.startswith(SCHEME):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _names(each, (*key, name))
 
 
 def find_local(models: Path, name: HubName, form: Form | None = None) -> LocalModel | None:
