@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelNotFoundError
 from core.models.clock import Clock, LoopClock
-from core.models.config_change import ConfigChange, ModelChanges, rooted
+from core.models.config_change import ConfigChange, ModelChanges, PresetChange, rooted
 from core.models.downloads import Downloads, places
 from core.models.entry import ModelEntry, ReportModelProgress
 from core.models.folder_models import FolderModels
@@ -249,6 +249,7 @@ class Models:
         configured = {n: m for n, m in self._models.items() if n in self._configured}
         change = ConfigChange(configured, config, self._starter)
         await change.prepare()
+        presets = PresetChange(self._models.values(), self._preset, config)
         replaced = change.apply()
         others = {n: m for n, m in self._models.items() if n not in self._configured}
         self._models = {**change.entries, **others, **change.entries}
@@ -258,6 +259,9 @@ class Models:
         taken = [each for each in others.items() if each[0] in self._configured]
         taken += self._in_folder.take(self._configured)
         replaced += [(old, self._models[name]) for name, old in taken]
+        changed = change.names.changed
+        changed += [n for n in presets.apply(self._models.values()) if n not in changed]
+        self._preset = presets.of(self._preset) or self._preset
         for model in change.entries.values():
             if self._preset and model.preset is None:
                 model.use_preset(self._preset)
