@@ -126,11 +126,11 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
         yield from _validate(model.options, entry)[1]
     else:
         yield ("backend",), _unknown_backend(model.backend, plugins)
-    for key, name in hub_names(model):
+    for where, hub_name in hub_names(model):
         try:
-            HubName.parse(name)
+            HubName.parse(hub_name)
         except ValueError as error:
-            yield key, str(error)
+            yield where, str(error)
     path = resolved_path(model.path, base)
     if "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""

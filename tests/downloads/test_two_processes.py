@@ -1,5 +1,6 @@
 """Two processes that download into one folder: one after the other, however the first one ends."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,13 +10,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
+from core.config.schema import Config
 from core.models.downloads import HubName, Places, Progress, StoppedError, Wanted, download
 from core.models.downloads.download import Control
 from core.models.downloads.named import find_local
+from core.plugins import Plugins
 from tests.downloads.conftest import StartHub
 from tests.downloads.hub import REPO
-from tests.support import REPOSITORY
+from tests.support import REPOSITORY, serve
 
 NAME = "tiny-Q4_K_M.gguf"
 GGUF = bytes(range(256)) * 4000
@@ -95,6 +99,22 @@ def test_one_that_waits_can_be_stopped(
     with pytest.raises(StoppedError):
         download(wanted, Places(tmp_path / "models", tmp_path / "loras"), report, control)
     assert [each.waiting for each in told] == [True]
+
+
+def test_a_server_waits_and_says_so(start_hub: StartHub, tmp_path: Path) -> None:
+    """A lock is one of the open file, so this test can be the other process."""
+    start_hub({NAME: GGUF}, lfs=set())
+    lock = FileLock(tmp_path / "models" / "tiny-Q4_K_M" / ".cache" / "enginebay" / "download.lock")
+    Path(lock.lock_file).parent.mkdir(parents=True)
+    server_config = {"model_dir": str(tmp_path / "models")}
+    with lock, serve(Config.model_validate({"server": server_config}), Plugins()) as server:
+        body = {"repo_id": REPO, "quant": "Q4_K_M", "stream": True}
+        with server.http.stream("POST", "/v1/download", json=body) as answer:
+            lines = (line for line in answer.iter_lines() if line.startswith("data: {"))
+            first = json.loads(next(lines)[6:])
+            assert (first["status"], first["completed"]) == ("waiting", 0)
+            lock.release()
+            assert [json.loads(line[6:])["status"] for line in lines][-1] == "finished"
 
 
 def test_a_folder_that_was_only_begun_is_gone_on_with(start_hub: StartHub, tmp_path: Path) -> None:
