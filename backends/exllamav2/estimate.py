@@ -7,7 +7,12 @@ from typing import Any
 
 from backends.estimates import is_short, shorter_contexts
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
+from backends.exllamav2.memory import (
+    adapter_bytes,
+    cache_bytes_per_token,
+    cache_tokens,
+    weight_bytes,
+)
 from backends.exllamav2.options import PAGE_TOKENS, ExLlamaV2Options, padded
 from enginebay import (
     BackendSettings,
@@ -31,7 +36,7 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
     length = options.context_length or _config(checkpoint).max_position_embeddings
     weights, token_bytes = weight_bytes(checkpoint), _token_bytes(checkpoint, options)
     parts = [MemoryPart("weights", gpu=weights)]
-    draft = 0
+    draft, adapters = 0, adapter_bytes(options, base)
     if options.draft_model:
         folder = ExLlamaV2Checkpoint(base / Path(options.draft_model).expanduser())
         draft = weight_bytes(folder)
@@ -43,7 +48,7 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
             checkpoint,
             options,
             SimpleNamespace(rope=SimpleNamespace(context_length=length)),
-            weights=weights + draft,
+            weights=weights + draft + adapters,
             token_bytes=token_bytes,
             free=free.gpu,
         )
@@ -56,8 +61,10 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
         MemoryPart("kv_cache", gpu=int(tokens * token_bytes)),
         MemoryPart("buffers", gpu=buffers),
     ]
+    if adapters:
+        parts.append(MemoryPart("adapters", gpu=adapters))
     parts.append(MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU))
-    needed = weights + draft + buffers + _RUNTIME_GPU + int(least * token_bytes)
+    needed = weights + draft + adapters + buffers + _RUNTIME_GPU + int(least * token_bytes)
     return MemoryEstimate(
         parts=tuple(parts),
         least=MemoryUse(_RUNTIME, needed),

@@ -101,6 +101,8 @@ def _run(wanted: Wanted, places: Places, control: Control, resolved: Resolved | 
 
         def report(progress: Progress) -> None:
             bars.update(task, completed=progress.completed, total=progress.total)
+            if progress.waiting:
+                console.print("another process downloads into the same folder; waiting for it")
             if not console.is_terminal and progress.completed_files > said[-1]:
                 said.append(progress.completed_files)
                 console.print(f"{progress.completed_files} of {progress.files}: {progress.file}")

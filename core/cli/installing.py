@@ -56,7 +56,7 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
 def _backends(config: Config, plugins: Plugins) -> Iterator[str]:
     """Those of all models of the config, then of those in the models folder."""
     from core.contract.errors import InvalidRequestError
-    from core.models.model_folder import folder_of
+    from core.models.files.model_folder import folder_of
 
     yield from (model.backend for model in config.models)
     folder = folder_of(config, plugins)

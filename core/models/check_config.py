@@ -15,7 +15,7 @@ from core.config.schema import Config, ModelConfig, resolved_path
 from core.config.walk import Schema, nearest
 from core.contract.errors import BackendUnavailableError
 from core.contract.registers import BackendEntry
-from core.models.downloads import SCHEME, HubName
+from core.models.downloads import HubName, hub_names
 from core.models.presets import FOLDER, load_preset, preset_files
 from core.models.template.template import template_files, template_path
 from core.models.template.template_set import USUAL_NAMES
@@ -127,11 +127,11 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
         yield from _validate(model.options, entry)[1]
     else:
         yield ("backend",), _unknown_backend(model.backend, plugins)
-    if model.path.startswith(SCHEME):
+    for where, hub_name in hub_names(model):
         try:
-            HubName.parse(model.path)
+            HubName.parse(hub_name)
         except ValueError as error:
-            yield ("path",), str(error)
+            yield where, str(error)
     path = resolved_path(model.path, base)
     if "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""

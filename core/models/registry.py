@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core.config.schema import Config, ModelConfig
-from core.models.config_change import ConfigChange, ModelChanges
+from core.models.config_change import ConfigChange, ModelChanges, PresetChange
 from core.models.downloads import Downloads, places
 from core.models.files.model_paths import ModelPaths
 from core.models.index import FoundModel, ModelIndex
@@ -141,9 +141,13 @@ class Models(ModelIndex):
         """
         change = ConfigChange(self._of_config(), config, self._starter)
         await change.prepare()
+        presets = PresetChange(self._models.values(), self._preset, config)
         replaced = change.apply()
         replaced += self._use_entries(change.entries, config.loading)
         self._loader.use_config(config.loading)
+        changed = change.names.changed
+        changed += [n for n in presets.apply(self._models.values()) if n not in changed]
+        self._preset = presets.of(self._preset) or self._preset
         for model in change.entries.values():
             if self._preset and model.preset is None:
                 model.use_preset(self._preset)

@@ -14,7 +14,7 @@ from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError
 from core.contract.registers import BackendEntry
 from core.models.check_config import check_config, validated_options
-from core.models.model_folder import model_at
+from core.models.files.model_folder import model_at
 from core.plugins import Plugin, Plugins
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend

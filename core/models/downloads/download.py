@@ -1,6 +1,7 @@
 """One download from start to finish, on blocking threads."""
 
 import errno
+import logging
 import shutil
 import threading
 import time
@@ -22,6 +23,8 @@ from core.models.downloads.folder import Folder
 from core.models.downloads.hub import Hub, RemoteFile
 from core.models.downloads.resolve import Kind, Resolved, Wanted, resolve
 
+logger = logging.getLogger(__name__)
+
 _FILES_AT_ONCE = 4
 _STEPS = 200  # reports of one download, beside those at the end of each file
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,7 +43,8 @@ class Places:
 class Progress:
     """`completed` of `total` bytes, and this many of the files, are present and verified.
 
-    `file` is the one that just changed. When all are complete, `path` is the folder.
+    `file` is the one that just changed. When all are complete, `path` is the folder. `waiting`:
+    another process downloads into the folder, and this one goes on after it.
     """
 
     file: str
@@ -49,6 +53,7 @@ class Progress:
     completed_files: int
     files: int
     path: Path | None = None
+    waiting: bool = False
 
 
 class StoppedError(Exception):
@@ -106,12 +111,39 @@ def download(
         for file in found.files:
             folder.place(file)
         _check_size(folder, found.files, places.max_bytes)
-        folder.begin()
-        _Run(found.hub, found.commit, folder, found.files, report, control).run()
-        folder.finish()
+        with folder.alone(_Waiting(folder, found.files, report, control)):
+            folder.begin()
+            _Run(found.hub, found.commit, folder, found.files, report, control).run()
+            folder.finish()
     except OSError as error:
         raise _explained(error) from error
     return folder.path
+
+
+class _Waiting:
+    """Says once that another process has the folder, and hears of a stop meanwhile."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        files: Sequence[RemoteFile],
+        report: Callable[[Progress], None],
+        control: Control,
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._report = report
+        self._control = control
+        self._said = False
+
+    def __call__(self) -> None:
+        self._control.check()
+        if not self._said:
+            self._said = True
+            logger.info("another process downloads into %s; waiting for it", self._folder.path)
+            total = sum(file.size for file in self._files)
+            files = len(self._files)
+            self._report(Progress(self._files[0].name, 0, total, 0, files, waiting=True))
 
 
 class _Run:

@@ -10,15 +10,16 @@ from core.models.files.model_paths import ModelPaths
 def backend_settings(
     config: ModelConfig, entry: BackendEntry, paths: ModelPaths, report_progress: ReportProgress
 ) -> BackendSettings:
-    """The settings of a model for its backend, with the path of its files and checked options.
+    """The settings of a model for its backend, with the paths of its files and checked options.
 
     `BackendUnavailableError` for options that the backend does not accept. Blocks briefly.
     """
+    local = paths.localized(config)
     return BackendSettings(
         name=config.name,
-        path=paths.local(config.path, config.backend),
+        path=local.path,
         base=str(paths.base),
-        options=validated_options(config, entry),
+        options=validated_options(local, entry),
         report_progress=report_progress,
         isolation=config.isolation,
     )
