@@ -74,7 +74,7 @@ def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
 
 
 def require_listening(config: Config) -> Certificate | None:
-    """The certificate of the config, if it has one. Exit if it, or the unix socket, cannot be used."""
+    """The config's certificate, if it has one. Exit if it, or the unix socket, cannot be used."""
     from core.config.problems import ConfigError
     from core.server.http.certificate import certificate_of
     from core.server.http.sockets import path_problem, unix_path

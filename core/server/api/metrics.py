@@ -18,7 +18,8 @@ router = APIRouter(tags=["health"])
 async def metrics(http: Request) -> Response:
     """Metrics in Prometheus format; the config says whether it needs a key.
 
-    A key that may use some of the models only is refused: all are named. Metrics by key, if the config asks for them, are for admins.
+    A key that may use some of the models only is refused: all are named. Metrics by key, if the
+    config asks for them, are for admins.
     """
     server = services(http).config.server
     others = others_can_connect(server) or came_through_proxy(http.scope)

@@ -111,8 +111,9 @@ def listen_unix(path: Path, access: Access = "owner") -> socket.socket:
             listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
+        reason = error.strerror or error
         raise CannotListenError(
-            f"cannot listen on {path}: {error.strerror or error}; choose another `server.unix_socket`"
+            f"cannot listen on {path}: {reason}; choose another `server.unix_socket`"
         ) from error
     except BaseException:
         listening.close()
