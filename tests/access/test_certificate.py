@@ -45,11 +45,15 @@ def serving(script: Any = ("ok",), **settings: Any) -> Iterator[int]:
     config = scripted_config(server={"auth": "none", **settings})
     app = create_app(config, plugins_with(scripted=scripted(script)))
 
+    loaded = threading.Event()
+
     async def started() -> None:
         await app.state.services.models.wait_until_loaded()
+        loaded.set()
 
     server = Server(app, "warning", started)
     with listen("127.0.0.1", 0) as listening, server.in_thread(listening):
+        assert loaded.wait(60)
         yield listening.getsockname()[1]
 
 
@@ -72,7 +76,7 @@ def test_a_new_certificate_while_a_stream_runs(
             copy(CHAIN, tmp_path / "cert.pem")
             first = believing("first")
             while "keeping the previous certificate: the key in " not in caplog.text:
-                assert httpx2.get(f"{url}/health", verify=first).status_code == 200
+                assert httpx2.get(f"{url}/health", verify=first, timeout=60).status_code == 200
             copy(KEY, tmp_path / "key.pem")
             while "cert.pem has changed: new connections get its certificate" not in caplog.text:
                 pass
@@ -108,7 +112,9 @@ def test_plain_http_is_not_left_waiting(tmp_path: Path) -> None:
     with serving(**lay(tmp_path, "first")) as port:
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60)
-        health = httpx2.get(f"https://127.0.0.1:{port}/health", verify=believing("first"))
+        health = httpx2.get(
+            f"https://127.0.0.1:{port}/health", verify=believing("first"), timeout=60
+        )
         assert health.status_code == 200
 
 
