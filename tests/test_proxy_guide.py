@@ -16,12 +16,11 @@ import pytest
 
 from core.config.schema import Config
 from core.server.app import create_app
-from core.server.http import uvicorn_server
 from core.server.http.sockets import listen_unix
 from tests.chromium import ARGUMENTS, CHROMIUM
 from tests.page.support import Gated, answered, say
 from tests.proxies import GUIDE, PROXIES, proxy
-from tests.support import Server, plugins_with, scripted, scripted_config, serve
+from tests.support import Server, plugins_with, scripted, scripted_config, serve, served_on
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -190,14 +189,10 @@ def test_by_a_unix_socket(
     settings = {"root_path": "/llm", "trusted_proxies": ["unix"], "api_keys": [KEY]}
     app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(PIECES)))
 
-    async def started() -> None:
-        await app.state.services.models.wait_until_loaded()
-
-    server = uvicorn_server.Server(app, "warning", started)
     path = tmp_path / "http.sock"
     with (
         listen_unix(path) as listening,
-        server.in_thread(listening),
+        served_on(listening, app),
         proxy(name, tmp_path, f"unix:{path}", way) as url,
         caplog.at_level(logging.INFO, "enginebay.access"),
     ):

@@ -20,9 +20,8 @@ from core.config.problems import ConfigError
 from core.server.app import create_app
 from core.server.http.certificate import Certificate, certificate_of
 from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
 from tests.page.support import Gated
-from tests.support import REPOSITORY, plugins_with, scripted, scripted_config
+from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, served_on
 
 PAIRS = REPOSITORY / "tests" / "certificates"
 CHAIN, KEY, ENCRYPTED = PAIRS / "second.pem", PAIRS / "second.key", PAIRS / "encrypted.key"
@@ -45,15 +44,7 @@ def serving(script: Any = ("ok",), **settings: Any) -> Iterator[int]:
     config = scripted_config(server={"auth": "none", **settings})
     app = create_app(config, plugins_with(scripted=scripted(script)))
 
-    loaded = threading.Event()
-
-    async def started() -> None:
-        await app.state.services.models.wait_until_loaded()
-        loaded.set()
-
-    server = Server(app, "warning", started)
-    with listen("127.0.0.1", 0) as listening, server.in_thread(listening):
-        assert loaded.wait(60)
+    with listen("127.0.0.1", 0) as listening, served_on(listening, app):
         yield listening.getsockname()[1]
 
 

@@ -12,8 +12,7 @@ from core.server.app import create_app
 from core.server.http.protocol import MAX_PIPELINED
 from core.server.http.request_limit import MAX_HEADERS
 from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
-from tests.support import plugins_with, scripted, scripted_config
+from tests.support import plugins_with, scripted, scripted_config, served_on
 
 SHORT = 0.3
 """A time-out, in seconds, that a test can wait for."""
@@ -25,11 +24,7 @@ def serving(timeout: float) -> Iterator[int]:
     settings = {"request_timeout": timeout, "max_request_bytes": 100_000}
     app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(["ok"])))
 
-    async def started() -> None:
-        await app.state.services.models.wait_until_loaded()
-
-    server = Server(app, "warning", started)
-    with listen("127.0.0.1", 0) as listening, server.in_thread(listening):
+    with listen("127.0.0.1", 0) as listening, served_on(listening, app):
         yield listening.getsockname()[1]
 
 
