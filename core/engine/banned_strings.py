@@ -9,7 +9,8 @@ class BannedStrings:
     """Looks for banned strings in one completion, in upper or lower case, token by token.
 
     `uncertain`: how many of the last tokens may still have to be taken back, since a string may
-    begin in them, or a character has begun that is not complete. `read`: characters so far.
+    begin in them, or a character has begun that is not complete, or either would be so if some of
+    these were taken back. `read`: characters so far.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -18,6 +19,7 @@ class BannedStrings:
         self._text = ""  # of the uncertain tokens
         self._lengths: list[int] = []  # the characters of each of them
         self._stay: list[bool] = []  # which of them had to come
+        self._firsts: list[int] = []  # in which a string might begin when each was the last one
 
     @property
     def uncertain(self) -> int:
@@ -41,10 +43,15 @@ class BannedStrings:
             if back := len(self._stay) - next(free, len(self._stay)):
                 return back
             self.settle()
+            return 0
         begins = max((longest_overlap(self._text, each) for each in self._strings), default=0)
-        certain = self._token_at(len(self._text) - begins)
+        self._firsts.append(self._token_at(len(self._text) - begins))
+        certain = self._firsts[-1]
+        while certain and (first := min(self._firsts[certain - 1 :])) < certain:
+            certain = first
         self._text = self._text[sum(self._lengths[:certain]) :]
         del self._lengths[:certain], self._stay[:certain]
+        self._firsts = [first - certain for first in self._firsts[certain:]]
         return 0
 
     def settle(self) -> None:
@@ -52,6 +59,7 @@ class BannedStrings:
         self._text = ""
         self._lengths.clear()
         self._stay.clear()
+        self._firsts.clear()
 
     def _token_at(self, place: int) -> int:
         """The token with the character there, or the first one that began it."""

@@ -206,3 +206,14 @@ def test_thought_is_ended_twice(memory: str, start: int) -> None:
     close = next(at for at in range(20) if tuple(once[at : at + 3]) == CLOSE)
     first_of_answer = letters(once[close + 3 :])[:1]
     assert ended(1, first_of_answer) == ended(2, first_of_answer)
+
+
+@examples(200)
+@given(banned=st.text("abc", min_size=2, max_size=4), start=st.integers(2, 49))
+def test_where_few_letters_come_again_and_again(banned: str, start: int) -> None:
+    engine = make_engine(WHOLE, compiler=COMPILER)
+    few = sequence(Pattern("[abc]{30}"))
+    item = request([start], constraint=few, banned_strings=(banned,), max_tokens=30)
+    run = Run(engine, item).finish()
+    assert len(run.text("r")) == 30
+    assert banned not in run.text("r")

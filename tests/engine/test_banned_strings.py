@@ -34,6 +34,30 @@ def test_any_pieces(pieces: list[str], banned: list[str]) -> None:
         return
 
 
+@given(PIECES, BANNED)
+def test_what_is_certain_stays_so_when_tokens_behind_it_are_taken_back(
+    pieces: list[str], banned: list[str]
+) -> None:
+    watch = BannedStrings(banned)
+    certain = [0]
+    for count, piece in enumerate(pieces, start=1):
+        if watch.add(piece):
+            return
+        certain.append(count - watch.uncertain)
+        assert all(before >= certain[-1] for before in certain[certain[-1] :])
+
+
+def test_a_letter_that_is_certain_only_by_the_next_one() -> None:
+    watch = BannedStrings(["aba"])
+    uncertain = []
+    for piece in ("a", "a", "b"):
+        assert watch.add(piece) == 0
+        uncertain.append(watch.uncertain)
+    assert uncertain == [1, 2, 3]
+    assert watch.add("c") == 0
+    assert watch.uncertain == 0
+
+
 @pytest.mark.parametrize(
     ("pieces", "banned", "back"),
     [
