@@ -80,6 +80,11 @@ class Runner(ABC, Generic[Logits, Sampler]):
     """
 
     memory: RunnerMemory
+    state_layout: str | None = None
+    """How saved states are laid out: equal for runners of a model that can take each other's.
+
+    None: this runner cannot save any.
+    """
 
     @abstractmethod
     def run(self, chunks: Sequence[Chunk]) -> Logits:
@@ -148,6 +153,17 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def encoded(self, media: Media) -> bool:
         """Whether an item can be run without encoding it first, which takes long."""
         return True
+
+    def save(self, slot: int) -> memoryview | None:
+        """A copy of what a slot holds, quickly; None for something that cannot be saved."""
+        return None
+
+    def restore(self, slot: int, state: memoryview, tokens: int) -> None:
+        """Fill an empty slot with the first `tokens` of a saved state; all of them without `cuts`.
+
+        An exception if that is impossible; the slot is emptied by `cut` then.
+        """
+        raise NotImplementedError
 
     def release(self, sampler: Sampler) -> None:
         """Free what a sampler holds outside Python."""

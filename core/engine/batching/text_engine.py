@@ -22,13 +22,14 @@ class AdapterStore(Protocol):
     """The LoRA adapters of a model, on its engine thread.
 
     `load` raises a `BackendUnavailableError`, and changes nothing, if it cannot be read or does not
-    fit the model.
+    fit the model. `fingerprint` tells the weights of an adapter that is loaded from all others.
     """
 
     @property
     def names(self) -> tuple[str, ...]: ...
     def load(self, name: str, loras: Sequence[Lora]) -> None: ...
     def unload(self, name: str) -> None: ...
+    def fingerprint(self, name: str) -> str: ...
 
 
 class TextEngine(TokenizingEngine):

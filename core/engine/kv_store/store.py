@@ -151,12 +151,12 @@ class KvStore:
             if self._folder and saved.path:
                 self._folder.delete(saved.path)
 
-    def flush(self, deadline: float) -> None:
-        """Wait until all files are written, or the clock shows `deadline`."""
+    def flush(self, deadline: float, *, all: bool = True) -> None:
+        """Wait until the next file is written, or all are, or the clock shows `deadline`."""
         with self._changed:
             while any(saved.writing for saved in self._held):
                 left = deadline - self._clock()
-                if left <= 0 or not self._changed.wait(left):
+                if left <= 0 or not self._changed.wait(left) or not all:
                     return
 
     def close(self, deadline: float) -> None:
