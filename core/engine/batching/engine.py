@@ -77,7 +77,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         )
         self._runner = runner
         self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
-        self._keeper = Keeper(runner, kv_store, adapters) if kv_store else None
+        self._keeper = Keeper(runner, kv_store) if kv_store is not None else None
         self._slots = Slots(runner, self._keeper)
         self._scheduler: Scheduler[Sampler] = Scheduler(
             runner, self._slots, limits, drafter, self._keeper

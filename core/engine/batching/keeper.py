@@ -13,7 +13,7 @@ from core.contract.types import EngineStats
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.runner import Runner
 from core.engine.batching.step import Work
-from core.engine.batching.text_engine import AdapterStore
+from core.engine.kv_store.prefix_index import count
 from core.engine.kv_store.store import KvStore, Saved
 
 logger = logging.getLogger(__name__)
@@ -53,12 +53,10 @@ class Keeper:
         self,
         runner: Runner[Any, Any],
         store: KvStore,
-        adapters: AdapterStore | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner = runner
         self._store = store
-        self._adapters = adapters
         self._clock = clock
         self._readings: dict[ChoiceState[Any], _Reading] = {}
         self._token_seconds: float | None = None
@@ -77,7 +75,8 @@ class Keeper:
 
     def ran(self, batch: Iterable[Work[Any]], seconds: float) -> None:
         """A step with this work has taken so long."""
-        tokens = sum(len(work.chunk.token_ids) for work in batch)
+        lengths = [len(work.chunk.token_ids) for work in batch]
+        tokens = sum(length for length in lengths if length > 1)
         if tokens >= _MEASURED:
             self._token_seconds = seconds / tokens
 
@@ -137,7 +136,8 @@ class Keeper:
         state = reading.state.result()
         assert state is not None
         try:
-            self._runner.restore(slot, state, reading.tokens)
+            held = count(reading.saved.tokens)
+            self._runner.restore(slot, state, held, reading.tokens)
         except Exception:
             logger.warning("a saved state could not be restored, and was dropped", exc_info=True)
             self._store.forget(reading.saved)
@@ -165,18 +165,18 @@ class Keeper:
 
     def _save(self, slot: int, token_ids: Sequence[int], digest: bytes) -> None:
         try:
-            state = self._runner.save(slot)
+            state = self._runner.save(slot, len(token_ids))
         except Exception:
             logger.warning("the KV of a sequence could not be saved", exc_info=True)
             return
-        if state is not None and self._store.put(digest, token_ids, state):
+        if self._store.put(digest, token_ids, state):
             self._sequences_saved += 1
 
     def _digest(self, key: Hashable) -> bytes | None:
         """The key in the store, made of adapter and salt; None for what is not to be saved."""
         match key:  # as `Scheduler` makes it; the last part is of prompts that share nothing
             case ((str() | None as adapter, str() | None as salt), None):
-                if adapter is None or self._adapters:
-                    weights = self._adapters.fingerprint(adapter) if adapter else None
+                weights = None if adapter is None else self._runner.fingerprint(adapter)
+                if adapter is None or weights is not None:
                     return hashlib.sha256(json.dumps([weights, salt]).encode()).digest()
         return None

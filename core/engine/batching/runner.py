@@ -154,14 +154,21 @@ class Runner(ABC, Generic[Logits, Sampler]):
         """Whether an item can be run without encoding it first, which takes long."""
         return True
 
-    def save(self, slot: int) -> memoryview | None:
-        """A copy of what a slot holds, quickly; None for something that cannot be saved."""
+    def save(self, slot: int, tokens: int) -> memoryview:
+        """A copy of what a slot holds, which are so many tokens; quickly, as everyone waits."""
+        raise NotImplementedError
+
+    def fingerprint(self, adapter: str) -> str | None:
+        """What tells the adapter's weights from all others.
+
+        None: it does not know, and sequences of adapters are not saved.
+        """
         return None
 
-    def restore(self, slot: int, state: memoryview, tokens: int) -> None:
-        """Fill an empty slot with the first `tokens` of a saved state; all of them without `cuts`.
+    def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        """Fill an empty slot with the first `tokens` of a saved state that held `held` tokens.
 
-        An exception if that is impossible; the slot is emptied by `cut` then.
+        Without `cuts` these are all. An exception if that is impossible; the slot is emptied by `cut` then.
         """
         raise NotImplementedError
 

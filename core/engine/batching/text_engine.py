@@ -22,14 +22,13 @@ class AdapterStore(Protocol):
     """The LoRA adapters of a model, on its engine thread.
 
     `load` raises a `BackendUnavailableError`, and changes nothing, if it cannot be read or does not
-    fit the model. `fingerprint` tells the weights of an adapter that is loaded from all others.
+    fit the model.
     """
 
     @property
     def names(self) -> tuple[str, ...]: ...
     def load(self, name: str, loras: Sequence[Lora]) -> None: ...
     def unload(self, name: str) -> None: ...
-    def fingerprint(self, name: str) -> str: ...
 
 
 class TextEngine(TokenizingEngine):

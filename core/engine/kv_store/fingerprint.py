@@ -1,8 +1,10 @@
 """What tells the files of a model, or of an adapter, from others."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from core.contract.types import Lora
 
 _SAMPLES = 256
 _SAMPLE = 4096
@@ -22,4 +24,14 @@ def fingerprint(files: Iterable[Path]) -> str:
             for at in range(0, about.st_size, step):
                 file.seek(at)
                 digest.update(file.read(_SAMPLE))
+    return digest.hexdigest()
+
+
+def lora_fingerprint(loras: Sequence[Lora]) -> str:
+    """Of an adapter: of all files of its LoRAs, and how strong they are."""
+    digest = hashlib.sha256()
+    for lora in loras:
+        path = Path(lora.path)
+        files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+        digest.update(f"{fingerprint(files)} {lora.scaling}\0".encode())
     return digest.hexdigest()
