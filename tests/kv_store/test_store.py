@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from core.engine.kv_store import store as store_module
 from core.engine.kv_store.seals import Encryption
 from core.engine.kv_store.state_file import StateFiles
 from core.engine.kv_store.state_folder import StateFolder
@@ -203,7 +204,10 @@ class Slow(StateFiles):
         super().write(*arguments)  # type: ignore[arg-type]
 
 
-def test_what_is_being_written_counts_and_nothing_waits_for_it(tmp_path: Path) -> None:
+def test_what_is_being_written_counts_and_nothing_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WRITING", 0)
     files = Slow()
     store = KvStore(2500, folder_at(tmp_path, files=files), cuts=True)
     assert store.put(b"k", tokens(1), state("a"))

@@ -16,6 +16,9 @@ from core.engine.kv_store.state_folder import StateFolder
 _REPLACED = 7 / 8
 """A sequence of which so much is in a newer one is not worth its place."""
 
+WRITING = 128 << 20
+"""Bytes of states that may wait to be written, also where none are kept in RAM."""
+
 _LACKING = 16
 """A sequence of which no more tokens are missing in a saved one is not saved."""
 
@@ -54,8 +57,9 @@ class KvStore:
     ) -> None:
         """`ram`: the limit of all states in RAM, in bytes, also of those that are being written.
 
-        Where that is too little for a single one, one at a time is written all the same. `cuts`:
-        the beginning of a state is of use, too; otherwise a state is, as a whole, or not at all.
+        Where that is less than `WRITING`, so much may be on its way to the disk, and one state
+        however large it is. `cuts`: the beginning of a state is of use, too; otherwise it is as a
+        whole, or not at all.
         """
         self._limit = ram
         self._folder = folder
@@ -197,7 +201,9 @@ class KvStore:
 
     def _has_room(self, nbytes: int) -> bool:
         fixed = sum(saved.nbytes for saved in self._held if saved.writing)
-        return fixed + nbytes <= self._limit or (not fixed and self._folder is not None)
+        if self._folder is None:
+            return nbytes <= self._limit
+        return not fixed or fixed + nbytes <= max(self._limit, WRITING)
 
     def _trim(self, limit: int) -> None:
         """Free what was not used for longest, but for what is still to be written."""
