@@ -173,6 +173,7 @@ class Estimates:
             options=validated_options(config, entry),
             report_progress=lambda stage, fraction: None,
             isolation=config.isolation,
+            kv_store=self._paths.kv_store,
         )
 
 

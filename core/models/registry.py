@@ -253,6 +253,7 @@ class Models:
         others = {n: m for n, m in self._models.items() if n not in self._configured}
         self._models = {**change.entries, **others, **change.entries}
         self._configured = frozenset(change.entries)
+        self._paths.use_config(config)
         self._loader.use_config(config.loading)
         self._in_folder.use_config(config.loading)
         taken = [each for each in others.items() if each[0] in self._configured]

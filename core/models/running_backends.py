@@ -147,6 +147,7 @@ class Backends:
                 options=validated_options(config, entry),
                 report_progress=report_progress,
                 isolation=config.isolation,
+                kv_store=self._paths.kv_store,
             )
         )
 

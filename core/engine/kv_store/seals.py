@@ -93,7 +93,7 @@ def read_secret(file: Path) -> bytes:
         import cryptography  # noqa: F401
     except ImportError as error:
         raise BackendUnavailableError(
-            "loading.cache_key_file needs the package cryptography; install it with: "
+            "encrypting saved conversations needs the package cryptography; install it with: "
             "pip install 'enginebay[encryption]'"
         ) from error
     advice = f"make one with: openssl rand -base64 32 > {file}"
@@ -101,11 +101,11 @@ def read_secret(file: Path) -> bytes:
         secret = file.read_bytes().strip()
     except OSError as error:
         raise BackendUnavailableError(
-            f"loading.cache_key_file {file} cannot be read: {error.strerror}; {advice}"
+            f"the key file {file} cannot be read: {error.strerror}; {advice}"
         ) from error
     if len(secret) < _SHORTEST_KEY:
         raise BackendUnavailableError(
-            f"loading.cache_key_file {file} has {len(secret)} bytes, and a key needs at least "
+            f"the key file {file} has {len(secret)} bytes, and a secret needs at least "
             f"{_SHORTEST_KEY}; {advice}"
         )
     return secret
