@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from enginebay import BackendRegister, BackendUnavailableError, hookimpl
+from enginebay import (
+    BackendRegister,
+    BackendSettings,
+    BackendUnavailableError,
+    MemoryPart,
+    hookimpl,
+)
 
 _SHORTEST = 2048  # tokens: no shorter context is advised
 
@@ -55,3 +61,9 @@ def missing(name: str, libraries: str, error: ImportError) -> BackendUnavailable
         f"install it with: python3 start.py install {name}, or without a checkout: "
         f"pip install 'enginebay[{name}]'"
     )
+
+
+def saved_kv(settings: BackendSettings) -> list[MemoryPart]:
+    """What saved sequences may take of RAM, where any are kept."""
+    kept = settings.kv_store
+    return [MemoryPart("saved_kv", ram=kept.ram)] if kept and kept.ram else []

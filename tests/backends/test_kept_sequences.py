@@ -15,12 +15,14 @@ import pytest
 
 from backends.hf import choose
 from backends.hf.choose_paged import paged_runner
+from backends.hf.estimate import estimated as estimated_hf
 from backends.hf.loading import load_engine as load_hf
 from backends.hf.options import HFOptions
+from backends.llamacpp.estimate import estimated as estimated_llamacpp
 from backends.llamacpp.loading import load_engine as load_llamacpp
 from backends.llamacpp.options import LlamaCppOptions
 from core.engine.batching.engine import BatchingEngine
-from enginebay import BackendSettings, GenerationRequest, KvStoreSettings
+from enginebay import BackendSettings, FreeMemory, GenerationRequest, KvStoreSettings
 from tests.backends.gguf_models import write_adapter, write_llama, write_recurrent, write_sliding
 from tests.backends.paged import Captured, varlen_attn
 from tests.backends.tiny import make_model
@@ -297,3 +299,16 @@ def test_files_that_were_damaged_are_computed_again(
     engine = some(kept)
     assert ask(engine, request(longer)) == (expected, LENGTH + 11)
     engine.close()
+
+
+@pytest.mark.parametrize("backend", ["llamacpp", "hf"])
+def test_the_ram_for_it_is_part_of_the_estimate(backend: str, models: Path) -> None:
+    path = models / ("llama.gguf" if backend == "llamacpp" else "llama")
+    options = LlamaCppOptions() if backend == "llamacpp" else HFOptions()
+    estimated = estimated_llamacpp if backend == "llamacpp" else estimated_hf
+    free = FreeMemory(20 << 30)
+    without = estimated(settings(path, options, KvStoreSettings(folder="kv", disk=1)), free)
+    with_ram = estimated(settings(path, options, KvStoreSettings(ram=3 << 30)), free)
+    assert with_ram.total.ram == without.total.ram + (3 << 30)
+    assert with_ram.least == without.least
+    assert "saved_kv" in [part.name for part in with_ram.parts]
