@@ -189,7 +189,7 @@ class Context:
         written = llama.llama_state_seq_get_data(self._pointer, _bytes(state), size, slot)
         if not written:
             raise RuntimeError("llama.cpp cannot copy the state of a sequence")
-        return memoryview(state[:written])
+        return state[:written].data
 
     def restore(self, slot: int, state: memoryview) -> None:
         """Fill a slot with such a copy of a context like this; `RuntimeError` if it is not."""

@@ -199,7 +199,9 @@ LATER = {
         "other number formats": {"cache_type_v": "q8_0"},
         "other positions": {"rope_freq_base": 5000.0},
         "one cache for all": {"kv_unified": False},
-        "another value in the file": {"override_kv": {"llama.attention.layer_norm_rms_epsilon": 0.1}},
+        "another value in the file": {
+            "override_kv": {"llama.attention.layer_norm_rms_epsilon": 0.1}
+        },
     },
     "hf": {"another model": {"path": "gemma3_text"}, "other numbers": {"dtype": "bfloat16"}},
 }

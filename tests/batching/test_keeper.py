@@ -119,7 +119,8 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"cache_salt": "mine"}, {"cache_salt": ""}, {"adapter": "tuned"}, {"adapter": "other"}]
+    "other",
+    [{"cache_salt": "mine"}, {"cache_salt": ""}, {"adapter": "tuned"}, {"adapter": "other"}],
 )
 def test_no_other_salt_or_adapter_gets_it(other: dict[str, str], tmp_path: Path) -> None:
     """ENG-8: in both directions, over a restart as well."""
@@ -218,6 +219,15 @@ def test_what_runs_when_the_engine_closes_is_saved_too(tmp_path: Path) -> None:
     engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True))
     assert ask(engine, request([*LONG, 3])) == len(LONG)
     engine.close()
+
+
+def test_another_answer_to_the_same_prompt_saves_nothing() -> None:
+    engine = make_engine(ONE_SLOT, kv_store=KvStore(1 << 20, None, cuts=True))
+    for _ in range(3):
+        ask(engine, request(LONG, max_tokens=20))
+    assert engine.stats().sequences_saved == 0
+    assert ask(engine, request([*LONG[:30], 5])) == 30  # but a branch does
+    assert engine.stats().sequences_saved == 1
 
 
 def test_prompt_logprobs_are_of_tokens_that_are_run(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from tests.support import DEMO_MODEL
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process")
 STORY = "Once there was a small boat on a wide river, and nobody knew who had built it. " * 6
-FIRST: list[dict[str, str]] = [{"role": "user", "content": f"{STORY} What is the capital of France?"}]
+FIRST: list[dict[str, str]] = [
+    {"role": "user", "content": f"{STORY} What is the capital of France?"}
+]
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +65,7 @@ def next_turn(said: str) -> list[dict[str, str]]:
 
 
 @posix
-@pytest.mark.parametrize(
-    "backend", [pytest.param("hf", marks=pytest.mark.thorough), "llamacpp"]
-)
+@pytest.mark.parametrize("backend", [pytest.param("hf", marks=pytest.mark.thorough), "llamacpp"])
 def test_a_conversation_goes_on_after_a_restart(
     backend: str, gguf: Path, start_serving: StartServing
 ) -> None:
@@ -94,7 +94,9 @@ def test_a_conversation_goes_on_after_a_restart(
     assert said == expected
     assert cached > 100
     metrics = httpx2.get(f"{chats.url}/metrics", timeout=60).text
-    assert re.search(r"^enginebay:saved_kv_restored_tokens_total\{.*\} [1-9]", metrics, re.MULTILINE)
+    assert re.search(
+        r"^enginebay:saved_kv_restored_tokens_total\{.*\} [1-9]", metrics, re.MULTILINE
+    )
     assert re.search(r"^enginebay:saved_kv_disk_bytes\{.*\} [1-9]", metrics, re.MULTILINE)
 
     chats.post("/v1/models/m/unload")  # as a switch of models does, and `idle_timeout`

@@ -58,7 +58,9 @@ def test_those_within_are_those_of_a_plain_search(
     there: list[tuple[bytes, list[int]]], key: bytes, wanted: list[int]
 ) -> None:
     found = indexed(there).within(key, packed(wanted), 7 / 8)
-    expected = {tuple(ids) for k, ids in there if k == key if shared(ids, wanted) >= 7 / 8 * len(ids)}
+    expected = {
+        tuple(ids) for k, ids in there if k == key if shared(ids, wanted) >= 7 / 8 * len(ids)
+    }
     assert sorted(tuple(ids) for _, ids in found) == sorted(expected)
 
 

@@ -1,9 +1,8 @@
 """Saved states in RAM and on disk: limits, what replaces what, and what survives."""
 
-import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +19,10 @@ FOREVER = 1e9
 
 
 def folder_at(
-    root: Path, kind: Mapping[str, str] = KIND, limit: int = 1 << 30, files: StateFiles | None = None
+    root: Path,
+    kind: Mapping[str, str] = KIND,
+    limit: int = 1 << 30,
+    files: StateFiles | None = None,
 ) -> StateFolder:
     return StateFolder(root, "a.gguf", kind, files or StateFiles(), limit)
 
@@ -54,7 +56,12 @@ def test_ram_holds_the_last_used_ones_within_its_limit() -> None:
     assert all(put(store, tokens(number), str(number)) for number in (1, 2, 3))
     assert saved(store, tokens(1)) == state("1")
     assert put(store, tokens(4), "4")
-    assert [bool(saved(store, tokens(number))) for number in (1, 2, 3, 4)] == [True, False, True, True]
+    assert [bool(saved(store, tokens(number))) for number in (1, 2, 3, 4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
     assert store.ram_bytes == 3000
     assert not put(store, tokens(5), "5", size=3001)  # larger than the limit
     assert put(store, tokens(6), "6", size=3000)
@@ -122,7 +129,9 @@ def test_what_does_not_fit_is_ignored_and_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """ENG-8: foreign, old and broken files."""
-    for number, kind in enumerate(({**KIND, "model": "x"}, {"model": "abc", "number formats": "q8_0"})):
+    for number, kind in enumerate(
+        ({**KIND, "model": "x"}, {"model": "abc", "number formats": "q8_0"})
+    ):
         store = on_disk(tmp_path, kind=kind)
         put(store, tokens(number), "a")
         put(store, tokens(number + 5), "a")

@@ -40,7 +40,9 @@ def bytes_per_token(layers: Iterable[LayerShape]) -> int:
 
 def layout_of(layers: Iterable[LayerShape]) -> str:
     """What tells the keys and values of these layers from those of others."""
-    kinds = {f"{each.heads} x ({each.key_size} + {each.value_size}) {each.dtype}" for each in layers}
+    kinds = {
+        f"{each.heads} x ({each.key_size} + {each.value_size}) {each.dtype}" for each in layers
+    }
     return ", ".join(sorted(kinds))
 
 

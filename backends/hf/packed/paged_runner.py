@@ -78,7 +78,7 @@ class PagedRunner(MediaRunner):
 
     @torch.inference_mode()
     def save(self, slot: int, tokens: int) -> memoryview:
-        return memoryview(self._pages.save(slot).numpy())
+        return self._pages.save(slot).numpy().data
 
     @torch.inference_mode()
     def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:

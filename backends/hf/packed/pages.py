@@ -185,8 +185,10 @@ class PagedMemory:
         """
         whole = -(-held // self.page_size)
         shapes = [(*pool.shape[:2], whole, *pool.shape[3:]) for pool in self._pools]
-        sizes = [prod(shape) * pool.itemsize for shape, pool in zip(shapes, self._pools, strict=True)]
-        parts = state.split(sizes)
+        sizes = [
+            prod(shape) * pool.itemsize for shape, pool in zip(shapes, self._pools, strict=True)
+        ]
+        parts = torch.split(state, sizes)
         self.extend([(slot, 0, tokens)])
         pages = self._tables.pages(slot)
         index = torch.tensor(pages, device=self.device)

@@ -101,7 +101,7 @@ class PackedRunner(MediaRunner):
 
     @torch.inference_mode()
     def save(self, slot: int, tokens: int) -> memoryview:
-        return memoryview(self._key_values.save(slot, tokens).numpy())
+        return self._key_values.save(slot, tokens).numpy().data
 
     @torch.inference_mode()
     def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:

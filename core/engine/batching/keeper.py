@@ -59,6 +59,7 @@ class Keeper:
         self._store = store
         self._clock = clock
         self._readings: dict[ChoiceState[Any], _Reading] = {}
+        self._looked: dict[ChoiceState[Any], tuple[Hashable, bool]] = {}
         self._token_seconds: float | None = None
         self._sequences_saved = 0
         self._tokens_restored = 0
@@ -110,6 +111,16 @@ class Keeper:
         """
         if reading := self._readings.get(choice):
             return not reading.state.done()
+        now = self._store.changes, tuple(self._readings)
+        before, waits = self._looked.get(choice, (None, False))
+        if before != now:  # else the answer is the same
+            waits = self._look(choice, key, reusable, held)
+            self._looked[choice] = now, waits
+        return waits
+
+    def _look(
+        self, choice: ChoiceState[Any], key: Hashable, reusable: int | None, held: Callable[[], int]
+    ) -> bool:
         digest = self._digest(key)
         if digest is None:
             return False
@@ -147,6 +158,7 @@ class Keeper:
 
     def forget(self, choice: ChoiceState[Any]) -> None:
         """The choice has been admitted, or has left."""
+        self._looked.pop(choice, None)
         self._readings.pop(choice, None)
 
     def wait(self) -> None:

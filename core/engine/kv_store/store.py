@@ -75,6 +75,8 @@ class KvStore:
         self._threads: list[threading.Thread] = []
         self.ram_bytes = 0
         self.disk_bytes = 0
+        self.changes = 0
+        """How often something was saved or dropped."""
         self.read_speed: float | None = None
         """Bytes a second of the last file that was read; None before that."""
         if folder:
@@ -175,12 +177,14 @@ class KvStore:
             thread.join(max(0.0, deadline - self._clock()))
 
     def _add(self, saved: Saved) -> None:
+        self.changes += 1
         before = self._index.add(saved.key, saved.tokens, saved)
         if before:
             before.dropped = True
             self._release(before)
 
     def _drop(self, saved: Saved) -> None:
+        self.changes += 1
         self._index.remove(saved.key, saved.tokens, saved)
         saved.dropped = True
         saved.writing = False

@@ -63,7 +63,11 @@ _ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float | None]], ..
         "Bytes of saved sequences in the engine's RAM.",
         lambda s: s.saved_ram,
     ),
-    ("saved_kv_disk_bytes", "Bytes of the model's saved sequences on disk.", lambda s: s.saved_disk),
+    (
+        "saved_kv_disk_bytes",
+        "Bytes of the model's saved sequences on disk.",
+        lambda s: s.saved_disk,
+    ),
     (
         "kv_cache_usage_perc",
         "Share of the KV cache in use by running choices, 0 to 1.",
