@@ -3,11 +3,12 @@
     python3 start.py python benchmarks/restart.py [--engines hf,llamacpp] [--model 100m]
 
 Each round starts a server, has it read a prompt and answer, stops it, starts it again, and measures
-the first token of the next turn; with `loading.cache_dir` and without it by turns. Also how long the
-copy of the sequence makes a running stream wait. Prints a table in Markdown and writes JSON.
+the first token of the next turn; with `loading.cache_dir` and without it by turns. Prints a table in
+Markdown.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -106,7 +107,7 @@ def ask(url: str, prompt: list[int], tokens: int = _ANSWER) -> Turn:
             if piece := "".join(choice["text"] for choice in event["choices"]):
                 arrivals.append(time.perf_counter())
                 text += piece
-    gaps = [after - before for before, after in zip(arrivals, arrivals[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(arrivals)]
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return Turn(arrivals[0] - began, gaps, usage["prompt_tokens"], cached, text)
 
@@ -152,7 +153,7 @@ def measure(
 def table(results: list[Result]) -> str:
     """The results in Markdown."""
     lines = [
-        "| engine | saved KV | prompt | cached | first token (median, range) | ratio | file | stop |",
+        "| engine | saved | prompt | cached | first token (median, range) | ratio | file | stop |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     without = {r.engine: statistics.median(r.ttft) for r in results if not r.saved}

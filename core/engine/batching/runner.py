@@ -168,7 +168,7 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
         """Fill an empty slot with the first `tokens` of a saved state that held `held` tokens.
 
-        Without `cuts` these are all. An exception if that is impossible; `cut` empties the slot then.
+        Without `cuts` these are all. If it raises an exception, the slot is emptied by `cut`.
         """
         raise NotImplementedError
 

@@ -87,8 +87,8 @@ class Slots:
             shared = kept if in_place or self._memory.shares else 0
             held = self._slots[source].cells[: kept if in_place else None] if kept else []
             if self._can_make_room(len(token_ids) - shared + headroom, held):
-                if in_place and kept >= len(token_ids) - 1:
-                    self.cut(target, kept)  # what was answered before is not missed
+                if in_place and self._slots[source].token_ids[: len(token_ids)] == [*token_ids]:
+                    self.cut(target, kept)  # the same prompt: its last answer is not missed
                 self._take(target, kept if in_place else 0)
                 if kept and not in_place:
                     self._make_room(kept - shared, keep=source)
