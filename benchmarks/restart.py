@@ -3,8 +3,8 @@
     python3 start.py python benchmarks/restart.py [--engines hf,llamacpp] [--model 100m]
 
 Each round starts a server, has it read a prompt and answer, stops it, starts it again, and measures
-the first token of the next turn; with `loading.cache_dir` and without it by turns. Prints a table in
-Markdown.
+the first token of the next turn; with `loading.cache_dir` and without it by turns. Prints a table
+in Markdown.
 """
 
 import argparse

@@ -87,7 +87,7 @@ class Slots:
             shared = kept if in_place or self._memory.shares else 0
             held = self._slots[source].cells[: kept if in_place else None] if kept else []
             if self._can_make_room(len(token_ids) - shared + headroom, held):
-                if in_place and self._slots[source].token_ids[: len(token_ids)] == [*token_ids]:
+                if in_place and kept and self._holds(source, token_ids):
                     self.cut(target, kept)  # the same prompt: its last answer is not missed
                 self._take(target, kept if in_place else 0)
                 if kept and not in_place:
@@ -201,6 +201,10 @@ class Slots:
         if self._keeper and slot.token_ids:
             self._keeper.losing(index, slot.token_ids, slot.key, tokens)
         self.cut(index, tokens)
+
+    def _holds(self, index: int, token_ids: Sequence[int]) -> bool:
+        """Whether a slot begins with all of these tokens."""
+        return self._slots[index].token_ids[: len(token_ids)] == [*token_ids]
 
     def _emptiest(self) -> int | None:
         """The idle slot whose tokens are missed least; None if there is none."""
