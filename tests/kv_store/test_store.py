@@ -1,6 +1,7 @@
 """Saved states in RAM and on disk: limits, what replaces what, and what survives."""
 
 import os
+import shutil
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -266,3 +267,33 @@ def test_names_of_models_are_names_of_folders(name: str, tmp_path: Path) -> None
     assert made.is_dir()
     assert not made.name.startswith(".")
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
+
+
+def test_a_folder_that_somebody_deletes_is_made_again(tmp_path: Path) -> None:
+    store = on_disk(tmp_path)
+    put(store, tokens(1), "a")
+    shutil.rmtree(tmp_path)
+    assert saved(store, tokens(1)) is None
+    put(store, tokens(2), "b")
+    assert saved(store, tokens(2)) == state("b")
+    store.close(FOREVER)
+    assert len(on_disk(tmp_path)) == 1
+
+
+def test_memory_that_runs_out_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Poor(StateFiles):
+        def write(self, *arguments: object) -> None:
+            raise MemoryError
+
+        def state(self, *arguments: object) -> memoryview:
+            raise MemoryError
+
+    put(on_disk(tmp_path), tokens(1), "a")
+    poor = on_disk(tmp_path, files=Poor())
+    for _ in range(2):
+        assert saved(poor, tokens(1)) is None
+        put(poor, tokens(2), "b")
+    assert len(caplog.records) <= 2
+    assert saved(on_disk(tmp_path), tokens(1)) == state("a")  # it was not deleted

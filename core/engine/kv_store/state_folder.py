@@ -37,8 +37,7 @@ class StateFolder:
         self._files = files
         self._limit = limit
         try:
-            for folder in (root, self._folder):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make()
         except OSError as error:
             raise BackendUnavailableError(
                 f"loading.cache_dir: {self._folder} cannot be made: {error.strerror}"
@@ -54,10 +53,8 @@ class StateFolder:
                 header = self._files.header(path)
             except (ForeignError, DamagedError) as error:
                 ignored[str(error)] += 1
-            except OSError as error:
-                ignored[f"it cannot be read: {error.strerror}"] += 1
             except Exception as error:
-                ignored[f"it cannot be read: {type(error).__name__}: {error}"] += 1
+                ignored[f"it cannot be read: {_reason(error)}"] += 1
             else:
                 if other := self._differences(header.kind):
                     ignored[f"it is of another {other}"] += 1
@@ -76,10 +73,11 @@ class StateFolder:
             return None
         path = self._folder / f"{secrets.token_hex(16)}{ENDING}"
         try:
+            self._make()
             self._make_room(needed)
             self._files.write(path, header, state)
-        except OSError as error:
-            self._tell(error.strerror, "states cannot be saved: %s", error.strerror)
+        except Exception as error:  # its thread goes on, whatever it is
+            self._tell(str(type(error)), "a state could not be saved: %s", _reason(error))
             return None
         return path
 
@@ -92,12 +90,12 @@ class StateFolder:
             state = self._files.state(path, Header(self._kind, key, tokens, nbytes))
         except FileNotFoundError:
             return None
-        except OSError as error:
-            self._tell(error.strerror, "a saved state cannot be read: %s", error.strerror)
-            return None
-        except Exception as error:
+        except (DamagedError, ForeignError) as error:
             logger.warning("%s: the saved state is damaged and was deleted: %s", path, error)
             self.delete(path)
+            return None
+        except Exception as error:  # its thread goes on, whatever it is
+            self._tell(str(type(error)), "a saved state could not be read: %s", _reason(error))
             return None
         self.touch(path)
         return state
@@ -116,6 +114,11 @@ class StateFolder:
         """Bytes of the model's files."""
         return sum(size for _, _, size in self._listed(self._folder))
 
+    def _make(self) -> None:
+        """Make the folder, also after somebody has deleted it."""
+        for folder in (self._root, self._folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def _differences(self, kind: Mapping[str, str]) -> str:
         parts = [name for name in {**self._kind, **kind} if self._kind.get(name) != kind.get(name)]
         return " and another ".join(parts)
@@ -130,19 +133,30 @@ class StateFolder:
             total -= size
 
     def _remove_abandoned(self) -> None:
-        for path in self._root.rglob(f"*{UNFINISHED}"):
+        for path in _files(self._root, UNFINISHED):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > _ABANDONED:
                     path.unlink()
 
     def _listed(self, folder: Path) -> Iterator[tuple[int, Path, int]]:
         """Time, path and size of the files in and below a folder."""
-        for path in folder.rglob(f"*{ENDING}"):
+        for path in _files(folder, ENDING):
             with suppress(OSError):
                 about = path.stat()
                 yield about.st_mtime_ns, path, about.st_size
 
-    def _tell(self, what: str | None, message: str, *values: object) -> None:
-        if (about := what or "") not in self._told:
-            self._told.add(about)
+    def _tell(self, what: str, message: str, *values: object) -> None:
+        if what not in self._told:
+            self._told.add(what)
             logger.warning(f"%s: {message}", self._folder, *values)
+
+
+def _files(folder: Path, ending: str) -> Iterator[Path]:
+    """In and below a folder, which others may change meanwhile."""
+    for inner, _, names in os.walk(folder):
+        yield from (Path(inner, name) for name in names if name.endswith(ending))
+
+
+def _reason(error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or f"{type(error).__name__}: {error}"
