@@ -6,7 +6,7 @@ Every answer is the one of an engine that computes all of it.
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -78,22 +78,21 @@ def load_folder(path: Path, kept: KvStoreSettings | None, **more: Any) -> Batchi
 SOME = ("unified", "recurrent", "packed")
 """For laws that hardly depend on the engine."""
 
+MOST = (*SOME, "separate", "sliding, not whole", "paged")
 
-@pytest.fixture(
-    params=[
-        *SOME,
-        *(
-            pytest.param(name, marks=pytest.mark.thorough)
-            for name in (*LLAMACPP, *HF)
-            if name not in SOME
-        ),
-    ]
-)
+
+def kinds(usual: Sequence[str]) -> list[Any]:
+    """All of them, those that are not `usual` for thorough runs only."""
+    others = [name for name in (*LLAMACPP, *HF) if name not in usual]
+    return [*usual, *(pytest.param(name, marks=pytest.mark.thorough) for name in others)]
+
+
+@pytest.fixture(params=kinds(SOME))
 def some(models: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Load:
     return loader(models, request.param, monkeypatch)
 
 
-@pytest.fixture(params=[*LLAMACPP, *HF])
+@pytest.fixture(params=kinds(MOST))
 def load(models: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Load:
     return loader(models, request.param, monkeypatch)
 

@@ -17,7 +17,9 @@ MODELS = "models:\n- {name: a, backend: hf, path: .}\n- {name: b, backend: exlla
 def test_off_by_default_and_paths_start_at_the_config(write: WriteConfig) -> None:
     config = load_config(write(MODELS))
     assert config.loading.kv_store(config.base) is None
-    config = load_config(write(f"{MODELS}loading: {{cache_ram: 1.5, cache_dir: kv, cache_disk: 2}}\n"))
+    config = load_config(
+        write(f"{MODELS}loading: {{cache_ram: 1.5, cache_dir: kv, cache_disk: 2}}\n")
+    )
     assert config.loading.kv_store(config.base) == KvStoreSettings(
         ram=3 << 29, folder=str(config.base / "kv"), disk=2 << 30
     )
