@@ -1,15 +1,13 @@
 """The keys of `loading` about conversations that are kept."""
 
-from pathlib import Path
-
 import pytest
 
+from core.config.load import load_config
 from core.config.problems import ConfigError
 from core.models.check_config import check_config, without_saved_kv
 from core.plugins import Plugins
 from enginebay import KvStoreSettings
 from tests.config.conftest import WriteConfig
-from core.config.load import load_config
 
 MODELS = "models:\n- {name: a, backend: hf, path: .}\n- {name: b, backend: exllamav2, path: .}\n"
 
