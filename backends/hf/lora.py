@@ -82,9 +82,9 @@ class Adapters:
         """The adapters that are loaded, oldest first."""
         return tuple(self._fingerprints)
 
-    def fingerprint(self, name: str) -> str:
-        """What tells the adapter's weights from all others."""
-        return self._fingerprints[name]
+    def fingerprint(self, name: str) -> str | None:
+        """What tells the adapter's weights from all others; None if it is not loaded any more."""
+        return self._fingerprints.get(name)
 
     def load(self, name: str, loras: Sequence[Lora]) -> None:
         """Add the sum of these LoRAs as `name`, in place of an older adapter of that name.

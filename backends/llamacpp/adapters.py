@@ -60,9 +60,9 @@ class Adapters:
         _free(self._loaded.pop(name, ()))
         self._fingerprints.pop(name, None)
 
-    def fingerprint(self, name: str) -> str:
-        """What tells the adapter's weights from all others."""
-        return self._fingerprints[name]
+    def fingerprint(self, name: str) -> str | None:
+        """What tells the adapter's weights from all others; None if it is not loaded any more."""
+        return self._fingerprints.get(name)
 
     def apply(self, name: str | None, context: Context) -> None:
         """Add the weights of this adapter, or of none, to the model's from now on."""

@@ -22,7 +22,7 @@ from backends.llamacpp.estimate import estimated as estimated_llamacpp
 from backends.llamacpp.loading import load_engine as load_llamacpp
 from backends.llamacpp.options import LlamaCppOptions
 from core.engine.batching.engine import BatchingEngine
-from enginebay import BackendSettings, FreeMemory, GenerationRequest, KvStoreSettings
+from enginebay import BackendSettings, FreeMemory, GenerationRequest, KvStoreSettings, Lora
 from tests.backends.gguf_models import write_adapter, write_llama, write_recurrent, write_sliding
 from tests.backends.paged import Captured, varlen_attn
 from tests.backends.tiny import make_model
@@ -271,6 +271,20 @@ def test_an_adapter_has_its_own(models: Path, tmp_path: Path) -> None:
     engine = loaded(0.5)
     assert ask(engine, request(prompt(1), adapter="tuned"))[1] == 0
     assert ask(engine, request(prompt(1)))[1] == LENGTH - 1
+    engine.close()
+
+
+def test_what_an_adapter_has_read_is_dropped_when_it_is_gone(models: Path) -> None:
+    engine = load_gguf(models / "llama.gguf", KvStoreSettings(ram=1 << 30), kv_unified=False)
+    lora = Lora(str(models / "lora.gguf"))
+    engine.load_adapter("tuned", [lora])
+    for seed in range(2):
+        ask(engine, request(prompt(seed), adapter="tuned"))
+    engine.unload_adapter("tuned")
+    for seed in range(3):
+        assert ask(engine, request(prompt(10 + seed)))[1] == 0
+    engine.load_adapter("tuned (2)", [lora])
+    assert ask(engine, request(prompt(0), adapter="tuned (2)"))[1] == 0
     engine.close()
 
 

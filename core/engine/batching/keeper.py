@@ -152,6 +152,7 @@ class Keeper:
         except Exception:
             logger.warning("a saved state could not be restored, and was dropped", exc_info=True)
             self._store.forget(reading.saved)
+            self.forget(choice)
             return False
         self._tokens_restored += reading.tokens
         return True

@@ -161,7 +161,7 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def fingerprint(self, adapter: str) -> str | None:
         """What tells the adapter's weights from all others.
 
-        None: it does not know, and sequences of adapters are not saved.
+        None: it does not know, or not any more; then its sequences are not saved.
         """
         return None
 
