@@ -284,7 +284,9 @@ def test_what_an_adapter_has_read_is_dropped_when_it_is_gone(models: Path) -> No
     for seed in range(3):
         assert ask(engine, request(prompt(10 + seed)))[1] == 0
     engine.load_adapter("tuned (2)", [lora])
-    assert ask(engine, request(prompt(0), adapter="tuned (2)"))[1] == 0
+    # What left the memory while it was loaded is found by the same weights, not by the name.
+    assert ask(engine, request(prompt(0), adapter="tuned (2)"))[1] == LENGTH - 1
+    assert ask(engine, request(prompt(1), adapter="tuned (2)"))[1] == 0
     engine.close()
 
 
