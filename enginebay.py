@@ -151,7 +151,7 @@ from core.media.pictures import size_within as size_within
 from core.media.sound import decode_sound as decode_sound
 from core.media.video import Video as Video
 from core.media.video import decode_video as decode_video
-from core.models.gguf_header import GgufHeader as GgufHeader
-from core.models.gguf_header import GgufTensor as GgufTensor
-from core.models.gguf_header import gguf_header as gguf_header
+from core.models.files.gguf_header import GgufHeader as GgufHeader
+from core.models.files.gguf_header import GgufTensor as GgufTensor
+from core.models.files.gguf_header import gguf_header as gguf_header
 from core.serving.opening import open as open

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Run Enginebay from a checkout: what it needs is installed into .venv on the first run.
 
-python3 start.py                     serve the models of config.yml and those in models/
+python3 start.py                     serve the models of config.yml and those in models/, with the
+                                     engines that they need
 python3 start.py serve --port 9000   the same, with arguments of `enginebay serve`
 python3 start.py run OWNER/REPO      run a model of a hub, with the engine that it needs
 python3 start.py chat                any other command of `enginebay`
@@ -17,14 +18,14 @@ from __future__ import annotations
 import collections
 import hashlib
 import importlib.util
-import itertools
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 NEEDED = (3, 11)
 ROOT = Path(__file__).resolve().parent
@@ -45,14 +46,9 @@ def main(arguments: list[str]) -> int:
         command, rest = "serve", arguments
     require_python(sys.version_info[:2])
     if command == "install":
-        for extra in rest:
-            install(extra)
-        return (
-            0 if rest else sys.exit("Name a backend to install: python3 start.py install llamacpp")
-        )
+        return install_all(rest)
     if command == "run":  # which says what it needs, once it knows
         install()
-        os.environ["ENGINEBAY_START"] = str(ROOT / "start.py")
     else:
         install("test" if command in ("test", "check") else "hf")
     if command == "test":
@@ -64,8 +60,7 @@ def main(arguments: list[str]) -> int:
         return replace_by([PYTHON, *rest])
     if Path.cwd() != ROOT:
         os.environ.setdefault("ENGINEBAY_CONFIG", str(ROOT / "config.yml"))
-    if command == "serve" and any(model_dir(rest).rglob("*.gguf")):
-        install_if_possible("llamacpp")
+    os.environ["ENGINEBAY_START"] = str(ROOT / "start.py")  # for `run` and `serve`: see install_all
     return replace_by([str(BIN / f"enginebay{SUFFIX}"), command, *rest])
 
 
@@ -98,65 +93,80 @@ def how_to_get(version: str) -> str:
     )
 
 
-def install(extra: str | None = None) -> None:
-    """Make .venv and install Enginebay with this extra, unless that has been done."""
-    stamp = read_stamp()
-    installed = stamp or []
-    if stamp is not None and (extra is None or extra in stamp or "test" in stamp):  # which has all
-        return
-    extras = sorted({*installed, *([extra] if extra else [])})
-    failed = read_stamp("failed") or []
-    STAMP.unlink(missing_ok=True)  # should the rest fail, the next run begins here again
-    make_venv()
-    listed = f" [{', '.join(extras)}]" if extras else ""
-    print(f"Installing Enginebay{listed} into {VENV}; the first time this takes a few minutes.")
-    pip_install(f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT))
-    write_stamp(extras, [other for other in failed if other not in extras])
-    print("Installed.")
+def install_all(arguments: list[str]) -> int:
+    """Install these extras; the exit code.
+
+    With `--if-possible`, which `serve` says, one that cannot be installed is left out, now and the
+    next times, until it is asked for without that.
+    """
+    if not arguments:
+        sys.exit("Name a backend to install: python3 start.py install llamacpp")
+    if arguments[0] == "--if-possible":
+        for extra in arguments[1:]:
+            install_if_possible(extra)
+    else:
+        for extra in arguments:
+            install(extra)
+    return 0
 
 
 def install_if_possible(extra: str) -> None:
-    """Install it; if that fails, say so, and leave it out from then on."""
-    installed, failed = read_stamp() or [], read_stamp("failed") or []
-    if extra in failed:
+    """Install it, unless that has failed before; say if it is not there."""
+    if extra not in read_stamp().failed:
+        try:
+            install(extra)
+        except SystemExit as error:
+            print(error)
+        else:
+            return
+    print(f"Going on without {extra}; python3 start.py install {extra} tries again.")
+
+
+def install(extra: str | None = None) -> None:
+    """Make .venv and install Enginebay with this extra, unless that has been done."""
+    stamp = read_stamp()
+    wanted = {extra} if extra else set()
+    if stamp.current and (wanted <= stamp.extras or "test" in stamp.extras):  # which has all
         return
+    extras = stamp.extras | wanted
+    STAMP.unlink(missing_ok=True)  # should this be interrupted, the next run begins here again
+    make_venv()
+    listed = f" [{', '.join(sorted(extras))}]" if extras else ""
+    takes = "the first time this takes a few minutes"
+    print(f"Installing Enginebay{listed} into {VENV}; {takes}.", flush=True)
     try:
-        install(extra)
-    except SystemExit as error:
-        write_stamp(installed, [*failed, extra])
-        print(f"{error}\nGoing on without {extra}; python3 start.py install {extra} tries again.")
+        pip_install(f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT))
+    except SystemExit:
+        if stamp.current:  # what was there still works
+            write_stamp(stamp.extras, stamp.failed | wanted)
+        raise
+    write_stamp(extras, stamp.failed - extras)
+    print("Installed.")
 
 
-def model_dir(arguments: list[str]) -> Path:
-    """The models folder of the server that is started with these arguments, by its config."""
-    config = Path(os.environ.get("ENGINEBAY_CONFIG", "config.yml"))
-    for option, value in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        if option == "--config" or option.startswith("--config="):
-            config = Path(option.partition("=")[2] or value)
-    try:
-        text = config.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        text = ""
-    set_to = re.search(r"^\s+model_dir:\s*(\"[^\"]+\"|'[^']+'|[^#\s][^#\n]*)", text, re.MULTILINE)
-    name = set_to[1].strip().strip("\"'") if set_to else "models"
-    name = os.environ.get("ENGINEBAY_SERVER__MODEL_DIR") or name
-    return config.absolute().parent / Path(name).expanduser()
+class Stamp(NamedTuple):
+    """The extras that are installed, and those that could not be; whether .venv is up to date."""
+
+    current: bool = False
+    extras: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
 
 
-def write_stamp(extras: list[str], failed: list[str]) -> None:
+def write_stamp(extras: Iterable[str], failed: Iterable[str]) -> None:
     """Remember what is installed, and what could not be."""
-    stamp = {"made_of": fingerprint(), "extras": extras, "failed": failed}
+    stamp = {"made_of": fingerprint(), "extras": sorted(extras), "failed": sorted(failed)}
     STAMP.write_text(json.dumps(stamp), encoding="utf-8")
 
 
-def read_stamp(what: str = "extras") -> list[str] | None:
-    """The extras that are installed, or `failed`; None when nothing is, or .venv is out of date."""
+def read_stamp() -> Stamp:
+    """What is installed; an empty one when nothing is, or .venv is out of date."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
-        current = Path(PYTHON).exists() and stamp["made_of"] == fingerprint()
-        return list(stamp.get(what, [])) if current else None
+        if Path(PYTHON).exists() and stamp["made_of"] == fingerprint():
+            return Stamp(True, frozenset(stamp["extras"]), frozenset(stamp["failed"]))
     except (OSError, ValueError, LookupError, TypeError):
-        return None
+        pass
+    return Stamp()
 
 
 def fingerprint() -> str:
@@ -207,7 +217,7 @@ def pip_install(what: str) -> None:
         print("\r" + " " * width, end="\r")
     if pip.returncode:
         print("\n".join(last))
-        sys.exit("pip could not install Enginebay: see above for the reason. Then run this again.")
+        sys.exit("pip could not install Enginebay: see above for the reason.")
 
 
 def in_parallel(arguments: list[str]) -> list[str]:
@@ -236,4 +246,7 @@ def replace_by(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

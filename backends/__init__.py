@@ -6,19 +6,10 @@ Importing this package imports no engine library: that happens when a model is s
 """
 
 import os
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
-from enginebay import (
-    BackendRegister,
-    BackendSettings,
-    BackendUnavailableError,
-    MemoryPart,
-    hookimpl,
-)
-
-_SHORTEST = 2048  # tokens: no shorter context is advised
+from enginebay import BackendRegister, BackendUnavailableError, hookimpl
 
 
 @hookimpl
@@ -42,18 +33,6 @@ def spin(turns: int) -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", str(turns))
 
 
-def shorter_contexts(length: int, cache_tokens: int | None) -> Iterator[dict[str, int]]:
-    """Options with less and less context than `length`, the mildest first, to save memory.
-
-    A `cache_tokens` that is set shrinks with it.
-    """
-    shorter = 1 << max(0, length - 1).bit_length() - 1
-    while shorter >= _SHORTEST:
-        cache = {"cache_tokens": shorter} if cache_tokens else {}
-        yield {"context_length": shorter, **cache}
-        shorter //= 2
-
-
 def missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:
     """The error for libraries that are not installed, with the extra that has them."""
     return BackendUnavailableError(
@@ -61,9 +40,3 @@ def missing(name: str, libraries: str, error: ImportError) -> BackendUnavailable
         f"install it with: python3 start.py install {name}, or without a checkout: "
         f"pip install 'enginebay[{name}]'"
     )
-
-
-def saved_kv(settings: BackendSettings) -> list[MemoryPart]:
-    """What saved sequences may take of RAM, where any are kept."""
-    kept = settings.kv_store
-    return [MemoryPart("saved_kv", ram=kept.ram)] if kept and kept.ram else []

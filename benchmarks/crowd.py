@@ -151,6 +151,8 @@ class Crowd:
             change_config(config, self._random)
             response = await http.post("/v1/config/reload", headers=self._as_admin, timeout=120)
             self.outcomes[f"config reload, {response.status_code}"] += 1
+            if response.status_code != 200:
+                self.broken.append(f"config reload: {response.text}")
 
     async def cancel(self, http: httpx2.AsyncClient, every: float) -> None:
         """Cancel a running request."""

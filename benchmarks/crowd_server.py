@@ -102,7 +102,7 @@ def change_config(config: Path, draw: random.Random) -> None:
     if last["name"] == "four":
         models.pop()
     else:
-        models.append({**last, "name": "four", "load": "request"})
+        models.append({**last, "name": "four", "aliases": [], "load": "request"})
     changed = models[draw.randrange(len(MODELS))]
     changed["options"]["max_batch_size"] = draw.choice((6, 7, 8))
     changed["aliases"] = [f"alias-{draw.randrange(1000)}"]

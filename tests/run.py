@@ -1,5 +1,6 @@
 """Steps an engine by hand and keeps what comes out."""
 
+from collections.abc import Container, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -69,6 +70,25 @@ class Run:
                 self.deltas[key].append(delta)
                 if delta.finish_reason:
                     self._unfinished.remove(key)
+        return self
+
+    def traffic(
+        self,
+        arrivals: Sequence[tuple[int, GenerationRequest]],
+        aborted: Container[int],
+        *,
+        steps: int = 2,
+    ) -> "Run":
+        """Requests that each come so many steps after the one before, run until all have ended
+        well; those of these numbers are `aborted` when they have had so many `steps`."""
+        for number, (wait, item) in enumerate(arrivals):
+            self.steps(wait)
+            self.add(item)
+            if number in aborted:
+                self.steps(steps)
+                self.abort(item.request_id)
+        self.finish()
+        assert not self.errors
         return self
 
     def finish(self) -> "Run":

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import socket
 import ssl
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from fastapi import FastAPI
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from core.config.schema import Config
@@ -19,6 +21,7 @@ from core.contract.types import BackendSettings
 from core.plugins import Plugins
 from core.server.access.key_store import KeyStore
 from core.server.app import create_app
+from core.server.http import uvicorn_server
 from core.testing import ScriptedEngine
 from demo.language_model import extract
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
@@ -213,3 +216,17 @@ def scripted_config(**model: Any) -> Config:
     server = model.pop("server", {})
     entry = {"name": "scripted", "backend": "scripted", "path": ".", **model}
     return Config.model_validate({"models": [entry], "server": server})
+
+
+@contextmanager
+def served_on(listening: socket.socket, app: FastAPI) -> Iterator[None]:
+    """Serve it there as `enginebay serve` does, until the block ends; its models are loaded."""
+    loaded = threading.Event()
+
+    async def started() -> None:
+        await app.state.services.models.wait_until_loaded()
+        loaded.set()
+
+    with uvicorn_server.Server(app, "warning", started).in_thread(listening):
+        assert loaded.wait(60)
+        yield

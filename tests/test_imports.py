@@ -17,7 +17,7 @@ from core.plugins import Plugins
 
 ROOT = Path(__file__).parents[1]
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
-SHARED = {"checkpoint"}
+SHARED = {"checkpoint", "estimates"}
 BACKENDS = set(Plugins().backends)
 OURS = {"core", "backends", "parsers", "enginebay"}
 FLOORS = (

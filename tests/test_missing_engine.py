@@ -54,11 +54,14 @@ def test_a_missing_library_is_named(
     assert f"pip install 'enginebay[{backend}]'" in result.stdout
 
 
+@pytest.mark.parametrize("configured", [False, True])
 def test_a_library_that_is_installed_while_the_server_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: bool
 ) -> None:
-    """A model of the folder is listed without it, and answers as soon as it is there."""
-    library = "library_of_the_toys"
+    """A model of the folder is listed without it, and answers as soon as it is there; so does one
+    that could not be loaded at start.
+    """
+    library = f"library_of_toys_configured_{configured}"
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "a.toy").touch()
@@ -77,11 +80,13 @@ def test_a_library_that_is_installed_while_the_server_runs(
         requires=[library],
         serves=lambda path: path.suffix == ".toy",
     )
-    config = Config.model_validate({"server": {"model_dir": str(tmp_path / "models")}})
+    path = tmp_path / "models" / "a.toy"
+    models = [{"name": path.name, "backend": "toys", "path": str(path)}] if configured else []
+    config = Config.model_validate({"server": {"model_dir": str(path.parent)}, "models": models})
     body = {"model": "a.toy", "messages": [{"role": "user", "content": "x"}]}
     with serve(config, plugins) as server:
         [card] = server.http.get("/v1/models").json()["data"]
-        assert (card["id"], card["state"]) == ("a.toy", "unloaded")
+        assert (card["id"], card["state"]) == ("a.toy", "failed" if configured else "unloaded")
         for _ in range(2):
             refused = server.http.post("/v1/chat/completions", json=body)
             assert refused.status_code == 503

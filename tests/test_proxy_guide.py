@@ -4,11 +4,9 @@ import json
 import logging
 import re
 import shutil
-import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,103 +16,21 @@ import pytest
 
 from core.config.schema import Config
 from core.server.app import create_app
-from core.server.http import uvicorn_server
 from core.server.http.sockets import listen_unix
 from tests.chromium import ARGUMENTS, CHROMIUM
 from tests.page.support import Gated, answered, say
-from tests.support import REPOSITORY, Server, plugins_with, scripted, scripted_config, serve
+from tests.proxies import GUIDE, PROXIES, proxy
+from tests.support import Server, plugins_with, scripted, scripted_config, serve, served_on
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-GUIDE = (REPOSITORY / "docs" / "guides" / "proxy.md").read_text(encoding="utf-8")
-CERTIFICATES = REPOSITORY / "tests" / "certificates"
 KEY = "a-key-of-a-friend"
 PIECES = ("One", " two", " three")
 USER = [{"role": "user", "content": "Count"}]
 TRUSTING_ALL = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 TRUSTING_ALL.check_hostname = False
 TRUSTING_ALL.verify_mode = ssl.CERT_NONE
-
-
-def snippet(language: str, **replaced: str) -> str:
-    """The first snippet of this language, with other names, ports and files in it."""
-    [text, *_] = re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
-    return with_others(text, replaced)
-
-
-def with_others(text: str, replaced: dict[str, str]) -> str:
-    for old, new in replaced.items():
-        assert old in text, old
-        text = text.replace(old, new)
-    return str(text)
-
-
-def nginx(folder: Path, port: int, upstream: str, way: str) -> list[str]:
-    slash = {"stripped": "/", "stripped by unix": ":/"}.get(way, "")
-    text = snippet(
-        "nginx",
-        **{
-            "/llm/": "/" if way == "alone" else "/llm/",
-            "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
-            "/etc/ssl/llm.example.pem": str(CERTIFICATES / "first.pem"),
-            "/etc/ssl/llm.example.key": str(CERTIFICATES / "first.key"),
-            "http://127.0.0.1:5000;": f"http://{upstream}{slash};",
-        },
-    )
-    kept = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-    paths = "".join(f"{each}_temp_path {folder / each};" for each in kept)
-    (folder / "nginx.conf").write_text(
-        f"daemon off; master_process off; pid {folder / 'pid'}; error_log stderr; events {{}}\n"
-        f"http {{ access_log off; {paths}\n{text} }}\n"
-    )
-    return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")]
-
-
-def caddy(folder: Path, port: int, upstream: str, way: str) -> list[str]:
-    here = f"https://127.0.0.1:{port}"
-    pair = f"tls {CERTIFICATES / 'first.pem'} {CERTIFICATES / 'first.key'}"
-    text = snippet(
-        "caddy",
-        **{
-            "llm.example {": f"{here} {{\n{pair}",
-            "127.0.0.1:5000": upstream.replace("unix:", "unix/"),
-            "handle ": "handle_path " if "stripped" in way else "handle ",
-            "/llm/* ": "" if way == "alone" else "/llm/* ",
-            "redir /llm /llm/": "" if way == "alone" else "redir /llm /llm/",
-        },
-    )
-    own = f"{{\nadmin off\nauto_https off\nstorage file_system {folder}\n}}\n"
-    (folder / "Caddyfile").write_text(own + text)
-    return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-
-
-PROXIES = {"nginx": nginx, "caddy": caddy}
-
-
-@contextmanager
-def running(command: list[str], port: int, errors: Path) -> Iterator[None]:
-    with errors.open("w") as stderr, subprocess.Popen(command, stderr=stderr) as process:
-        try:
-            while process.poll() is None:
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=60).close()
-                    break
-                except ConnectionError:
-                    continue
-            assert process.returncode is None, errors.read_text()
-            yield
-        finally:
-            process.terminate()
-
-
-@contextmanager
-def proxy(name: str, folder: Path, upstream: str, way: str) -> Iterator[str]:
-    """Run it before a server; its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with running(PROXIES[name](folder, port, upstream, way), port, folder / "errors"):
-        yield f"https://127.0.0.1:{port}"
 
 
 def need(name: str) -> None:
@@ -273,14 +189,10 @@ def test_by_a_unix_socket(
     settings = {"root_path": "/llm", "trusted_proxies": ["unix"], "api_keys": [KEY]}
     app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(PIECES)))
 
-    async def started() -> None:
-        await app.state.services.models.wait_until_loaded()
-
-    server = uvicorn_server.Server(app, "warning", started)
     path = tmp_path / "http.sock"
     with (
         listen_unix(path) as listening,
-        server.in_thread(listening),
+        served_on(listening, app),
         proxy(name, tmp_path, f"unix:{path}", way) as url,
         caplog.at_level(logging.INFO, "enginebay.access"),
     ):
@@ -323,6 +235,5 @@ def test_the_page_in_a_browser(proxied: Proxied, page: "Page") -> None:
     assert "One two three" in answered(page).inner_text()
     page.goto(f"{proxied.url}/docs")
     page.get_by_text("/v1/chat/completions", exact=True).first.wait_for()
-    if proxied.prefix:
-        assert page.locator(".servers option").first.inner_text() == proxied.prefix
+    assert page.locator(".servers option").first.inner_text() == proxied.url
     assert wrong == []

@@ -44,10 +44,14 @@ class Checkpoint:
                 "(hf download NAME --local-dir FOLDER)"
             )
         if not self.path.is_dir():
-            other = ", or use the backend llamacpp for it" if self.path.suffix == ".gguf" else ""
+            other = (
+                ", or use the backend llamacpp for it"
+                if self.path.suffix.lower() == ".gguf"
+                else ""
+            )
             raise self.unavailable(f"this is a file; give the whole folder of the model{other}")
         if not (self.path / "config.json").is_file():
-            if gguf := next(self.path.glob("*.gguf"), None):
+            if gguf := next(self.path.glob("*.[gG][gG][uU][fF]"), None):
                 raise self.unavailable(
                     "the folder has GGUF files but no config.json; use the backend llamacpp, with "
                     f"one of them as path ({gguf.name})"
@@ -94,7 +98,7 @@ class Checkpoint:
     def stored(self) -> list[StoredTensor]:
         """Every stored tensor; empty for a checkpoint that is not in safetensors."""
         files = [file for file in self.weight_files if file.suffix == ".safetensors"]
-        return [tensor for file in files for tensor in self._read_header(file)]
+        return [tensor for file in files for tensor in self.read_header(file)]
 
     @property
     def tensors(self) -> list[tuple[str, int]]:
@@ -140,7 +144,8 @@ class Checkpoint:
         except (OSError, ValueError) as error:
             raise self.damaged(file, error) from error
 
-    def _read_header(self, file: Path) -> Iterator[StoredTensor]:
+    def read_header(self, file: Path) -> Iterator[StoredTensor]:
+        """The tensors of a file in safetensors."""
         # https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, the data.
         try:
             with file.open("rb") as stream:

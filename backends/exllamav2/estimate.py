@@ -5,9 +5,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backends import shorter_contexts
+from backends.estimates import is_short, shorter_contexts
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
+from backends.exllamav2.memory import (
+    adapter_bytes,
+    cache_bytes_per_token,
+    cache_tokens,
+    weight_bytes,
+)
 from backends.exllamav2.options import PAGE_TOKENS, ExLlamaV2Options, padded
 from enginebay import (
     BackendSettings,
@@ -21,7 +26,6 @@ from enginebay import (
 # Python, torch and exllamav2 in a process of their own, and CUDA's own part of a GPU; what is
 # computed on the way is by the library's own default sizes.
 _RUNTIME, _RUNTIME_GPU = 800 << 20, 500 << 20
-_ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 
 
 def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
@@ -32,7 +36,7 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
     length = options.context_length or _config(checkpoint).max_position_embeddings
     weights, token_bytes = weight_bytes(checkpoint), _token_bytes(checkpoint, options)
     parts = [MemoryPart("weights", gpu=weights)]
-    draft = 0
+    draft, adapters = 0, adapter_bytes(options, base)
     if options.draft_model:
         folder = ExLlamaV2Checkpoint(base / Path(options.draft_model).expanduser())
         draft = weight_bytes(folder)
@@ -44,11 +48,11 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
             checkpoint,
             options,
             SimpleNamespace(rope=SimpleNamespace(context_length=length)),
-            weights=weights + draft,
+            weights=weights + draft + adapters,
             token_bytes=token_bytes,
             free=free.gpu,
         )
-        short = tokens < min(length, _ENOUGH)
+        short = is_short(tokens, length)
     except BackendUnavailableError:
         tokens, short = padded(options.cache_tokens or length), True
     least = padded(options.cache_tokens or options.context_length or PAGE_TOKENS)
@@ -57,8 +61,10 @@ def estimate_memory(settings: BackendSettings, free: FreeMemory) -> MemoryEstima
         MemoryPart("kv_cache", gpu=int(tokens * token_bytes)),
         MemoryPart("buffers", gpu=buffers),
     ]
+    if adapters:
+        parts.append(MemoryPart("adapters", gpu=adapters))
     parts.append(MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU))
-    needed = weights + draft + buffers + _RUNTIME_GPU + int(least * token_bytes)
+    needed = weights + draft + adapters + buffers + _RUNTIME_GPU + int(least * token_bytes)
     return MemoryEstimate(
         parts=tuple(parts),
         least=MemoryUse(_RUNTIME, needed),

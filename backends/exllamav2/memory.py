@@ -1,10 +1,22 @@
 """The size of the KV cache, and whether model and cache fit the GPUs."""
 
 import logging
+from contextlib import suppress
+from math import prod
+from pathlib import Path
 from typing import Any
 
+from backends.checkpoint.adapter import AdapterFolder
+from backends.checkpoint.folder import Checkpoint
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.options import PAGE_TOKENS, CacheType, ExLlamaV2Options, padded
+from backends.exllamav2.options import (
+    PAGE_TOKENS,
+    AdapterOptions,
+    CacheType,
+    ExLlamaV2Options,
+    padded,
+)
+from enginebay import BackendUnavailableError
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +46,21 @@ def cache_bytes_per_token(config: Any, cache_type: CacheType) -> float:
 def weight_bytes(checkpoint: ExLlamaV2Checkpoint) -> int:
     """Memory that a model's weights take."""
     return sum(count * _WEIGHT_BYTES.get(dtype, 2) for dtype, count in checkpoint.tensors)
+
+
+def adapter_bytes(options: ExLlamaV2Options, base: Path) -> int:
+    """Memory that the LoRAs of the options take, which become float16.
+
+    Relative paths start at `base`. One that cannot be read takes none: loading it says why.
+    """
+    paths = [a.path if isinstance(a, AdapterOptions) else a for a in options.adapters.values()]
+    total = 0
+    for path in paths:
+        folder = AdapterFolder("", base / Path(path).expanduser())
+        with suppress(BackendUnavailableError):
+            stored = Checkpoint(folder.path).read_header(folder.weights_file)
+            total += sum(2 * prod(tensor.shape) for tensor in stored)
+    return total
 
 
 def cache_tokens(

@@ -16,7 +16,12 @@ from backends.exllamav2.config import STEP_TOKENS, library_config
 from backends.exllamav2.draft import draft_config, draft_options
 from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from backends.exllamav2.library import exllamav2, generator
-from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens, weight_bytes
+from backends.exllamav2.memory import (
+    adapter_bytes,
+    cache_bytes_per_token,
+    cache_tokens,
+    weight_bytes,
+)
 from backends.exllamav2.options import ExLlamaV2Options
 from backends.exllamav2.vision.pictures import Pictures
 from backends.exllamav2.vision.tower import Tower, load_tower, seeing_family, tower_bytes
@@ -122,7 +127,7 @@ def load_model(
     config = library_config(checkpoint, options)
     choose_attention(checkpoint, options, config)
     check_gpus(checkpoint, options, config)
-    weights = weight_bytes(checkpoint)
+    weights = weight_bytes(checkpoint) + adapter_bytes(options, folder)
     token_bytes = cache_bytes_per_token(config, options.cache_type)
     draft: tuple[ExLlamaV2Checkpoint, ExLlamaV2Options, Any] | None = None
     if options.draft_model:

@@ -44,7 +44,7 @@ def _is_checkpoint(path: Path) -> bool:
 def _is_of_gguf(folder: Path) -> bool:
     """Whether its only weights are GGUF files: such repositories may have a `config.json`, too."""
     others = any(next(folder.glob(f"*.{end}"), None) for end in ("safetensors", "bin"))
-    return not others and next(folder.glob("*.gguf"), None) is not None
+    return not others and next(folder.glob("*.[gG][gG][uU][fF]"), None) is not None
 
 
 def _start(settings: BackendSettings) -> Engine:

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backends import saved_kv, shorter_contexts
 from backends.checkpoint.folder import Checkpoint
+from backends.estimates import is_short, part_of, saved_kv, shorter_contexts
 from backends.hf.number_format import FORMAT_BYTES, choose_format
 from backends.hf.options import HFOptions
 from backends.hf.pooling.folder import pooling_folder
@@ -33,7 +33,6 @@ _TOKENIZER, _BYTES_OF_A_TOKEN = 16 << 20, 1400
 
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
 _TRIED_TOKENS = 64  # that a model is run with when it is loaded, to see whether it is right
-_ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 _WITHOUT_CACHE = ("linear_attention", "mamba", "conv", "recurrent")
 
 
@@ -63,15 +62,15 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         smallest = options.cache_tokens or length
     fixed = [
         MemoryPart("weights", weights - on_gpu, on_gpu),
-        _part("prepacked_weights", packed, gpu=gpu),
-        _part("buffers", shape.buffer_bytes(options, length, gpu=gpu), gpu=gpu),
-        _part("adapters", _adapter_bytes(options, base), gpu=gpu),
+        part_of("prepacked_weights", packed, gpu=gpu),
+        part_of("buffers", shape.buffer_bytes(options, length, gpu=gpu), gpu=gpu),
+        part_of("adapters", _adapter_bytes(options, base), gpu=gpu),
         MemoryPart("vocabulary", _TOKENIZER + _BYTES_OF_A_TOKEN * shape.number("vocab_size")),
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     ]
-    cache = _part("kv_cache", tokens * shape.token_bytes, gpu=gpu)
+    cache = part_of("kv_cache", tokens * shape.token_bytes, gpu=gpu)
     saved = [] if folder else saved_kv(settings)
-    least = _part("kv_cache", smallest * shape.token_bytes, gpu=gpu)
+    least = part_of("kv_cache", smallest * shape.token_bytes, gpu=gpu)
     return MemoryEstimate(
         parts=tuple(p for p in (fixed[0], cache, *saved, *fixed[1:]) if p.ram or p.gpu),
         # Prepacking is left out where there is no room for it.
@@ -212,11 +211,7 @@ def _cache(
         )
     except BackendUnavailableError:
         return options.cache_tokens or length, True
-    return sizes.tokens, sizes.tokens < min(length, _ENOUGH)
-
-
-def _part(name: str, bytes: int, *, gpu: bool) -> MemoryPart:
-    return MemoryPart(name, gpu=bytes) if gpu else MemoryPart(name, ram=bytes)
+    return sizes.tokens, is_short(sizes.tokens, length)
 
 
 def _adapter_bytes(options: HFOptions, base: Path) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from backends import missing, spin
 from backends.llamacpp.estimate import estimate_memory
-from backends.llamacpp.files import is_later_part, is_mmproj
+from backends.llamacpp.files import gguf_files, is_later_part, is_mmproj
 from backends.llamacpp.options import LlamaCppOptions
 from enginebay import Backend, BackendRegister, BackendSettings, Engine, EngineBackend
 
@@ -32,9 +32,10 @@ def create(settings: BackendSettings) -> Backend:
 
 def _is_gguf(path: Path) -> bool:
     """A GGUF file of a model, the first where it is split, or a folder with one."""
-    files = path.glob("*.gguf") if path.is_dir() else [path]
+    files = gguf_files(path) if path.is_dir() else [path]
     return any(
-        file.suffix == ".gguf" and not is_mmproj(file) and not is_later_part(file) for file in files
+        file.suffix.lower() == ".gguf" and not is_mmproj(file) and not is_later_part(file)
+        for file in files
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backends import saved_kv, shorter_contexts
+from backends.estimates import part_of, saved_kv, shorter_contexts
 from backends.llamacpp.files import find_gguf, find_mmproj, size
 from backends.llamacpp.memory import (
     MAX_DRAFTED,
@@ -59,16 +59,16 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
     on_gpu = bool(layout.gpu_layers)
     chosen = _Caches.of(shape, options, layout, _left(free, layout, on_gpu), gpu=gpu)
     least = _Caches.of(shape, options, layout, FreeMemory(0, 0), gpu=gpu)
-    fixed = [
+    known = (
         MemoryPart("weights", layout.ram, layout.gpu),
-        *_of_one("adapters", _adapter_bytes(options, base), on_gpu),
-        *_of_one("mmproj", _mmproj_bytes(path, options, base), gpu),
+        MemoryPart("repacked_weights", layout.repacked),
+        part_of("adapters", _adapter_bytes(options, base), gpu=on_gpu),
+        part_of("mmproj", _mmproj_bytes(path, options, base), gpu=gpu),
         *_draft(settings, options, chosen.length, free, gpu),
         MemoryPart("vocabulary", _TOKENIZER + _BYTES_OF_A_TOKEN * shape.vocab_size),
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
-    ]
-    if layout.repacked:
-        fixed.insert(1, MemoryPart("repacked_weights", layout.repacked))
+    )
+    fixed = [part for part in known if part.ram or part.gpu]
     saved = [] if chosen.pools else saved_kv(settings)
     parts = (*fixed[:1], *chosen.parts(layout, on_gpu), *saved, *fixed[1:])
     needed = [*fixed, *least.parts(layout, on_gpu)]
@@ -132,12 +132,6 @@ def _left(free: FreeMemory, layout: Layout, on_gpu: bool) -> FreeMemory:
 
 def _spills(shape: ModelShape, layout: Layout) -> bool:
     return layout.gpu_layers <= shape.layers
-
-
-def _of_one(name: str, bytes: int, gpu: bool) -> list[MemoryPart]:
-    if not bytes:
-        return []
-    return [MemoryPart(name, gpu=bytes) if gpu else MemoryPart(name, ram=bytes)]
 
 
 def _adapter_bytes(options: LlamaCppOptions, base: Path) -> int:

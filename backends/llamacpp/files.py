@@ -7,7 +7,9 @@ from enginebay import BackendUnavailableError
 
 _MAGIC = b"GGUF"
 _FORMAT = re.compile(r"model|b?f\d+|i?q\d\w*|[01klms]|xl|xs")
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+_PART = re.compile(
+    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.gguf)", re.IGNORECASE
+)
 
 
 def unavailable(path: Path, message: str) -> BackendUnavailableError:
@@ -44,7 +46,7 @@ def find_mmproj(model: Path) -> Path | None:
     Among several models it belongs to those that have all words of its name, but for formats, in
     theirs. A `BackendUnavailableError` if there are several.
     """
-    found = sorted(file for file in model.parent.glob("*.gguf") if is_mmproj(file))
+    found = sorted(file for file in gguf_files(model.parent) if is_mmproj(file))
     if len(_models(model.parent)) > 1:
         found = [file for file in found if _words(file) <= _words(model)]
     if len(found) > 1:
@@ -55,6 +57,11 @@ def find_mmproj(model: Path) -> Path | None:
             f"`mmproj: false` for text only: {names}",
         )
     return found[0] if found else None
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """The files in a folder whose names end so, also in capitals."""
+    return list(folder.glob("*.[gG][gG][uU][fF]"))
 
 
 def is_mmproj(file: Path) -> bool:
@@ -79,8 +86,7 @@ def _words(file: Path) -> set[str]:
 
 
 def _models(folder: Path) -> list[Path]:
-    files = folder.glob("*.gguf")
-    return sorted({parts_of(file)[0] for file in files if not is_mmproj(file)})
+    return sorted({parts_of(file)[0] for file in gguf_files(folder) if not is_mmproj(file)})
 
 
 def _only_model(folder: Path) -> Path:
@@ -103,10 +109,13 @@ def parts_of(path: Path) -> list[Path]:
     if match is None:
         return [path]
     stem, count = match["stem"], int(match["count"])
-    return [path.with_name(f"{stem}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+    end = f"-of-{count:05}{match['ending']}"
+    return [path.with_name(f"{stem}-{i:05}{end}") for i in range(1, count + 1)]
 
 
 def _check_magic(path: Path) -> None:
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise unavailable(path, "this is not a regular file; `path` must name a GGUF file")
     try:
         with path.open("rb") as file:
             start = file.read(len(_MAGIC))

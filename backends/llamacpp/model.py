@@ -10,7 +10,7 @@ from typing import Any
 
 from backends.llamacpp.cpu import has_amx
 from backends.llamacpp.devices import buffer_types, free_memory
-from backends.llamacpp.files import unavailable
+from backends.llamacpp.files import parts_of, unavailable
 from backends.llamacpp.library import LoadProgress, address, llama, logged_errors, read_text
 from backends.llamacpp.memory import placed, tensor_overrides
 from backends.llamacpp.options import LlamaCppOptions
@@ -65,7 +65,7 @@ class Model:
         params.use_extra_bufts = _may_repack(path) if options.repack is None else options.repack
         params.progress_callback = callback = llama.llama_progress_callback(loading)
         with logged_errors() as errors:
-            pointer = llama.llama_model_load_from_file(str(path).encode(), params)
+            pointer = _loaded(path, params)
         del callback
         if loading.error:
             raise loading.error
@@ -167,6 +167,14 @@ def _params(options: LlamaCppOptions) -> Any:
     return params
 
 
+def _loaded(path: Path, params: Any) -> Any:
+    """The model in all parts of a file, whatever they are called; None if that failed."""
+    parts = [str(part).encode() for part in parts_of(path)]
+    return llama.llama_model_load_from_splits(
+        (ctypes.c_char_p * len(parts))(*parts), len(parts), params
+    )
+
+
 def _may_repack(path: Path) -> bool:
     """Not quantized weights on a processor with AMX.
 
@@ -178,7 +186,7 @@ def _may_repack(path: Path) -> bool:
     params = llama.llama_model_default_params()
     params.no_alloc = True
     params.load_mode = llama.LLAMA_LOAD_MODE_NONE
-    pointer = llama.llama_model_load_from_file(str(path).encode(), params)
+    pointer = _loaded(path, params)
     if not pointer:
         return True  # loading it will say why
     safe = llama.llama_model_ftype(pointer) & ~llama.LLAMA_FTYPE_GUESSED in _NOT_QUANTIZED

@@ -11,7 +11,7 @@ import typer
 
 from core.cli.console import fail
 from core.cli.private_server import private_server
-from core.cli.settings import ConfigOption, KeyOption
+from core.cli.settings import ConfigOption, KeyOption, UrlOption
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -22,7 +22,7 @@ def chat(
         str | None,
         typer.Argument(help="Send this message and exit; without it, chat interactively."),
     ] = None,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
+    url: UrlOption = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Model to use. [the first]")
     ] = None,

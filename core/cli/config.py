@@ -1,6 +1,8 @@
 """`enginebay config`: check, show, schema and reload."""
 
-from core.cli.console import fail, stdout
+import time
+
+from core.cli.console import fail, stderr, stdout
 from core.cli.keys import entries
 from core.cli.settings import (
     ConfigOption,
@@ -8,7 +10,7 @@ from core.cli.settings import (
     UrlOption,
     load_plugins,
     read_config,
-    require_certificate,
+    require_listening,
     require_valid,
 )
 
@@ -18,13 +20,15 @@ def check(config: ConfigOption = None) -> None:
     without loading a model.
     """
     from core.models.check_config import without_saved_kv
-    from core.models.model_folder import folder_of
+    from core.models.files.model_folder import folder_of
     from core.server.access.key_store import keys_path
 
     settings = read_config(config)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
-    require_certificate(settings)
+    certificate = require_listening(settings)
+    if certificate and (warning := certificate.warning(time.time())):
+        stderr().print(f"warning: {warning}", style="yellow")
     entries(keys_path(settings))
     folder = folder_of(settings, plugins)
     if problems := folder.problems():

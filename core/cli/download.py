@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.cli.console import fail, stderr, stdout
-from core.cli.settings import ConfigOption
+from core.cli.settings import ConfigOption, HubTokenOption
 
 if TYPE_CHECKING:
     from core.models.downloads import Control, Places, Progress, Resolved, Wanted
@@ -38,10 +38,7 @@ def download(
         typer.Option(metavar="NAME", help="Folder to create; the repository's name if not given."),
     ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="The repository is a LoRA.")] = False,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="HF_TOKEN", help="Hub token, for gated and private repositories."),
-    ] = None,
+    token: HubTokenOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Download a model or LoRA from a Hugging Face hub into `model_dir` or `lora_dir`.
@@ -104,6 +101,8 @@ def _run(wanted: Wanted, places: Places, control: Control, resolved: Resolved | 
 
         def report(progress: Progress) -> None:
             bars.update(task, completed=progress.completed, total=progress.total)
+            if progress.waiting:
+                console.print("another process downloads into the same folder; waiting for it")
             if not console.is_terminal and progress.completed_files > said[-1]:
                 said.append(progress.completed_files)
                 console.print(f"{progress.completed_files} of {progress.files}: {progress.file}")

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from core.cli.console import fail, stdout
-from core.cli.settings import ConfigOption
+from core.cli.settings import ConfigOption, UrlOption
 
 _SECONDS = 5.0  # what is well answers within a few milliseconds
 
 
 def health(
-    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
+    url: UrlOption = None,
     config: ConfigOption = None,
     live: Annotated[
         bool, typer.Option("--live", help="Only whether the server responds and is not stuck.")

@@ -11,7 +11,14 @@ import typer
 
 from core.cli.console import fail, print_table, stderr, table
 from core.cli.model_memory import asked_memory, estimated_memory, print_memory
-from core.cli.settings import ConfigOption, KeyOption, load_plugins, model_at, require_valid
+from core.cli.settings import (
+    ConfigOption,
+    KeyOption,
+    UrlOption,
+    load_plugins,
+    model_at,
+    require_valid,
+)
 
 if TYPE_CHECKING:
     from core.chat.schemas.explain_bodies import ModelReport, TemplateReport
@@ -24,7 +31,7 @@ def inspect(
     name: Annotated[
         str, typer.Argument(help="A model, as clients name it, or the folder or file of one.")
     ],
-    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
+    url: UrlOption = None,
     backend: Annotated[
         str | None,
         typer.Option(

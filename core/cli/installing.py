@@ -5,31 +5,45 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
-from core.cli.console import fail, stderr
+from core.cli.console import fail
 
 if TYPE_CHECKING:
+    from core.config.schema import Config
     from core.plugins import Plugins
 
 INSTALLER = "ENGINEBAY_START"
 """The variable in which `start.py` says where it is: it installs what a command then needs."""
 
 
+def install_libraries(config: Config, plugins: Plugins) -> None:
+    """Have what the models of a config import, and those of its models folder, as far as possible.
+
+    Only if `start.py` runs this command; it says what it cannot install.
+    """
+    if INSTALLER not in os.environ:
+        return
+    extras = _extras()
+    needed = dict.fromkeys(name for name in _backends(config, plugins) if name in extras)
+    if needed:
+        _install("--if-possible", *needed)
+
+
 def require_libraries(backend: str, plugins: Plugins) -> None:
     """Have what a backend imports, if `start.py` runs this command; else exit with what to do."""
     entry = plugins.backends.get(backend)
-    if entry is None or not (missing := entry.missing()):
+    if entry is None:
         return
     has_extra = backend in _extras()
-    installer = os.environ.get(INSTALLER)
-    if has_extra and installer:
-        stderr().print(f"the backend {backend} is not installed yet")
-        if subprocess.run([sys.executable, installer, "install", backend]).returncode:
-            fail(f"the backend {backend} could not be installed: see above for the reason")
-        if not (missing := entry.missing()):
-            return
+    failed = has_extra and not _install(backend)
+    if not (missing := entry.missing()):
+        return
+    if failed:
+        fail(f"the backend {backend} could not be installed: see above for the reason")
     remedy = "install what its documentation says"
     if has_extra:
         remedy = (
@@ -37,6 +51,28 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
             f"pip install 'enginebay[{backend}]'"
         )
     fail(f"the backend {backend} needs {', '.join(missing)}, which is not installed; {remedy}")
+
+
+def _backends(config: Config, plugins: Plugins) -> Iterator[str]:
+    """Those of all models of the config, then of those in the models folder."""
+    from core.contract.errors import InvalidRequestError
+    from core.models.files.model_folder import folder_of
+
+    yield from (model.backend for model in config.models)
+    folder = folder_of(config, plugins)
+    for name in folder.names():
+        with suppress(InvalidRequestError):  # its settings are wrong, so it cannot be loaded
+            yield folder.config(name).backend
+
+
+def _install(*arguments: str) -> bool:
+    """Run `start.py install`, if that runs this command; False if it could not.
+
+    It is asked even if nothing is missing, since it knows what is older than this version needs.
+    """
+    installer = os.environ.get(INSTALLER)
+    command = [sys.executable, str(installer), "install", *arguments]
+    return not installer or subprocess.run(command, check=False).returncode == 0
 
 
 def _extras() -> list[str]:

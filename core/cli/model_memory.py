@@ -35,9 +35,9 @@ def asked_memory(server: Target, name: str, context_length: int | None) -> Model
 def estimated_memory(config: Config, plugins: Plugins, context_length: int | None) -> ModelMemory:
     """What the only model of a config takes, read from its headers."""
     from core.contract.errors import BackendUnavailableError
-    from core.models.fit import Estimates, with_context_length
-    from core.models.memory import SystemMeter
-    from core.models.model_paths import ModelPaths
+    from core.models.files.model_paths import ModelPaths
+    from core.models.loading.fit import Estimates, with_context_length
+    from core.models.loading.memory import SystemMeter
     from core.server.schemas.memory_bodies import ModelMemory
 
     model = with_context_length(config.models[0], context_length)
@@ -51,7 +51,7 @@ def estimated_memory(config: Config, plugins: Plugins, context_length: int | Non
 
 def print_memory(memory: ModelMemory) -> None:
     """A table of the parts, and what would make it fit."""
-    from core.models.fit import gib
+    from core.models.loading.memory import gib
 
     rows = table("memory", "RAM", "GPU")
     for part in memory.parts:
@@ -70,6 +70,6 @@ def print_memory(memory: ModelMemory) -> None:
 
 
 def _size(bytes: int) -> str:
-    from core.models.fit import gib
+    from core.models.loading.memory import gib
 
     return gib(bytes) if bytes else "-"

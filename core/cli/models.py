@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from core.cli.console import fail, print_table, stderr, table
-from core.cli.settings import ConfigOption, KeyOption, load_plugins
+from core.cli.settings import ConfigOption, KeyOption, UrlOption, load_plugins
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def models(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="URL of a running server.")] = None,
+    url: UrlOption = None,
     config: ConfigOption = None,
     api_key: KeyOption = None,
 ) -> None:
@@ -67,13 +67,13 @@ def _state(card: dict[str, Any]) -> str:
 
 
 def _size(size: int | None) -> str:
-    if not size:
-        return ""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+    from core.models.loading.memory import gib
+
+    return gib(size) if size else ""
 
 
 def _print_configured(config: Config) -> None:
-    from core.models.model_folder import folder_of
+    from core.models.files.model_folder import folder_of
 
     rows = table("model", "backend", "path")
     for model in config.models:

@@ -16,7 +16,7 @@ from core.cli.first_keys import starting_keys, warn_if_open
 from core.cli.installing import require_libraries
 from core.cli.private_server import serving
 from core.cli.serve import serve_until_stopped
-from core.cli.settings import ConfigOption, load_plugins, model_at, require_valid
+from core.cli.settings import ConfigOption, HubTokenOption, load_plugins, model_at, require_valid
 
 if TYPE_CHECKING:
     import socket
@@ -53,10 +53,7 @@ def run(
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Backend to use. [detected from the files]")
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="HF_TOKEN", help="Hub token, for gated and private repositories."),
-    ] = None,
+    token: HubTokenOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Download a model unless it is here, serve it, and chat with it in the terminal.
@@ -113,7 +110,7 @@ def _located(
 
 def _form(backend: str | None, plugins: Plugins) -> Form | None:
     """What this backend loads; None for any, also where it does not say which."""
-    from core.models.recognise import form_of
+    from core.models.files.recognise import form_of
 
     entry = plugins.backends.get(backend or "")
     return form_of(backend, plugins) if backend and entry and entry.serves else None
@@ -129,7 +126,7 @@ def _download(
 ) -> None:
     from core.contract.errors import ServingError
     from core.models.downloads import Wanted, places, resolve
-    from core.models.recognise import backend_of
+    from core.models.files.recognise import backend_of
 
     wanted = Wanted(repo_id=name.repo_id, quant=name.quant, form=form, token=token)
     try:

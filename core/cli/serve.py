@@ -9,11 +9,12 @@ import typer
 
 from core.cli.console import fail, stderr, stdout
 from core.cli.first_keys import about_keys, starting_keys, warn_if_open
+from core.cli.installing import install_libraries
 from core.cli.settings import (
     ConfigOption,
     load_plugins,
     read_config,
-    require_certificate,
+    require_listening,
     require_valid,
 )
 
@@ -46,7 +47,8 @@ def serve(
         fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
-    require_certificate(settings)
+    require_listening(settings)
+    install_libraries(settings, plugins)
     keys = starting_keys(settings)
     warn_if_open(settings)
     try:

@@ -14,6 +14,7 @@ from core.cli.console import fail
 if TYPE_CHECKING:
     from core.config.schema import Config, ModelConfig
     from core.plugins import Plugins
+    from core.server.http.certificate import Certificate
 
 ConfigOption = Annotated[
     Path | None,
@@ -25,6 +26,13 @@ KeyOption = Annotated[
     str | None,
     typer.Option(
         metavar="KEY", envvar="ENGINEBAY_API_KEY", help="API key of the server, if it requires one."
+    ),
+]
+
+HubTokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token", envvar="HF_TOKEN", help="Hub token, for gated and private repositories."
     ),
 ]
 
@@ -57,7 +65,7 @@ def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
 def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
     """The model at a path, for this backend or the first one that recognises it."""
     from core.config.problems import ConfigError
-    from core.models import model_folder
+    from core.models.files import model_folder
 
     try:
         return model_folder.model_at(path, plugins, backend)
@@ -65,13 +73,17 @@ def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
         fail(error.problems, code=2)
 
 
-def require_certificate(config: Config) -> None:
-    """Exit if the certificate of the config cannot be used."""
+def require_listening(config: Config) -> Certificate | None:
+    """The config's certificate, if it has one. Exit if it, or the unix socket, cannot be used."""
     from core.config.problems import ConfigError
     from core.server.http.certificate import certificate_of
+    from core.server.http.sockets import path_problem, unix_path
 
+    path = unix_path(config)
+    if path and (problem := path_problem(path)):
+        fail([config.origins.problem(("server", "unix_socket"), problem)], code=2)
     try:
-        certificate_of(config)
+        return certificate_of(config)
     except ConfigError as error:
         fail(error.problems, code=2)
 

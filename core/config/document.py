@@ -8,6 +8,7 @@ from ruamel.yaml import YAML, MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
+from core.config.paths import is_special
 from core.config.problems import ConfigError, KeyPath, Problem, key_text
 
 FIRST_MODEL = """
@@ -66,6 +67,8 @@ class Document:
 
     def _read(self, path: Path) -> str:
         try:
+            if is_special(path):
+                raise self._error("this is a pipe, a device or a socket; it must be a file")
             return path.read_bytes().decode("utf-8-sig")
         except FileNotFoundError as error:
             message = (

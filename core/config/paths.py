@@ -1,4 +1,4 @@
-"""Files: names that clients send for those in a folder of the config, and whether one changed."""
+"""Files: names that clients send for those in a folder of the config, what they are, changes."""
 
 from pathlib import Path
 
@@ -32,6 +32,11 @@ def inside(folder: Path, name: str, param: str) -> Path:
     if base not in path.parents:
         raise InvalidRequestError(f"{name!r} is outside its folder", param=param)
     return path
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe, a device or a socket, which may be read for ever."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def state_of(path: Path) -> tuple[int, int, int] | None:

@@ -168,7 +168,8 @@ class Delta:
 
     Deltas of a chat have no text and no tokens. `parts` are what the choice gained, already
     separated; logprobs are those of its content, with a `token_id` of -1 where that is not known.
-    `usage` is what the request has used by now; the last one counts.
+    `usage` is what the request has used by now; the last one counts, and parts after it as a token
+    each: what is known of an answer that is cut off.
 
     A delta with `prefill` has nothing else, and comes before the first token, any number of times,
     if the request asks for such (`GenerationRequest.reports_prefill`).

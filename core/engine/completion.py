@@ -197,8 +197,8 @@ class Completion:
         text = "" if silent else self._detokenizer.feed(token_id)
         if self.constraint:
             self._texts.append(text)
-        if self._watch:
-            self._watch.add(text)
+        if self._watch and self._watch.forced in (None, token_id):
+            self._watch.add(text)  # another one was chosen before that was forced
         if silent:
             if self._banned:
                 self._banned.add("", stays=stays)

@@ -7,8 +7,8 @@ from typing import Any
 from core.config.paths import inside
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
-from core.models.entry import ModelEntry
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
 from core.models.tabbyapi_parameters import with_parameters
 from core.models.template.template import template_path

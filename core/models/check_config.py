@@ -9,13 +9,14 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from core.config.engines import engine_keys, engine_problems
 from core.config.messages import explain
+from core.config.paths import is_special
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.config.walk import Schema, nearest
 from core.contract.errors import BackendUnavailableError
 from core.contract.registers import BackendEntry
 from core.engine.kv_store.seals import read_secret
-from core.models.downloads import SCHEME, HubName
+from core.models.downloads import HubName, hub_names
 from core.models.presets import FOLDER, load_preset, preset_files
 from core.models.template.template import template_files, template_path
 from core.models.template.template_set import USUAL_NAMES
@@ -151,15 +152,17 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
         yield from _validate(model.options, entry)[1]
     else:
         yield ("backend",), _unknown_backend(model.backend, plugins)
-    if model.path.startswith(SCHEME):
+    for where, hub_name in hub_names(model):
         try:
-            HubName.parse(model.path)
+            HubName.parse(hub_name)
         except ValueError as error:
-            yield ("path",), str(error)
+            yield where, str(error)
     path = resolved_path(model.path, base)
     if "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""
         yield ("path",), f"there is no file or folder {path}{hint}"
+    elif is_special(Path(path)):
+        yield ("path",), f"{path} is a pipe, a device or a socket, not a file or folder"
     template = model.chat_template
     if template and template not in USUAL_NAMES and template_path(template, base) is None:
         there = sorted(template_files(base))

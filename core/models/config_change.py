@@ -1,15 +1,16 @@
 """What another config changes of the models that are served."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from core.config.engines import engine_key
 from core.config.names import root_of
-from core.config.problems import ConfigError
+from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import ServingError
-from core.models.entry import ModelEntry
-from core.models.start import Starter
+from core.models.loading.entry import ModelEntry
+from core.models.loading.start import Starter
+from core.models.presets import Preset, load_preset, preset_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +95,44 @@ class ConfigChange:
                 entry.root = root
                 entry.configure(model)
         return self._replaced
+
+
+class PresetChange:
+    """The files of the presets in use, read again. One that is gone stays as it was."""
+
+    def __init__(
+        self, models: Collection[ModelEntry], others: Preset | None, config: Config
+    ) -> None:
+        """`others`: the preset of models that are added later.
+
+        `ConfigError` for a file that is invalid now, or does not fit a loaded model.
+        """
+        files = preset_files(config.base)
+        in_use = {preset.name for preset in (others, *(model.preset for model in models)) if preset}
+        self._now: dict[str, Preset] = {}
+        problems: list[Problem] = []
+        for name in files.keys() & in_use:
+            try:
+                self._now[name] = load_preset(name, config.base)
+                for model in models:
+                    if model.preset and model.preset.name == name:
+                        model.check_preset(self._now[name])
+            except ConfigError as error:
+                problems += error.problems
+            except ServingError as error:
+                problems.append(Problem(str(files[name]), "", error.message))
+        if problems:
+            raise ConfigError(problems)
+
+    def of(self, preset: Preset | None) -> Preset | None:
+        """What has come of a preset; None if its content is the same."""
+        now = self._now.get(preset.name) if preset and preset.name else None
+        same = now and preset and now.overrides.written == preset.overrides.written
+        return None if same else now
+
+    def apply(self, models: Collection[ModelEntry]) -> Iterator[str]:
+        """Make them use what has changed; yields the name of each that does."""
+        for model in models:
+            if preset := self.of(model.preset):
+                model.use_preset(preset)
+                yield model.name

@@ -8,8 +8,8 @@ from dataclasses import replace
 from core.config.loading import LoadingConfig
 from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
-from core.models.entry import ModelEntry
-from core.models.model_folder import FolderModel, ModelFolder
+from core.models.files.model_folder import FolderModel, ModelFolder
+from core.models.loading.entry import ModelEntry
 
 logger = logging.getLogger(__name__)
 

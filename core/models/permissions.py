@@ -2,8 +2,9 @@
 
 from core.config.keys import Key
 from core.contract.errors import ModelNotFoundError
-from core.models.entry import ModelEntry
-from core.models.registry import FoundModel, Models
+from core.models.index import FoundModel
+from core.models.loading.entry import ModelEntry
+from core.models.registry import Models
 
 
 def may_use(key: Key | None, model: ModelEntry, adapter: str | None = None) -> bool:

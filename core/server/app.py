@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from core.config.schema import Config
-from core.models.entry import ReportModelProgress
+from core.models.loading.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.server.access.behind_proxy import BehindProxy
 from core.server.access.guard import Guard

@@ -12,8 +12,8 @@ from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads
-from core.models.entry import ReportModelProgress
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.entry import ReportModelProgress
 from core.models.registry import Models
 from core.plugins import Plugins
 from core.server.observe.liveness import Watch

@@ -2,8 +2,9 @@
 
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError, WrongModelError
+from core.models.index import FoundModel
 from core.models.permissions import permitted
-from core.models.registry import FoundModel, Models
+from core.models.registry import Models
 from core.models.served import ServedModel, routes
 
 

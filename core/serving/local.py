@@ -10,7 +10,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -22,13 +22,15 @@ from core.chat.schemas.completion_bodies import Completion, CompletionRequest
 from core.chat.schemas.read_body import read_body
 from core.config.load import load_config
 from core.config.loading import LoadingConfig
-from core.config.problems import ConfigError
+from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, resolved_path
-from core.contract.errors import ModelFailedError
+from core.contract.errors import ModelFailedError, ServingError
 from core.contract.types import Isolation
 from core.models.check_config import check_config
-from core.models.entry import ReportModelProgress
-from core.models.model_folder import model_at
+from core.models.downloads import SCHEME, Downloads, HubName, places
+from core.models.files.model_folder import model_at
+from core.models.files.recognise import form_of
+from core.models.loading.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.serving.answer import OpenAIAnswer
 from core.serving.classify import classify, score_evaluation
@@ -163,8 +165,9 @@ async def opened(
     report_progress: ReportModelProgress | None,
 ) -> AsyncIterator[LocalModel]:
     """What `enginebay.open` says."""
+    hub_name = path if isinstance(path, str) and path.startswith(SCHEME) else ""
     path = Path(path)
-    if path.suffix in (".yml", ".yaml"):
+    if path.suffix in (".yml", ".yaml") and not hub_name:
         if backend or options:
             raise ValueError(
                 f"{path} is a config file, which gives its models' backends and options itself; "
@@ -174,6 +177,8 @@ async def opened(
         plugins = _plugins(config)
     else:
         plugins = _plugins(Config())
+        if hub_name:
+            path = await _downloaded(hub_name, backend, plugins, report_progress)
         found = await asyncio.to_thread(model_at, path, plugins, backend)
         config = Config(
             models=[found.model_copy(update={"options": dict(options or {})})],
@@ -192,6 +197,30 @@ async def opened(
         yield LocalModel(serving)
     finally:
         await serving.close()
+
+
+async def _downloaded(
+    hub_name: str,
+    backend: str | None,
+    plugins: Plugins,
+    report_progress: ReportModelProgress | None,
+) -> Path:
+    """The model of that name on a hub, in the folder `models`, where it is downloaded to."""
+    try:
+        name = HubName.parse(hub_name)
+    except ValueError as error:
+        raise ConfigError([Problem("", "", str(error))]) from error
+    form = await asyncio.to_thread(form_of, backend, plugins) if backend else None
+
+    def report(fraction: float) -> None:
+        if report_progress:
+            report_progress(str(name), "downloading", fraction)
+
+    with closing(Downloads(places(Config()))) as downloads:
+        try:
+            return (await downloads.local(name, form, report)).path
+        except ServingError as error:
+            raise ModelFailedError(f"{name} could not be downloaded: {error.message}") from error
 
 
 def _plugins(config: Config) -> Plugins:

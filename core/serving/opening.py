@@ -29,6 +29,9 @@ def open(
         async with enginebay.open("models/mine.gguf") as model:
             answer = await model.chat("What is 2 + 3?")
 
+    A path may be a name on a hub, `hf://owner/repository:QUANT`: the model is then downloaded into
+    the folder `models`, where the script runs, unless it is there already.
+
     `backend` and its `options` are what they are in a model's entry of a config, and given for a
     path only; without a `backend`, the first one that recognises it is used.
     `report_progress(model, stage, fraction)` is called on any thread.

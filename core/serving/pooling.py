@@ -13,9 +13,10 @@ from core.chat.plan.strictness import accept_ignored
 from core.config.schema import ServerConfig
 from core.contract.errors import InvalidRequestError
 from core.contract.types import ModelInfo
-from core.models.entry import ModelEntry
+from core.models.index import FoundModel
+from core.models.loading.entry import ModelEntry
 from core.models.permissions import may_use
-from core.models.registry import FoundModel, Models
+from core.models.registry import Models
 from core.models.served import ServedModel
 from core.serving.leases import Leases
 

@@ -29,7 +29,7 @@ from core.chat.schemas.generation_request import GenerationBody
 from core.config.durations import seconds
 from core.config.schema import Config, resolved_path
 from core.contract.types import GenerationRequest
-from core.models.entry import ReportModelProgress
+from core.models.loading.entry import ReportModelProgress
 from core.models.registry import Models
 from core.models.served import ServedModel
 from core.plugins import Plugins

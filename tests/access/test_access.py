@@ -298,6 +298,57 @@ def test_embedding_models_of_a_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("auth", ["required", "admin"])
+def test_models_are_named_to_those_who_may_use_them(tmp_path: Path, auth: str) -> None:
+    """In what needs no key, or any, too."""
+    file = tmp_path / "keys.yml"
+    some = {**keys_file.new_entry("anna", "key-of-anna"), "models": ["mine"]}
+    every = keys_file.new_entry("bob", "key-of-bob")
+    admin = keys_file.new_entry("root", "key-of-root", "admin")
+    keys_file.create(file, [some, every, admin])
+    models = [{"name": name, "backend": "scripted", "path": "."} for name in ("mine", "secret")]
+    settings = {"keys_file": str(file), "auth": auth, "metrics": "keyed"}
+    config = Config.model_validate({"models": models, "server": settings})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        named = {"": [], "anna": ["mine"], "bob": ["mine", "secret"], "root": ["mine", "secret"]}
+        if auth == "admin":
+            named[""] = ["mine", "secret"]
+        for name, expected in named.items():
+            headers = {"x-api-key": f"key-of-{name}"} if name else {}
+            for path in ("/health", "/v1/health/live", "/readyz"):
+                health = server.http.get(path, headers=headers).json()
+                assert list(health["models"]) == expected
+                assert (health["status"], health["state"]) == ("healthy", "ok")
+            metrics = server.http.get("/metrics", headers=headers)
+            assert metrics.status_code == {"": 401, "anna": 403}.get(name, 200)
+            assert ("secret" in metrics.text) == (metrics.status_code == 200)
+
+
+def test_issues_do_not_name_models_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yml"
+    some = {**keys_file.new_entry("anna", "key-of-anna"), "models": ["mine"]}
+    keys_file.create(file, [some, keys_file.new_entry("bob", "key-of-bob")])
+
+    def missing(settings: BackendSettings) -> Backend:
+        raise BackendUnavailableError("it has no config.json")
+
+    models = [
+        {"name": "mine", "backend": "scripted", "path": "."},
+        {"name": "secret", "backend": "missing", "path": "."},
+    ]
+    settings = {"keys_file": str(file), "auth": "required"}
+    config = Config.model_validate({"models": models, "server": settings})
+    with serve(config, plugins_with(scripted=scripted(["ok"]), missing=missing)) as server:
+        for name in ("", "anna"):
+            headers = {"x-api-key": f"key-of-{name}"}
+            health = server.http.get("/health", headers=headers).json()
+            assert "secret" not in str(health)
+            [issue] = health["issues"]
+            assert issue["description"].startswith("a model could not be loaded; ")
+        [issue] = server.http.get("/health", headers={"x-api-key": "key-of-bob"}).json()["issues"]
+        assert issue["description"].startswith("secret: ")
+
+
+@pytest.mark.parametrize("auth", ["required", "admin"])
 def test_files_of_the_machine_are_shown_to_admins_only(tmp_path: Path, auth: str) -> None:
     """Or to all, where nobody is kept out."""
     file, secret = tmp_path / "keys.yml", "/home/me/s3cret/model"

@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -19,9 +20,8 @@ from core.config.problems import ConfigError
 from core.server.app import create_app
 from core.server.http.certificate import Certificate, certificate_of
 from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
 from tests.page.support import Gated
-from tests.support import REPOSITORY, plugins_with, scripted, scripted_config
+from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, served_on
 
 PAIRS = REPOSITORY / "tests" / "certificates"
 CHAIN, KEY, ENCRYPTED = PAIRS / "second.pem", PAIRS / "second.key", PAIRS / "encrypted.key"
@@ -44,11 +44,7 @@ def serving(script: Any = ("ok",), **settings: Any) -> Iterator[int]:
     config = scripted_config(server={"auth": "none", **settings})
     app = create_app(config, plugins_with(scripted=scripted(script)))
 
-    async def started() -> None:
-        await app.state.services.models.wait_until_loaded()
-
-    server = Server(app, "warning", started)
-    with listen("127.0.0.1", 0) as listening, server.in_thread(listening):
+    with listen("127.0.0.1", 0) as listening, served_on(listening, app):
         yield listening.getsockname()[1]
 
 
@@ -71,7 +67,7 @@ def test_a_new_certificate_while_a_stream_runs(
             copy(CHAIN, tmp_path / "cert.pem")
             first = believing("first")
             while "keeping the previous certificate: the key in " not in caplog.text:
-                assert httpx2.get(f"{url}/health", verify=first).status_code == 200
+                assert httpx2.get(f"{url}/health", verify=first, timeout=60).status_code == 200
             copy(KEY, tmp_path / "key.pem")
             while "cert.pem has changed: new connections get its certificate" not in caplog.text:
                 pass
@@ -107,7 +103,9 @@ def test_plain_http_is_not_left_waiting(tmp_path: Path) -> None:
     with serving(**lay(tmp_path, "first")) as port:
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"http://127.0.0.1:{port}/health", timeout=60)
-        health = httpx2.get(f"https://127.0.0.1:{port}/health", verify=believing("first"))
+        health = httpx2.get(
+            f"https://127.0.0.1:{port}/health", verify=believing("first"), timeout=60
+        )
         assert health.status_code == 200
 
 
@@ -145,6 +143,43 @@ def test_files_that_cannot_be_used(
     [problem] = caught.value.problems
     assert problem.line == line
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("day", "message"),
+    [
+        ("2024-12-31T23:59", "is valid from 2025-01-01 00:00 UTC on"),
+        ("2025-01-01T00:00", None),
+        ("2025-03-22T23:59", None),
+        ("2025-03-23T00:01", "expires on 2025-04-01 00:00 UTC: renew it"),
+        ("2025-03-31T23:59", "expires on 2025-04-01 00:00 UTC: renew it"),
+        ("2025-04-01T00:00", "has expired on 2025-04-01 00:00 UTC: clients refuse it"),
+    ],
+)
+def test_a_certificate_that_clients_refuse(day: str, message: str | None) -> None:
+    certificate = Certificate(PAIRS / "expired.pem", PAIRS / "first.key")
+    warning = certificate.warning(datetime.fromisoformat(f"{day}+00:00").timestamp())
+    assert (message is None and warning is None) or (message and message in (warning or ""))
+
+
+def test_soon_is_at_most_two_weeks() -> None:
+    """However long a certificate was valid; years from 2050 on are written in another way."""
+    ends = datetime.fromisoformat("2126-10-30T17:14:37+00:00").timestamp()
+    certificate, day = Certificate(CHAIN, KEY), 24 * 60 * 60
+    assert certificate.warning(ends - 14 * day - 1) is None
+    assert "expires on 2126-10-30 17:14" in (certificate.warning(ends - 14 * day) or "")
+
+
+def test_the_log_warns_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    expired = {"tls_cert": str(PAIRS / "expired.pem"), "tls_key": str(PAIRS / "first.key")}
+    with serving(**expired):
+        assert "expired.pem has expired on 2025-04-01" in caplog.text
+    caplog.clear()
+    renewed = lay(tmp_path, "first")
+    certificate = Certificate(*map(Path, renewed.values()))
+    copy(PAIRS / "expired.pem", tmp_path / "cert.pem")
+    certificate.look()
+    assert "cert.pem has expired on 2025-04-01" in caplog.text
 
 
 def test_a_key_with_a_password_and_a_pair_in_one_file(tmp_path: Path) -> None:

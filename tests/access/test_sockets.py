@@ -12,8 +12,7 @@ from core.server.app import create_app
 from core.server.http.protocol import MAX_PIPELINED
 from core.server.http.request_limit import MAX_HEADERS
 from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
-from tests.support import plugins_with, scripted, scripted_config
+from tests.support import plugins_with, scripted, scripted_config, served_on
 
 SHORT = 0.3
 """A time-out, in seconds, that a test can wait for."""
@@ -25,11 +24,7 @@ def serving(timeout: float) -> Iterator[int]:
     settings = {"request_timeout": timeout, "max_request_bytes": 100_000}
     app = create_app(scripted_config(server=settings), plugins_with(scripted=scripted(["ok"])))
 
-    async def started() -> None:
-        await app.state.services.models.wait_until_loaded()
-
-    server = Server(app, "warning", started)
-    with listen("127.0.0.1", 0) as listening, server.in_thread(listening):
+    with listen("127.0.0.1", 0) as listening, served_on(listening, app):
         yield listening.getsockname()[1]
 
 
@@ -158,6 +153,19 @@ def test_too_many_headers(port: int, flood: bytes, at_once: bool) -> None:
         except ConnectionError:
             pass
         assert "HTTP/1.1 431 " in connection.recv(1000).decode()
+    assert_others_are_served(port)
+
+
+@pytest.mark.parametrize("second", ["Host: localhost", "hOST: evil.example", "Host:"])
+def test_two_hosts(port: int, second: str) -> None:
+    """RFC 9112, 3.2: whoever reads the other one of them, a proxy say, means another request."""
+    with connected(port) as connection:
+        connection.sendall(head(second) + b"\r\n\r\n" + head("Connection: close") + b"\r\n\r\n")
+        text = answer(connection)
+    assert text.startswith("HTTP/1.1 400 ")
+    assert text.count("HTTP/1.1") == 1
+    assert "more than one Host header" in text
+    assert '"type": "invalid_request_error"' in text
     assert_others_are_served(port)
 
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from core.chat.answer.running import RunningRequest
-from core.models.registry import FoundModel
+from core.models.index import FoundModel
 from core.models.served import ServedModel
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend

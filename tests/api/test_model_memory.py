@@ -89,6 +89,7 @@ def test_a_loaded_model(server: Server) -> None:
         ("gguf/memory?context_length=x", 400, "context_length"),
         ("gguf/memory?context_length=99999", 400, "was trained for"),
         ("broken/memory", 503, "corrupt or incomplete"),
+        ("broken/memory?context_length=64", 503, "broken.gguf: the file is corrupt"),
     ],
 )
 def test_bad_questions(server: Server, path: str, status: int, told: str) -> None:

@@ -296,6 +296,48 @@ def test_a_preset_goes_on_for_a_model_that_needs_another_engine(site: Site) -> N
             assert preset.name == "mine"
 
 
+@pytest.mark.parametrize("switched", [False, True])
+def test_preset_files_are_read_again(site: Site, switched: bool) -> None:
+    """Those of the config and those switched to, for loaded, unloaded and later models."""
+    file = site.file.parent / "sampler_overrides" / "mine.yml"
+    file.parent.mkdir()
+    file.write_text("top_k:\n  override: 40\n")
+    preset = {} if switched else {"sampling_preset": "mine"}
+    models = [{"name": "a", **preset}, {"name": "b", **preset}]
+    site.write(*models)
+    with site.serve() as server:
+        for name in ("a", "b"):
+            server.run(_load(server, name))
+        if switched:
+            assert server.http.post(SWITCH, json={"preset": "mine"}).status_code == 200
+        assert server.http.post("/v1/models/b/unload").is_success
+        file.write_text("# the same\ntop_k: {override: 40}\n")
+        assert reload(server) == {}
+        file.write_text("top_k:\n  override: 7\n")
+        assert reload(server) == {"changed": ["a", "b"]}
+        server.run(_load(server, "b"))
+        for name in ("a", "b"):
+            assert top_k(server, name) == 7
+        file.write_text("top_k:\n  override: much\n")
+        refused = server.http.post(RELOAD)
+        assert refused.status_code == 400
+        assert "mine.yml:2" in refused.json()["error"]["message"]
+        assert top_k(server, "a") == 7
+        if switched:
+            file.write_text("top_k:\n  override: 8\n")
+            site.write(*models, {"name": "c"})
+            assert reload(server) == {"added": ["c"], "changed": ["a", "b"]}
+            assert top_k(server, "c") == 8
+            file.unlink()
+            assert reload(server) == {}
+            assert top_k(server, "a") == 8
+
+
+def top_k(server: Server, name: str) -> Any:
+    overrides = services_of(server.app).models.find(name).overrides
+    return overrides.written["top_k"]["override"]
+
+
 def test_a_model_that_begins_to_load_while_another_gets_ready(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

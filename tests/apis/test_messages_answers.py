@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -234,15 +235,17 @@ class Cached(ScriptedEngine):
             if isinstance(delta, Delta) and delta.prefill_tokens:
                 half = delta.prefill_tokens // 2
                 rest = delta.prefill_tokens - half
-                delta = Delta(text=delta.text, prefill_tokens=rest, cached_tokens=half)
+                delta = replace(delta, prefill_tokens=rest, cached_tokens=half)
             yield id, delta
 
 
 def test_cached_tokens_are_no_input_tokens() -> None:
     # MSG-4 MSG-5
-    backend = engine_backend(lambda: Cached(["a", "b"]))
+    backend = engine_backend(lambda: Cached(["a"]))
     with serve(scripted_config(), plugins_with(scripted=backend)) as server:
-        usage = ask(server)["usage"]
+        message = ask(server)
+        assert (message["content"][0]["text"], message["stop_reason"]) == ("a", "end_turn")
+        usage = message["usage"]
         body = {"model": "scripted", "messages": USER}
         counted = server.http.post(f"{MESSAGES}/count_tokens", json=body).json()
     read, rest = usage["cache_read_input_tokens"], usage["input_tokens"]

@@ -1,18 +1,20 @@
 """What Ollama's clients are told of models that were never loaded: what their files say."""
 
 import json
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config.schema import Config
-from core.models.gguf_header import gguf_header
+from core.models.files.gguf_header import gguf_header
 from core.plugins import Plugins
 from tests.backends.gguf_models import CONTEXT, WIDTH, write_bert, write_llama
 from tests.support import DEMO_MODEL, SEEING_MODEL, Server, serve
@@ -213,3 +215,31 @@ def test_numbers_that_cannot_be_are_not_counted_up_to(tmp_path: Path, header: by
         target.truncate(1 << 40)
     with pytest.raises(ValueError, match="more than there can be"):
         gguf_header(file)
+
+
+@pytest.mark.parametrize(("length", "wrong"), [(-1, "cut short"), (1 << 40, "too long")])
+def test_a_file_has_the_length_that_its_header_says(
+    tmp_path: Path, length: int, wrong: str
+) -> None:
+    """Also one whose blocks are holes, which takes no room and minutes to read."""
+    file = write_llama(tmp_path / "x.gguf")
+    whole = file.stat().st_size
+    gguf_header(file)
+    os.truncate(file, whole + length)
+    message = f"{wrong}: its header says {whole} bytes, it has {whole + length}"
+    with pytest.raises(ValueError, match=message):
+        gguf_header(file)
+
+
+def test_sizes_of_tensors_are_those_of_ggml(tmp_path: Path) -> None:
+    for kind, (weights, size) in gguf.GGML_QUANT_SIZES.items():
+        if kind.name == "Q8_1":  # of activations; no file has it
+            continue
+        file = tmp_path / f"{kind.name}.gguf"
+        header = struct.pack("<4sIQQ", b"GGUF", 3, 1, 0)
+        header += struct.pack("<QcIQIQ", 1, b"t", 1, 3 * weights, kind, 0)
+        file.write_bytes(header.ljust(64, b"\0") + bytes(3 * size))
+        assert [tensor.bytes for tensor in gguf_header(file).tensors] == [3 * size]
+        os.truncate(file, 64 + 3 * size - 1)
+        with pytest.raises(ValueError, match="cut short"):
+            gguf_header(file)

@@ -1,5 +1,6 @@
 """From a path to a model: what may be wrong with files and options, and what a model says."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,11 @@ def test_a_file_that_is_no_gguf(tmp_path: Path) -> None:
     assert "not a GGUF file" in refusal(path)
 
 
+def test_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.gguf")
+    assert "not a regular file" in refusal(tmp_path / "model.gguf")
+
+
 @pytest.mark.parametrize("kept", [0.9, 0.3, 0.01])
 def test_a_truncated_file(shared: Path, tmp_path: Path, kept: float) -> None:
     path = tmp_path / "model.gguf"
@@ -86,6 +92,18 @@ def test_a_split_model_is_loaded_from_any_of_its_files(shared: Path, tmp_path: P
     expected = answer(load(shared))
     for path in (tmp_path, *parts):
         assert answer(load(path)) == expected
+
+
+def test_endings_in_capitals(shared: Path, tmp_path: Path) -> None:
+    whole, split = tmp_path / "whole", tmp_path / "split"
+    whole.mkdir()
+    split.mkdir()
+    write_llama(whole / "model.gguf").rename(whole / "MODEL.GGUF")
+    write_llama(split / "model.gguf", split_max_tensors=8)
+    for part in split.iterdir():
+        part.rename(part.with_suffix(".GGUF"))
+    expected = answer(load(shared))
+    assert answer(load(whole)) == answer(load(split)) == expected
 
 
 def test_a_split_model_with_a_file_missing(tmp_path: Path) -> None:

@@ -102,15 +102,7 @@ def test_in_any_traffic(
 ) -> None:
     drafter = PromptLookup(3) if draft and MEMORIES[memory].cuts else None
     engine = make_engine(MEMORIES[memory], drafter=drafter, compiler=COMPILER)
-    run = Run(engine)
-    for number, (wait, item) in enumerate(arrivals):
-        run.steps(wait)
-        run.add(item)
-        if number in aborted:
-            run.steps(2)
-            run.abort(item.request_id)
-    run.finish()
-    assert not run.errors
+    run = Run(engine).traffic(arrivals, aborted)
     for number, (_, item) in enumerate(arrivals):
         for index in range(0 if number in aborted else item.n):
             key = (item.request_id, index)

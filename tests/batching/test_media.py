@@ -86,15 +86,7 @@ def test_traffic_never_changes_an_answer(
     # MM-10 MM-11 MEDIA-7 MEDIA-37
     drafter = PromptLookup(3) if draft and MEMORIES[memory].cuts else None
     engine = make_engine(MEMORIES[memory], drafter=drafter)
-    run = Run(engine)
-    for number, (wait, item) in enumerate(arrivals):
-        run.steps(wait)
-        run.add(item)
-        if number in aborted:
-            run.steps(2)
-            run.abort(item.request_id)
-    run.finish()
-    assert not run.errors
+    run = Run(engine).traffic(arrivals, aborted)
     for number, (_, item) in enumerate(arrivals):
         if number not in aborted:
             check(run, item)

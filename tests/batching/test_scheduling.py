@@ -85,19 +85,10 @@ def test_traffic_never_changes_an_answer(
     n = 1 if memory == "one slot" else 3
     drafter = PromptLookup(3) if draft and chosen.cuts else None
     engine = make_engine(chosen, drafter=drafter, max_batch_size=data.draw(st.integers(n, 6)))
-    run = Run(engine)
-    kept = []
-    for number, (wait, item) in enumerate(arrivals):
-        run.steps(wait)
-        run.add(item)
+    run = Run(engine).traffic(arrivals, aborted, steps=steps)
+    for number, (_, item) in enumerate(arrivals):
         if number in aborted:
-            run.steps(steps)
-            run.abort(item.request_id)
-        else:
-            kept.append(item)
-    run.finish()
-    assert not run.errors
-    for item in kept:
+            continue
         check(run, item)
         first = run.deltas[item.request_id, 0][0]
         assert first.prefill_tokens + first.cached_tokens == len(item.prompt_token_ids)

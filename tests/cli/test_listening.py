@@ -112,7 +112,7 @@ def test_one_whose_queue_is_full_lives(tmp_path: Path) -> None:
         ("folder", "is a file, not a socket"),
         ("link", "is a file, not a socket"),
         ("none/http.sock", "No such file or directory; choose another `server.unix_socket`"),
-        ("x" * 120, "AF_UNIX path too long"),
+        ("x" * 120, "and a unix socket's path at most 10[37] on this system; choose a shorter"),
     ],
 )
 def test_places_where_no_socket_can_be(tmp_path: Path, name: str, message: str) -> None:
@@ -182,3 +182,22 @@ def test_a_certificate_that_is_wrong(start_serving: StartServing, run: Run) -> N
     assert serving.process.wait(60) == 2
     assert serving.log.startswith(said)
     assert "warming up" not in serving.log, "before anything is loaded"
+
+
+def test_a_certificate_that_has_expired(run: Run) -> None:
+    write_config(TLS.replace("first.pem", "expired.pem"))
+    done = run("config", "check")
+    assert done.exit_code == 0
+    assert "config.yml is valid" in done.stdout
+    assert "warning: the certificate in " in done.stderr
+    assert "expired.pem has expired on 2025-04-01 00:00 UTC" in done.stderr
+
+
+def test_a_path_too_long_for_a_socket(start_serving: StartServing, run: Run) -> None:
+    write_config(f"unix_socket: /tmp/{'x' * 120}")
+    said = f"config.yml:2: server.unix_socket: /tmp/{'x' * 120} has 125 bytes, and a unix socket's"
+    done = run("config", "check")
+    assert (done.exit_code, done.stderr.startswith(said)) == (2, True)
+    serving = start_serving()
+    assert serving.process.wait(60) == 2
+    assert serving.log.startswith(said)

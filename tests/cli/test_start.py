@@ -1,16 +1,21 @@
-"""`start.py` with a small project in Enginebay's place, installed for real, without a network."""
+"""`start.py` with a small project in Enginebay's place, installed for real, without a network; and
+`enginebay serve` with a small installer in the place of `start.py`.
+"""
 
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import httpx2
 import pytest
 
+from tests.cli.conftest import StartServing
 from tests.support import REPOSITORY
 
 PYPROJECT = """
@@ -33,6 +38,7 @@ EXTRAS = ("hf", "llamacpp", "test")
 MODULE = """
 import json, os, sys
 def main():
+    print("started by", os.environ.get("ENGINEBAY_START"))
     print(json.dumps([sys.argv[1:], os.environ.get("ENGINEBAY_CONFIG")]))
     sys.exit(7)
 if __name__ == "__main__":
@@ -105,6 +111,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     result = start(project)
     assert result.returncode == 7, result.stdout + result.stderr
     assert said(result) == [["serve"], None]
+    assert f"started by {project / 'start.py'}" in result.stdout
     assert "Installing Enginebay [hf]" in result.stdout
     assert "Creating" not in result.stdout  # the environment was there already
 
@@ -153,54 +160,103 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert "Installing" not in start(project, "run", "owner/repo").stdout
 
 
-def test_gguf_files_in_the_models_folder(project: Path) -> None:
-    # MOD-1: what they need is installed, too; if it cannot be, the rest goes on without it
-    stamp = project / ".venv" / "enginebay-installed.json"
+def test_what_cannot_be_installed(project: Path) -> None:
+    """What `serve` asks for: tried once, and again by the command that is said."""
     broken = project / "broken"
+    if_possible = ("install", "--if-possible", "hf", "llamacpp")
     (project / "pyproject.toml").write_text(PYPROJECT + 'description = "other"\n', encoding="utf-8")
     assert "Installing Enginebay [hf] " in start(project).stdout
-    (project / "elsewhere" / "owner").mkdir(parents=True)
-    (project / "elsewhere" / "owner" / "m.gguf").touch()
-    (project / "config.yml").write_text(
-        "server:\n  port: 1\n  model_dir: elsewhere  # for GGUF files\n", encoding="utf-8"
-    )
     broken.touch()
-    result = start(project)
-    assert result.returncode == 7
-    assert "Going on without llamacpp; python3" in result.stdout
-    assert "Installing" not in start(project).stdout
-    broken.unlink()
-    assert "Installing Enginebay [hf, llamacpp]" in start(project, "install", "llamacpp").stdout
-    assert json.loads(stamp.read_text(encoding="utf-8"))["failed"] == []
-    (project / "pyproject.toml").write_text(PYPROJECT + 'description = "third"\n', encoding="utf-8")
-    result = start(project)
+    result = start(project, *if_possible)
+    assert result.returncode == 0
     assert "Installing Enginebay [hf, llamacpp]" in result.stdout
-    assert said(result) == [["serve"], None]
+    assert "the builder is broken" in result.stdout
+    going_on = "Going on without llamacpp; python3 start.py install llamacpp tries again.\n"
+    assert result.stdout.endswith(going_on)
+    assert start(project, *if_possible).stdout == going_on
+    assert start(project, "install", "llamacpp").returncode == 1
+    assert "Installing" not in start(project).stdout  # what was there still is
+    broken.unlink()
+    assert start(project, *if_possible).stdout == going_on
+    assert "Installing Enginebay [hf, llamacpp]" in start(project, "install", "llamacpp").stdout
+    result = start(project, *if_possible)
+    assert (result.stdout, result.stderr) == ("", "")
+    # an update, after which they are installed again when they are needed
+    (project / "pyproject.toml").write_text(PYPROJECT + 'description = "third"\n', encoding="utf-8")
+    assert "Installing Enginebay [hf] " in start(project).stdout
+    assert "Installing Enginebay [hf, llamacpp]" in start(project, *if_possible).stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "expected"),
-    [
-        ("", [], "models"),
-        ("server:\n  model_dir: 'my models' # x\n", [], "my models"),
-        ('server:\n  model_dir: "/srv/m"\n', ["--port", "1"], "/srv/m"),
-        ("server:\n  #model_dir: no\n", [], "models"),
-        ("server:\n  model_dir: no\n", ["--config=other.yml"], "models"),
-        ("server:\n  model_dir: no\n", ["--config", "sub/other.yml"], "sub/models"),
-    ],
-)
-def test_where_the_models_folder_is(
-    module: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    text: str,
-    arguments: list[str],
-    expected: str,
+TOYS = """
+from core.testing import ScriptedEngine
+from enginebay import BackendUnavailableError, EngineBackend, hookimpl
+
+
+def create(settings):
+    try:
+        import toy_llama
+    except ImportError as error:
+        raise BackendUnavailableError("python3 start.py install llamacpp") from error
+    return EngineBackend(lambda: ScriptedEngine(["here it is"]))
+
+
+@hookimpl
+def register_backends(register):
+    is_gguf = lambda path: path.suffix == ".gguf"
+    register("llamacpp", create, requires=["toy_llama"], serves=is_gguf)
+    register("hf", create)
+    register("exllamav2", create)
+    register("without-an-extra", create, requires=["no_such_library"])
+"""
+INSTALLER = """
+import sys
+from pathlib import Path
+print("asked to", *sys.argv[1:])
+Path("toy_llama.py").touch()
+"""
+CONFIG = """
+server: {port: 0, model_dir: elsewhere}
+plugins: {blocked: [backends]}
+models:
+  - {name: first, backend: exllamav2, path: ., load: command}
+  - {name: second, backend: without-an-extra, path: ., load: command}
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process")
+@pytest.mark.usefixtures("clean_place")
+def test_gguf_files_in_the_models_folder(
+    start_serving: StartServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ENGINEBAY_CONFIG", raising=False)
-    (tmp_path / "config.yml").write_text(text, encoding="utf-8")
-    assert module.model_dir(arguments) == tmp_path / expected
+    """MOD-1: `start.py` installs what they need before they are served, and so of the config's
+    models; where it is not in use, nothing is installed, and a request says what to do.
+    """
+    Path("plugins").mkdir()
+    Path("plugins/toys.py").write_text(TOYS, encoding="utf-8")
+    Path("elsewhere/owner").mkdir(parents=True)
+    Path("elsewhere/owner/m.gguf").touch()
+    Path("elsewhere/wrong.gguf").touch()
+    Path("elsewhere/wrong.yml").write_text("backend: no-such", encoding="utf-8")
+    Path("elsewhere/other.gguf").touch()
+    Path("elsewhere/other.yml").write_text("backend: hf", encoding="utf-8")
+    Path("installer.py").write_text(INSTALLER, encoding="utf-8")
+    Path("config.yml").write_text(CONFIG, encoding="utf-8")
+    for installer, answer in ((None, 503), (Path("installer.py").absolute(), 200)):
+        if installer:
+            monkeypatch.setenv("ENGINEBAY_START", str(installer))
+        serving = start_serving()
+        lines = serving.lines_until("Model +owner/m")
+        asked = [line for line in lines if line.startswith("asked")]
+        wanted = "asked to install --if-possible exllamav2 hf llamacpp"
+        assert asked == ([wanted] if installer else [])
+        url = re.search(r"http://[\d.:]+", "".join(lines))
+        assert url
+        body = {"model": "owner/m", "prompt": "x"}
+        response = httpx2.post(f"{url[0]}/v1/completions", json=body, timeout=60)
+        assert response.status_code == answer
+        said = "here it is" if installer else "python3 start.py install llamacpp"
+        assert said in response.text
+        assert serving.interrupt() == 0
 
 
 @pytest.fixture

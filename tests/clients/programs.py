@@ -4,10 +4,11 @@ import shutil
 import socket
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import proxies
 from tests.clients import install
 from tests.clients.install import REPOSITORY
 from tests.clients.processes import running
@@ -26,9 +27,17 @@ keys:
 
 @contextmanager
 def enginebay(
-    journal: Path, logs: Path, *, config: str = "config", port: int | None = None
+    journal: Path,
+    logs: Path,
+    *,
+    config: str = "config",
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Our server with one of the configs in `server/`, which asks for keys; its URL."""
+    """Our server with one of the configs in `server/`, which asks for keys; its URL.
+
+    `settings`: others of `server`, by their names in capitals.
+    """
     port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     file = str(HERE / "server" / f"{config}.yml")
@@ -40,10 +49,25 @@ def enginebay(
         "PYTHONPATH": str(REPOSITORY),
         "CLIENTS_JOURNAL": str(journal),
         "ENGINEBAY_SERVER__KEYS_FILE": str(keys),
+        "ENGINEBAY_SERVER__USAGE_FILE": "off",
+        **{f"ENGINEBAY_SERVER__{name}": value for name, value in (settings or {}).items()},
     }
     log = logs / f"enginebay-{config}.log"
     with running(command, f"{url}/health", log, cwd=REPOSITORY, env=env):
         yield url
+
+
+@contextmanager
+def proxied(name: str, journal: Path, logs: Path) -> Iterator[str]:
+    """Our server below a path of a proxy, with TLS and many pings; its URL."""
+    settings = {"ROOT_PATH": "/llm", "TRUSTED_PROXIES": '["127.0.0.1"]', "PING_INTERVAL": "0.02"}
+    folder = logs / name
+    folder.mkdir(exist_ok=True)
+    with (
+        enginebay(journal, logs, settings=settings) as url,
+        proxies.proxy(name, folder, url.removeprefix("http://"), "kept") as public,
+    ):
+        yield f"{public}/llm"
 
 
 def unload(server: str, model: str) -> None:
@@ -68,10 +92,13 @@ def sillytavern(logs: Path) -> Iterator[str]:
 
 
 @contextmanager
-def open_webui(server: str, logs: Path, *, ollama: bool = False) -> Iterator[str]:
+def open_webui(
+    server: str, logs: Path, *, ollama: bool = False, authority: Path | None = None
+) -> Iterator[str]:
     """Open WebUI with an empty data folder, no login and one connection: ours; its URL.
 
-    `ollama`: the connection is to an Ollama, and has no key yet.
+    `ollama`: the connection is to an Ollama, and has no key yet. `authority`: a certificate that
+    it believes, and those signed by it.
     """
     program = install.open_webui()
     data = install.INSTALLED / "open-webui" / "data"
@@ -97,6 +124,7 @@ def open_webui(server: str, logs: Path, *, ollama: bool = False) -> Iterator[str
         "ANONYMIZED_TELEMETRY": "false",
         "DO_NOT_TRACK": "true",
         "SCARF_NO_ANALYTICS": "true",
+        **({"SSL_CERT_FILE": str(authority)} if authority else {}),
     }
     command = [str(program), "serve", "--host", "127.0.0.1", "--port", str(port)]
     with running(command, f"{url}/health", logs / "open-webui.log", cwd=data, env=env):

@@ -9,6 +9,7 @@ does not work.
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -41,6 +42,7 @@ from tests.clients.sillytavern_modes import (
     Ollama,
     TextCompletion,
 )
+from tests.proxies import CERTIFICATE, PROXIES
 
 Try = Callable[[str, Journal], list[Finding]]
 ModeT = TypeVar("ModeT", bound=Mode)
@@ -134,6 +136,27 @@ def try_open_webui_responses(server: str, journal: Journal) -> list[Finding]:
         return report.findings
 
 
+def try_open_webui_behind_proxy(server: str, journal: Journal) -> list[Finding]:
+    """Open WebUI with a server below a path of nginx, and of Caddy, with TLS."""
+    findings = []
+    for name in PROXIES:
+        client = f"Open WebUI behind {name}"
+        if not shutil.which(name):
+            missing = Report(client, None, SEEN)
+            missing.add([Finding(client, "start", f"{name} is not installed: apt install {name}")])
+            findings += missing.findings
+            continue
+        with (
+            programs.proxied(name, journal.file, SEEN) as behind,
+            programs.open_webui(behind, SEEN, authority=CERTIFICATE) as url,
+            open_page(url) as page,
+        ):
+            report = Report(client, page, SEEN)
+            open_webui_apis.try_behind_proxy(OpenWebUI(page), behind, report, journal)
+            findings += report.findings
+    return findings
+
+
 def try_codex(server: str, journal: Journal) -> list[Finding]:
     """Codex's command line."""
     report = Report("Codex", None, SEEN)
@@ -161,6 +184,7 @@ CLIENTS: dict[str, Try] = {
     "open-webui": try_open_webui,
     "open-webui-ollama": try_open_webui_ollama,
     "open-webui-responses": try_open_webui_responses,
+    "open-webui-behind-proxy": try_open_webui_behind_proxy,
     "codex": try_codex,
     "ai-sdk": try_ai_sdk,
 }

@@ -1,5 +1,7 @@
 """What only shows once the plugins are known."""
 
+import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,10 +9,12 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.config.load import load_config
+from core.config.problems import ConfigError
 from core.config.schema import Config, ModelConfig
 from core.contract.errors import BackendUnavailableError
 from core.contract.registers import BackendEntry
 from core.models.check_config import check_config, validated_options
+from core.models.files.model_folder import model_at
 from core.plugins import Plugin, Plugins
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
@@ -92,6 +96,23 @@ def test_everything_wrong(write: WriteConfig, plugins: Plugins) -> None:
         "config.yml:14: models[1].options.split: must be a list, such as [a, b] or text, not "
         "a mapping",
     ]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_a_path_that_may_be_read_for_ever(write: WriteConfig, kind: str) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "pipe":
+            os.mkfifo("pipe")
+        if kind == "socket":
+            listening.bind("socket")
+        special = "/dev/zero" if kind == "device" else str(Path.cwd() / kind)
+        path = write(f"models:\n- name: a\n  backend: hf\n  path: {special}\n")
+        assert problems(path, Plugins()) == [
+            f"config.yml:4: models[0].path: {special} is a pipe, a device or a socket, not a file "
+            "or folder"
+        ]
+        with pytest.raises(ConfigError, match="is a pipe, a device or a socket"):
+            model_at(Path(special), Plugins())
 
 
 def test_a_variable_is_named(

@@ -231,6 +231,15 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load_config(tmp_path)
 
 
+@pytest.mark.parametrize("device", [False, True])
+def test_a_file_without_an_end(tmp_path: Path, device: bool) -> None:
+    path = Path("/dev/zero") if device else tmp_path / "config.yml"
+    if not device:
+        os.mkfifo(path)
+    with pytest.raises(ConfigError, match="this is a pipe, a device or a socket"):
+        load_config(path)
+
+
 def test_not_utf8() -> None:
     Path("config.yml").write_bytes("server:\n  host: ü\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"config\.yml:2: the text is not UTF-8"):

@@ -28,7 +28,8 @@ class FakeHub:
     file stay open until they are set, and `reached` says that one does. `refusals`: the statuses
     that a file is refused with, one a request, before it is given out. `xet`: hashes of files that
     come from the Xet store at `xet_store`. `branches`: their files, by names of branches. `found`:
-    what every search finds, as the hub's API has it; `searched` what was asked for.
+    what every search finds, as the hub's API has it; `searched` what was asked for. `says`: what
+    its API answers in the place of all this.
     """
 
     files: dict[str, bytes]
@@ -52,6 +53,7 @@ class FakeHub:
     branches: dict[str, dict[str, bytes]] = field(default_factory=dict)
     found: Any = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
+    says: bytes | None = None
 
     @property
     def fetched(self) -> list[tuple[str, str | None]]:
@@ -90,7 +92,8 @@ class FakeHub:
         if self.status != 200:
             await answer(send, self.status, b"", {"X-Error-Code": self.code})
             return
-        await answer(send, 200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        said = json.dumps(body).encode() if self.says is None else self.says
+        await answer(send, 200, said, {"Content-Type": "application/json"})
 
     async def _api(self, path: str, send: Any) -> None:
         siblings = []

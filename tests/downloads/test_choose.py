@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.errors import InvalidRequestError
-from core.models.downloads.choose import ORDER, Choice, choices, choose, folder_name
+from core.models.downloads.choose import ORDER, Choice, Form, choices, choose, folder_name
 from core.models.downloads.hub import RemoteFile
-from core.models.recognise import backend_of, form_of
+from core.models.files.recognise import backend_of, form_of
 from core.plugins import Plugins
 
 
@@ -335,3 +335,182 @@ def test_any_names_are_chosen_from_or_refused(names: list[str], quant: str) -> N
         assert isinstance(choice, Choice)
         assert Path(choice.path).name == choice.path
         assert choice.size == sum(file.size for file in choice.files) > 0
+
+
+VISION = [
+    "config.json",
+    *(f"UD-Q4_K_XL/{name}" for name in parts("Qwen3.5-122B-A10B-UD-Q4_K_XL", 3)),
+    *(f"Q4_K_M/{name}" for name in parts("Qwen3.5-122B-A10B-Q4_K_M", 3)),
+    *(f"mmproj-{q}.gguf" for q in ("BF16", "F16", "F32")),
+]
+DRAFTERS = [
+    *(f"gemma-4-12b-it-{q}.gguf" for q in ("Q8_0", "UD-Q4_K_XL", "BF16")),
+    *(f"MTP/gemma-4-12b-it-{q}-MTP.gguf" for q in ("Q8_0", "F16")),
+    "mtp-gemma-4-12b-it.gguf",
+    "mmproj-F16.gguf",
+]
+BAKED_IN = ["Qwen3.6-27B-MTP-Q8_0.gguf", "Qwen3.6-27B-MTP-Q4_K_M.gguf", "imatrix_unsloth.gguf"]
+GENERIC = ["Q4_K_M/model.gguf", "Q8_0/model.gguf", "mmproj-F16.gguf"]
+DOTTED = ["X.Q4_K_M.gguf", "X.Q8_0.gguf", "X.mmproj-Q8_0.gguf", "X.mmproj-f16.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("names", "quant", "chosen"),
+    [
+        (VISION, "", [*VISION[4:7], "mmproj-F16.gguf"]),
+        (VISION, "ud-q4_k_xl", [*VISION[1:4], "mmproj-F16.gguf"]),
+        (DRAFTERS, "", [DRAFTERS[1], "mmproj-F16.gguf"]),
+        (DRAFTERS, "Q8_0", [DRAFTERS[0], "mmproj-F16.gguf"]),
+        (BAKED_IN, "", [BAKED_IN[1]]),
+        (GENERIC, "Q8_0", ["Q8_0/model.gguf", "mmproj-F16.gguf"]),
+        (GENERIC, "Q4_K_M/model.gguf", ["Q4_K_M/model.gguf", "mmproj-F16.gguf"]),
+        (DOTTED, "", ["X.Q4_K_M.gguf", "X.mmproj-f16.gguf"]),
+        (["a-imatrix-Q4_K_M.gguf", "a-imatrix.gguf"], "", ["a-imatrix-Q4_K_M.gguf"]),
+    ],
+)
+def test_drafters_and_projectors_are_no_models(
+    names: list[str], quant: str, chosen: list[str]
+) -> None:
+    assert [file.name for file in choose("a/b-GGUF", files(*names), quant).files] == chosen
+
+
+@pytest.mark.parametrize(
+    ("names", "quant", "chosen"),
+    [
+        (GEMMA, "", "mmproj-google_gemma-3-4b-it-f16.gguf"),
+        (GEMMA, "f32", "mmproj-google_gemma-3-4b-it-f32.gguf"),
+        (VISION, "mmproj-BF16.gguf", "mmproj-BF16.gguf"),
+        (["mmproj-model-Q8_0.gguf", "mmproj-model-f16.gguf"], "", "mmproj-model-f16.gguf"),
+    ],
+)
+def test_a_projector_alone(names: list[str], quant: str, chosen: str) -> None:
+    choice = choose("a/b-GGUF", files(*names), quant, "mmproj")
+    assert [file.name for file in choice.files] == [chosen]
+    assert choice.path == chosen
+    assert folder_name("a/b-GGUF", choice, None).startswith("b-mmproj")
+
+
+def test_a_lora_alone() -> None:
+    own = ["adapter_config.json", "adapter_model.safetensors"]
+    names = [*own, "README.md", "config.json", "checkpoint-8/adapter_model.safetensors"]
+    assert [file.name for file in choose("a/b", files(*names), form="adapter").files] == own
+    with pytest.raises(InvalidRequestError, match=r"is a LoRA: .* --lora"):
+        choose("a/b", files(*names))
+    with pytest.raises(InvalidRequestError, match=r"lacks one of adapter_config.json"):
+        choose("a/b", files(*META), form="adapter")
+    with pytest.raises(InvalidRequestError, match="has no mmproj file"):
+        choose("a/b", files(*QWEN), form="mmproj")
+    two = files("mmproj-a-4b-f16.gguf", "mmproj-b-12b-q8_0.gguf")
+    with pytest.raises(InvalidRequestError, match="several models"):
+        choose("a/b", two, form="mmproj")
+
+
+def test_files_in_pieces_say_what_to_do() -> None:
+    names = [f"X.i1-Q6_K.gguf.part{i}of2" for i in (1, 2)]
+    with pytest.raises(InvalidRequestError, match="join them with `cat`"):
+        choose("mradermacher/X-i1-GGUF", files("README.md", *names))
+    whole = "X.i1-Q4_K_M.gguf"
+    assert choose("mradermacher/X-i1-GGUF", files(whole, *names)).path == whole
+    with pytest.raises(InvalidRequestError, match="has no 'Q6_K'"):
+        choose("mradermacher/X-i1-GGUF", files(whole, *names), "Q6_K")
+
+
+@pytest.mark.parametrize(
+    ("names", "left_out"),
+    [
+        (["checkpoint-500/model.safetensors", "checkpoint-500/optimizer.pt"], {0, 1}),
+        (["runs/events.out", "onnx/model.onnx_data", "model.onnx.data"], {0, 1, 2}),
+        (
+            ["original/consolidated.00.pth", "original/params.json", "consolidated.00.pth"],
+            {0, 1, 2},
+        ),
+        (
+            ["consolidated-00001-of-00002.safetensors", "consolidated.safetensors.index.json"],
+            {0, 1},
+        ),
+        (["adapter_config.json", "adapter_model.safetensors"], {0, 1}),
+        (["model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"], {0, 1}),
+        (["chat_template.jinja", "additional_chat_templates/rag.jinja", "code/modeling.py"], set()),
+    ],
+)
+def test_what_lies_beside_a_checkpoint(names: list[str], left_out: set[int]) -> None:
+    own = ["config.json", "model.safetensors", "tokenizer.json"]
+    chosen = choose("a/b", files(*own, *names)).files
+    kept = [name for i, name in enumerate(names) if i not in left_out]
+    assert [file.name for file in chosen] == [*own, *kept]
+
+
+STEMS = st.sampled_from(
+    ["model", "M-7B", "sub/M-7B", "Q4_K_M/M-7B-Q4_K_M", "UD-Q4_K_XL/M", "MTP/M"]
+)
+LAID_OUT = st.one_of(
+    st.builds(
+        lambda stem, quant, end: f"{stem}{quant}{end}",
+        STEMS,
+        st.sampled_from(["", "-Q8_0", ".i1-IQ4_XS", "-UD-Q4_K_XL", "-BF16"]),
+        st.sampled_from(
+            [".gguf", ".gguf.part1of2", *(f"-0000{i}-of-00002.gguf" for i in (1, 2, 3))]
+        ),
+    ),
+    st.sampled_from(
+        [
+            *(
+                "config.json",
+                "modules.json",
+                "adapter_config.json",
+                "mmproj-F16.gguf",
+                "M.mmproj-f16.gguf",
+            ),
+            *(
+                "mtp-M.gguf",
+                "imatrix.gguf",
+                "consolidated.safetensors",
+                "adapter_model.safetensors",
+            ),
+            *(
+                "model.safetensors",
+                "output.safetensors",
+                *SHARDS,
+                "model-00002-of-00003.safetensors",
+            ),
+            *("pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "onnx/model.onnx"),
+            *(
+                "original/model.safetensors",
+                "checkpoint-1/model.safetensors",
+                "2_Dense/model.safetensors",
+            ),
+        ]
+    ),
+)
+
+
+def is_loadable(choice: Choice) -> bool:
+    """Whether llama.cpp, transformers or exllamav2 would find all of one model in these files."""
+    names = [file.stored_as or file.name for file in choice.files]
+    if choice.path:
+        models = [name for name in names if "mmproj" not in name]
+        stem, _, count = choice.path.removesuffix(".gguf").rpartition("-of-")
+        first = stem.removesuffix("-00001")
+        whole = [choice.path] if not count.isdigit() or not stem else parts(first, int(count))
+        return models == whole and len(names) - len(models) <= 1 and "mtp" not in names[0].lower()
+    tops = [name for name in names if "/" not in name]
+    weights = [name for name in tops if name.endswith((".safetensors", ".bin"))]
+    numbered = [name for name in weights if "-of-" in name]
+    complete = {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
+    described = {"config.json", "modules.json"} & set(tops)
+    return bool(weights and described) and (not numbered or {*numbered} == complete)
+
+
+@given(st.lists(LAID_OUT, unique=True), st.sampled_from([None, "gguf", "folder"]))
+def test_what_is_chosen_can_be_loaded_and_is_found_again(
+    names: list[str], form: Form | None
+) -> None:
+    there = files(*names)
+    for offered in choices("a/b", there, form):
+        if offered.name == "all files":  # for backends that know better
+            continue
+        assert is_loadable(offered), (names, offered)
+        chosen = choose("a/b", there, offered.name, form)
+        assert chosen == offered
+        assert len({file.stored_as or file.name for file in chosen.files}) == len(chosen.files)
+        assert choose("a/b", chosen.files, offered.name, form).path == chosen.path

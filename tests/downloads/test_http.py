@@ -97,7 +97,13 @@ def test_progress(start_hub: StartHub, server: Server, tmp_path: Path, how: str)
     assert [each["status"] for each in said] == ["processing"] * (len(said) - 1) + ["finished"]
     assert said[-1]["completed"] == total
     assert said[-1]["download_path"] == str(tmp_path / "models" / "tiny")
-    assert len(said) >= 5  # at the start, after each file, and at the end
+    numbers = [each["completed_files"] for each in said]
+    assert numbers == sorted(numbers)
+    ends = {number: said[numbers.index(number)]["file"] for number in numbers}
+    assert list(ends) == [0, 1, 2, 3], "at the start, and after each file"
+    assert sorted(list(ends.values())[1:]) == sorted(FILES)
+    completed = [each["completed"] for each in said]
+    assert completed == sorted(completed)
 
 
 def test_errors_before_the_first_byte_have_a_status(start_hub: StartHub, server: Server) -> None:

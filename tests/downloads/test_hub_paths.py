@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+import enginebay
+from core.config.problems import ConfigError
 from core.config.schema import Config
+from core.contract.errors import ModelFailedError
 from core.contract.types import BackendSettings
 from core.models.check_config import check_config
 from core.models.downloads import HubName, Places, Wanted, download, find_local, resolve
 from core.models.downloads.download import Control
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
 from core.plugins import Plugins
 from core.testing import ScriptedEngine
 from enginebay import Backend, EngineBackend
@@ -20,7 +23,7 @@ from tests.downloads.conftest import FILES as CHECKPOINT
 from tests.downloads.conftest import StartHub
 from tests.downloads.hub import COMMIT, REPO, FakeHub, commit_of
 from tests.downloads.test_download import until
-from tests.support import Server, serve
+from tests.support import DEMO_MODEL, InlineBackend, Server, serve
 
 GGUF = bytes(range(256)) * 40
 FILES = {"tiny-Q4_K_M.gguf": GGUF, "tiny-Q8_0.gguf": GGUF * 2, "mmproj-F16.gguf": b"see"}
@@ -28,12 +31,14 @@ NAME = "tiny-Q4_K_M.gguf"
 
 
 def is_gguf(path: Path) -> bool:
-    return any(path.glob("*.gguf"))
+    return any("mmproj" not in file.name for file in path.glob("*.gguf"))
 
 
-def plugins(loaded: list[str]) -> Plugins:
+def plugins(loaded: list[str], options: list[Any] | None = None) -> Plugins:
     def create(settings: BackendSettings) -> Backend:
         loaded.append(settings.path)
+        if options is not None:
+            options.append(settings.options)
         return EngineBackend(lambda: ScriptedEngine(["hi"]))
 
     found = Plugins()
@@ -75,6 +80,28 @@ def test_the_first_request_downloads_it_and_the_next_start_asks_no_hub(
         assert ask(server).is_success  # any of that repository
     assert len(set(loaded)) == 1
     assert len(hub.asked) == asked
+
+
+def test_looking_for_its_files_never_holds_up_the_event_loop(
+    start_hub: StartHub, tmp_path: Path
+) -> None:
+    start_hub(FILES, lfs=set())
+    looked: list[int] = []
+
+    def serves(path: Path) -> bool:
+        looked.append(threading.get_ident())
+        return is_gguf(path)
+
+    found = Plugins()
+    found.backends("scripted", lambda _: InlineBackend(ScriptedEngine(["hi"])), serves=serves)
+    with serve(config(tmp_path), found) as server:
+        assert ask(server).is_success
+
+        async def loop() -> int:
+            return threading.get_ident()
+
+        assert looked
+        assert server.run(loop()) not in looked
 
 
 def test_progress_is_shown_and_another_model_answers_meanwhile(
@@ -188,6 +215,101 @@ def test_a_backend_of_folders_gets_a_folder(start_hub: StartHub, tmp_path: Path)
     }
 
 
+def test_options_that_are_paths_may_be_names_too(start_hub: StartHub, tmp_path: Path) -> None:
+    lora = {"lora/tiny-french-F16.gguf": b"lora"}
+    hub = start_hub({**FILES, "mmproj-F32.gguf": b"see more", **lora}, lfs=set())
+    options = {
+        "draft_model": f"hf://{REPO}:Q8_0",
+        "mmproj": f"hf://{REPO}/mmproj-F32.gguf",
+        "adapters": {
+            "french": {"path": f"hf://{REPO}/lora/tiny-french-F16.gguf", "scale": 0.5},
+            "mine": "loras/mine.gguf",
+        },
+        "other": f"hf://{REPO}:Q8_0",  # what a backend does with this is its own business
+    }
+    given: list[Any] = []
+    settings = config(tmp_path, options=options, server={"lora_dir": str(tmp_path / "loras")})
+    with serve(settings, plugins([], given)) as server:
+        assert ask(server).is_success
+    models = tmp_path / "models"
+    expected = {
+        "draft_model": str(models / "tiny-Q8_0" / "tiny-Q8_0.gguf"),
+        "mmproj": str(models / "tiny-mmproj-F32" / "mmproj-F32.gguf"),
+        "adapters": {
+            "french": {
+                "path": str(tmp_path / "loras" / "tiny-F16" / "tiny-french-F16.gguf"),
+                "scale": 0.5,
+            },
+            "mine": "loras/mine.gguf",
+        },
+        "other": f"hf://{REPO}:Q8_0",
+    }
+    assert given == [expected]
+    asked = len(hub.asked)
+    with serve(settings, plugins([], given)) as server:
+        assert ask(server).is_success
+        listed = {card["id"] for card in server.http.get("/v1/models").json()["data"]}
+        assert not any("mmproj" in name for name in listed)
+    assert given == [expected, expected]
+    assert len(hub.asked) == asked
+
+
+def test_a_lora_of_a_backend_of_folders(start_hub: StartHub, tmp_path: Path) -> None:
+    own = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"lora"}
+    start_hub({**own, "checkpoint-1/optimizer.pt": b"x", "README.md": b"x"}, lfs=set())
+    given: list[Any] = []
+    settings = config(
+        tmp_path,
+        str(tmp_path),
+        backend="folders",
+        options={"adapters": {"a": f"hf://{REPO}"}},
+        server={"lora_dir": str(tmp_path / "loras")},
+    )
+    with serve(settings, plugins([], given)) as server:
+        assert ask(server).is_success
+    folder = tmp_path / "loras" / "tiny"
+    assert given == [{"adapters": {"a": str(folder)}}]
+    assert {path.name for path in folder.iterdir()} == {".cache", *own}
+
+
+def test_an_option_that_cannot_be_downloaded(start_hub: StartHub, tmp_path: Path) -> None:
+    start_hub(FILES, lfs=set())
+    settings = config(tmp_path, options={"draft_model": f"hf://{REPO}:Q2_K"})
+    with serve(settings, plugins([])) as server:
+        answer = ask(server)
+        assert answer.status_code == 503
+        assert "there are Q4_K_M" in answer.json()["error"]["message"]
+        memory = server.http.get("/v1/models/tiny/memory")
+        assert memory.status_code < 500, memory.text
+    [problem] = check_config(config(tmp_path, options={"mmproj": "hf://x"}), plugins([]))
+    assert "models[0].options.mmproj" in str(problem)
+    assert "write owner/repository" in str(problem)
+
+
+async def test_open_downloads_a_name(
+    start_hub: StartHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {file.name: file.read_bytes() for file in DEMO_MODEL.iterdir() if file.is_file()}
+    hub = start_hub(files, lfs=set())
+    monkeypatch.chdir(tmp_path)
+    told: list[tuple[str, str, float]] = []
+    for name in (f"hf://{REPO}", f"hf://{REPO}:safetensors"):
+        opened = enginebay.open(name, report_progress=lambda *each: told.append(each))
+        async with opened as model:
+            assert model.names == ["tiny"]
+            assert (await model.complete("Once", max_tokens=2)).choices[0].text
+    assert (tmp_path / "models" / "tiny" / "config.json").is_file()
+    assert (REPO, "downloading", 1.0) in told
+    assert len(hub.fetched) == len(set(hub.fetched))  # once
+    for wrong, error, said in (
+        ("hf://x", ConfigError, "write owner/repository"),
+        (f"hf://{REPO}:Q2_K", ModelFailedError, "could not be downloaded: .* there are"),
+    ):
+        with pytest.raises(error, match=said):
+            async with enginebay.open(wrong):
+                pass
+
+
 @pytest.mark.parametrize("path", ["hf://", "hf://x", "hf://a/b/c", "hf://a/b:", "hf://a b/c"])
 def test_names_that_cannot_be(tmp_path: Path, path: str) -> None:
     [problem] = check_config(config(tmp_path, path), plugins([]))
@@ -204,6 +326,10 @@ def test_names_that_cannot_be(tmp_path: Path, path: str) -> None:
         ("hf.co/a/b:q8_0", "a/b", "q8_0"),
         ("https://huggingface.co/a/b.c/", "a/b.c", ""),
         (" a/b:x/y-Q8_0.gguf ", "a/b", "x/y-Q8_0.gguf"),
+        ("hf://a/b/y-Q8_0.gguf", "a/b", "y-Q8_0.gguf"),
+        ("hf://a/b/x/y-Q8_0.gguf", "a/b", "x/y-Q8_0.gguf"),
+        ("https://huggingface.co/a/b/blob/main/y-Q8_0.gguf", "a/b", "y-Q8_0.gguf"),
+        ("https://huggingface.co/a/b/resolve/main/x/y.GGUF", "a/b", "x/y.GGUF"),
     ],
 )
 def test_names(text: str, repo: str, quant: str) -> None:
@@ -263,6 +389,18 @@ def test_what_is_here(start_hub: StartHub, tmp_path: Path, fetch: Fetch) -> None
     hub.breaks.clear()
     fetch(quant="q4_k_m")
     assert find_local(tmp_path, name) == best
+
+
+@pytest.mark.parametrize("quant", ["Q8_0", "Q8_0/model.gguf", "q8_0/model"])
+def test_a_file_of_a_folder_is_found_again_by_its_name(
+    start_hub: StartHub, tmp_path: Path, fetch: Fetch, quant: str
+) -> None:
+    start_hub({"Q8_0/model.gguf": GGUF, "Q4_K_M/model.gguf": GGUF * 2}, lfs=set())
+    folder = fetch(quant=quant)
+    local = find_local(tmp_path, HubName(REPO, quant))
+    assert local
+    assert local.path == folder / "model.gguf"
+    assert find_local(tmp_path, HubName(REPO, "Q4_K_M")) is None
 
 
 def test_two_owners_of_one_name(start_hub: StartHub, tmp_path: Path, fetch: Fetch) -> None:

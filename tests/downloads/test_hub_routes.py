@@ -7,7 +7,7 @@ import pytest
 
 from tests.apis.ollama_support import key_store
 from tests.downloads.conftest import StartHub
-from tests.downloads.hub import REPO
+from tests.downloads.hub import COMMIT, REPO
 from tests.downloads.test_download import content
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
@@ -116,6 +116,51 @@ def test_a_hub_that_does_not_say(
     error = answer.json()["error"]
     assert said in error["message"]
     assert error["code"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "<!DOCTYPE html><title>Sign in</title>",
+        "null",
+        "3",
+        '"text"',
+        "[" * 100_000,
+        "[3]",
+        "[null]",
+        '[["id", "a"]]',
+        '[{"id": "a/b", "downloads": "many"}]',
+        '[{"id": "a/b", "tags": 3}]',
+        '[{"modelId": "a/b"}]',
+        '{"data": []}',
+        '{"error": "no such thing"}',
+        '{"id": 3, "sha": 4}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": 3}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": [3]}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": [{}]}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": [{"rfilename": null}]}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": [{"rfilename": 3, "blobId": "COMMIT"}]}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": [{"rfilename": "x", "lfs": 3}]}',
+        '{"id": "a/b", "sha": "COMMIT", "siblings": [{"rfilename": "x", "lfs": {"a": 3}}]}',
+        '{"id": "a/b", "sha": "COMMIT", "cardData": 3, "config": 3, "lastModified": 3}',
+    ],
+    ids=lambda said: said[:70],
+)
+def test_what_is_no_hub(start_hub: StartHub, server: Server, said: str) -> None:
+    """A mirror, or a page to sign in, at its address."""
+    start_hub(says=said.replace("COMMIT", COMMIT).encode())
+    download = {"repo_id": REPO, "quant": "Q4_K_M"}
+    for answer in (
+        server.http.get("/v1/hub/search?query=x"),
+        server.http.get(f"/v1/hub/files?repo_id={REPO}"),
+        server.http.post("/v1/download", json=download),
+    ):
+        assert answer.status_code == 502, answer.text
+        error = answer.json()["error"]
+        assert error["code"] == "hub_error"
+        assert "hub" in error["message"]
+        assert len(error["message"]) < 400
 
 
 def test_no_hub(start_hub: StartHub, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from core.chat.answer.reasoning_tokens import ThoughtTokens
 from core.contract.sampling_params import ReasoningBudget
+from core.engine.completion import Completion
 from core.engine.reasoning_budget import BudgetWatch
+from tests.run import request
 
 CLOSE = (1, 2, 3)
 
@@ -111,3 +113,36 @@ def test_tokens_of_thought(
     for stretch in stretches:
         tokens.settle([stretch])
     assert tokens.count == count
+
+
+class Letters:
+    """Token ids are characters."""
+
+    def feed(self, token_id: int) -> str:
+        return chr(token_id)
+
+    def finish(self) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("held", ["", "a", "ab", "abcd", "\x01"])
+def test_tokens_chosen_before_the_end_was_asked_for_come_first(held: str) -> None:
+    """As where they were held for the beginning of a banned string."""
+    completion = Completion(
+        request([7], max_tokens=50),
+        0,
+        max_tokens=50,
+        eos_token_ids=frozenset(),
+        detokenizer=Letters(),
+    )
+    completion.append(ord("x"))
+    assert completion.end_reasoning(budget(0, inside=True), [ord("x")], Letters())
+    for character in held:
+        assert completion.forced is not None
+        completion.append(ord(character))
+    said = []
+    while (forced := completion.forced) is not None:
+        said.append(forced)
+        completion.append(forced)
+    assert tuple([*map(ord, held), *said][-3:]) == CLOSE
+    assert len(said) >= 2

@@ -27,20 +27,17 @@ SEEDS = range(8)
 
 def turn_of(reasoning: str, tools: str, *, inside: bool, in_thought: bool) -> Any:
     format = REASONING[reasoning]
-    marks = format.marks(tools=True)
-    assert marks
     model = SimpleNamespace(
         reasoning=format,
         reasoning_name=reasoning,
-        config=SimpleNamespace(tools_in_reasoning=in_thought, reasoning_start="auto"),
+        config=SimpleNamespace(tools_in_reasoning=in_thought),
     )
     tool = {"type": "function", "function": {"name": "f"}}
     user = {"role": "user", "content": "hi"}
     body = ChatCompletionRequest.model_validate({"messages": [user], "tools": [tool]})
     calls = TOOLS[tools].grammar(SCHEMAS, parallel=True)
     assert calls
-    prompt = marks.start if inside else ""
-    return _Turn.of(body, cast(Any, model), prompt, calls), calls
+    return _Turn.of(body, cast(Any, model), calls, inside=inside), calls
 
 
 def read(

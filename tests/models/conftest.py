@@ -12,7 +12,7 @@ import pytest
 from core.config.schema import Config
 from core.contract.estimates import FreeMemory, MemoryUse
 from core.contract.types import BackendSettings, ModelInfo
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
 from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError

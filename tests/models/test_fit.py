@@ -9,8 +9,8 @@ from core.config.schema import Config
 from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
 from core.contract.registers import BackendEntry
 from core.contract.types import BackendSettings
-from core.models.fit import Estimates
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.fit import Estimates
 from core.models.registry import Models
 from enginebay import BackendUnavailableError
 from tests.models.conftest import GIB, FakeBackend, House, ask, hold, states

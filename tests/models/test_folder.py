@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from core.config.schema import Config
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.catalog import Loadable
-from core.models.model_folder import ModelFolder
+from core.models.files.model_folder import ModelFolder
+from core.models.loading.memory import size_of_files
 from core.models.registry import Models
 from core.plugins import Plugins
 from tests.support import DEMO_MODEL, plugins_with
@@ -33,6 +34,15 @@ def test_what_is_in_it(tmp_path: Path, plugins: Plugins) -> None:
     assert folder.config("empty", "llamacpp").backend == "llamacpp"
     with pytest.raises(InvalidRequestError, match=r"no backend recognises .*empty.*name one as"):
         folder.config("empty")
+
+
+def test_endings_in_capitals(tmp_path: Path, plugins: Plugins) -> None:
+    (tmp_path / "Mine.GGUF").write_bytes(b"12345")
+    models = ModelFolder(tmp_path, plugins).models()
+    assert [(m.name, m.backend, m.aliases) for m in models.values()] == [
+        ("Mine.GGUF", "llamacpp", ("Mine",))
+    ]
+    assert size_of_files(str(tmp_path / "Mine.GGUF")) == size_of_files(str(tmp_path)) == 5
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, plugins: Plugins) -> None:

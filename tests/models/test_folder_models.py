@@ -269,7 +269,7 @@ async def test_what_is_here_of_a_hub_is_looked_up_on_a_thread_of_its_own(
         else:
             raise AssertionError("this reads files, and the event loop waits for it")
 
-    monkeypatch.setattr("core.models.model_paths.find_local", find_local)
+    monkeypatch.setattr("core.models.files.model_paths.find_local", find_local)
     (house.base / "a.fake").touch()
     async with house.models({"name": "m", "path": "hf://owner/repo"}) as models:
         assert await listed(models) == ["m", "a.fake"]

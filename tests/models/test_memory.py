@@ -9,7 +9,7 @@ import psutil
 
 from core.config.schema import Config
 from core.contract.types import BackendSettings
-from core.models.memory import SystemMeter, size_of_files
+from core.models.loading.memory import SystemMeter, size_of_files
 from core.models.registry import Models
 from core.testing import ScriptedEngine
 from enginebay import Backend, EngineBackend

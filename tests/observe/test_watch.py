@@ -201,7 +201,7 @@ def test_a_wedged_engine_over_http() -> None:
         with ThreadPoolExecutor(1) as other:
             waiting = other.submit(server.http.post, "/v1/completions", json=body, headers=headers)
             assert engine.steps.wait(60)
-            while (answer := server.http.get("/health/live")).status_code == 200:
+            while (answer := server.http.get("/health/live", headers=headers)).status_code == 200:
                 pass
             bad, good = answer.json()["models"].values()
             assert bad["state"] == "stuck"

@@ -124,7 +124,7 @@ def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> No
     assert not page.get_by_role("button", name="Unload").is_visible()
     assert not page.get_by_role("link", name="Models").is_visible()
     page.goto(f"{server.url}/#models")
-    page.get_by_text("Models are managed with an admin key.").wait_for()
+    page.get_by_text("Models are managed with an admin key").wait_for()
     assert not page.locator("#download-section").is_visible()
     page.get_by_role("link", name="Chat").click()
     say(page, "Hi")
@@ -134,3 +134,17 @@ def test_what_is_for_admins_is_shown_to_admins(page: "Page", start: Start) -> No
     page.get_by_role("button", name="Unload big").wait_for()
     page.get_by_role("link", name="Models").click()
     page.locator("#download-section").wait_for()
+
+
+def test_who_has_no_key_learns_what_there_is_for_admins(page: "Page", start: Start) -> None:
+    """As at the first start, when only the routes of admins need a key."""
+    server = start({}, auth="admin").server
+    open_page(page, server)
+    page.get_by_role("link", name="Models").click()
+    page.get_by_text("Models are managed with an admin key").wait_for()
+    page.get_by_role("button", name="Enter a key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Key", exact=True).fill("key-of-root")
+    dialog.get_by_role("button", name="Use key").click()
+    page.locator("#all-models .card").first.wait_for()
+    assert not page.get_by_role("button", name="Enter a key").is_visible()

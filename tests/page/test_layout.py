@@ -12,7 +12,7 @@ from tests.page.test_manager import FILES, FOUND, MEMORY
 from tests.page.test_usage import DATA, LIMITS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 WIDE = f"{'long' * 100}\n\n```\n{'code ' * 60}\n```\n\n|{'cell ' * 20}|{'cell ' * 20}|\n|-|-|\n"
 
@@ -95,6 +95,34 @@ def test_views_fit_a_phone(page: "Page", serve_scripted: ServeScripted) -> None:
     rights = page.locator("#usage svg, .bar a, .bar button").filter(visible=True).all()
     boxes = [each.bounding_box() for each in rights]
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 360 for box in boxes)
+
+
+def test_the_hub_is_in_reach_on_a_phone(page: "Page", serve_scripted: ServeScripted) -> None:
+    """It lies below all models."""
+    page.set_viewport_size({"width": 360, "height": 400})
+    page.goto(f"{serve_scripted(['ok'], aliases=[f'alias-{n}' for n in range(40)]).url}/#models")
+    page.locator("#all-models .card").wait_for()
+    jump = page.get_by_role("link", name="Get a model")
+    assert in_sight(jump)
+    assert not in_sight(page.get_by_label("Search the hub"))
+    jump.click()
+    assert in_sight(page.get_by_label("Search the hub"))
+    assert page.evaluate("document.activeElement.id") == "hub-search"
+    assert page.title() == "Models · Enginebay"
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert in_sight(page.get_by_label("Search the hub"))
+    assert not jump.is_visible()
+
+
+def in_sight(element: "Locator") -> bool:
+    return bool(
+        element.evaluate(
+            """(element) => {
+              const { x, y, width, height } = element.getBoundingClientRect();
+              return document.elementFromPoint(x + width / 2, y + height / 2) === element;
+            }"""
+        )
+    )
 
 
 def test_views_are_told_to_keyboards_and_screen_readers(

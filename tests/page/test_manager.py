@@ -9,7 +9,7 @@ import pytest
 
 from core.config.schema import Config
 from tests.effort import some
-from tests.page.support import answers
+from tests.page.support import answers, open_page
 from tests.support import Server, plugins_with, scripted, serve
 
 if TYPE_CHECKING:
@@ -122,6 +122,23 @@ def test_what_a_folder_has_is_offered_in_the_chat(page: "Page", server: Server) 
         "them/second",
         "lying.gguf",
     ]
+
+
+def test_what_is_put_into_the_folder_is_there_at_once(page: "Page", server: Server) -> None:
+    """MOD-1: without a reload of the page, in the chat and in the list."""
+    open_page(page, server)
+    option = page.locator("#model option", has_text="new.gguf")
+    assert option.count() == 0
+    file = Path(server.app.state.services.config.server.model_dir) / "new.gguf"
+    file.write_bytes(b"GGUF")
+    option.wait_for(state="attached")
+    assert server.http.get("/v1/stats").json()["listed"][-1] == "new.gguf"
+    page.get_by_role("link", name="Models").click()
+    card = page.locator("#all-models h3", has_text="new.gguf")
+    card.wait_for()
+    file.unlink()
+    card.wait_for(state="detached")
+    assert option.count() == 0
 
 
 def test_memory_is_told_before_loading(page: "Page", server: Server) -> None:

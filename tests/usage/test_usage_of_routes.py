@@ -1,19 +1,22 @@
 """Every route of every API counts what its answers say was used. KEY-1"""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.chat.answer.collector import text_of
 from core.config.keys import Key
 from core.config.schema import Config
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import digest_of
 from core.testing import ScriptedChat
-from enginebay import RouteRequest
+from enginebay import Chat, Delta, RouteRequest, ServingError, TokenCounts
 from tests.apis.test_messages_answers import Cached
+from tests.page.support import Gated
 from tests.pooling import BACKENDS
 from tests.support import Server, engine_backend, plugins_with, scripted, serve
 
@@ -37,6 +40,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "says": scripted(["Hel", "lo", " you"]),
         "cached": engine_backend(lambda: Cached(["Hel", "lo"])),
         "chats": engine_backend(lambda: ScriptedChat(["Hel", "lo"])),
+        "slow": engine_backend(lambda: ScriptedChat(says_slowly)),
+        "told": engine_backend(lambda: Told(says_slowly)),
     }
     models = [{"name": name, "backend": name, "path": "."} for name in backends]
     settings = {"usage_file": str(file), "auth": "required", "key_metrics": True}
@@ -53,6 +58,23 @@ async def twice(request: RouteRequest) -> Any:
     two = await (await request.complete({"model": "says", "prompt": "abc"})).whole()
     three = await request.embed({"model": "embeds", "input": "abc"})
     return [one["usage"], two["usage"], {**three["usage"], "completion_tokens": 0}]
+
+
+slowly = Gated(["Hello ", "there ", "you"])
+
+
+def says_slowly(chat: Chat, index: int) -> Iterator[str]:
+    return slowly("", index)
+
+
+class Told(ScriptedChat):
+    """Says with the first word what has been used by then."""
+
+    def step(self) -> Iterable[tuple[str, Delta | ServingError]]:
+        for id, delta in super().step():
+            if isinstance(delta, Delta) and "Hello " in map(text_of, delta.parts):
+                delta = replace(delta, usage=TokenCounts(prompt_tokens=2, completion_tokens=6))
+            yield id, delta
 
 
 def openai(usage: Json) -> Counts:
@@ -159,6 +181,42 @@ def test_cached_tokens(server: Server) -> None:
     [entry] = usage(server, "user45")["data"]
     cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert 0 < cached == entry["cached_tokens"] < entry["prompt_tokens"]
+
+
+@pytest.mark.parametrize(("model", "prompt", "completion"), [("slow", 0, 2), ("told", 2, 7)])
+def test_a_chat_that_is_cut_off_before_its_model_tells_its_usage(
+    server: Server, model: str, prompt: int, completion: int
+) -> None:
+    key = {"x-api-key": "user46" if model == "slow" else "user47"}
+    body = {"model": model, "stream": True, **CHAT}
+    slowly.go_on()
+    with server.http.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
+        lines = answer.iter_lines()
+        while "Hello" not in next(lines):
+            pass
+        slowly.go_on()
+        while "there" not in next(lines):
+            pass
+    server.settle()
+    assert slowly.closed.wait(60)
+    [entry] = usage(server, key["x-api-key"])["data"]
+    assert (entry["prompt_tokens"], entry["completion_tokens"]) == (prompt, completion)
+    slowly.go_on(3)
+    answer = server.http.post("/v1/chat/completions", json={"model": model, **CHAT}, headers=key)
+    assert openai(answer.json()["usage"]) == (2, len("Hello there you"))
+    [entry] = usage(server, key["x-api-key"])["data"]
+    assert (entry["prompt_tokens"], entry["completion_tokens"]) == (prompt + 2, completion + 15)
+
+
+def test_embeddings_that_fail_count_what_was_computed(server: Server) -> None:
+    """Or else a key could have the model compute such inputs for ever."""
+    key = {"x-api-key": "user48"}
+    body = {"model": "three", "input": ["abc", "!"]}
+    answer = server.http.post("/v1/classify", json=body, headers=key)
+    assert answer.status_code == 400
+    assert "not finite" in answer.json()["error"]["message"]
+    [entry] = usage(server, "user48")["data"]
+    assert (entry["requests"], entry["prompt_tokens"]) == (1, 5 + 3)
 
 
 def test_answers_of_a_plugins_route(server: Server) -> None:

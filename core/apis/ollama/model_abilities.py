@@ -8,8 +8,8 @@ from core.apis.ollama.model_files import FileFacts
 from core.chat.plan.infill import fills_in
 from core.contract.errors import ServingError
 from core.contract.types import ModelInfo
-from core.models.entry import ModelEntry
-from core.models.formats import format_choice
+from core.models.loading.entry import ModelEntry
+from core.models.loading.formats import format_choice
 from core.models.served import ServedModel
 from core.models.template.detect_formats import choose_reasoning, choose_tools
 from core.models.template.features import TemplateFeatures

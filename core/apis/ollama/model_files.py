@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from core.contract.errors import encodable
-from core.models.gguf_header import gguf_header
-from core.models.memory import weight_files
+from core.models.files.gguf_header import gguf_header
+from core.models.loading.memory import weight_files
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,8 @@ def file_facts(path: str, files: Stamp) -> FileFacts:
     Blocks: a GGUF file has its vocabulary in front.
     """
     weights = [file for file, *_ in files.files]
-    gguf = [file for file in weights if file.suffix == ".gguf" and "mmproj" not in file.name]
+    gguf = [file for file in weights if file.suffix.lower() == ".gguf"]
+    gguf = [file for file in gguf if "mmproj" not in file.name.lower()]
     try:
         if gguf:
             return _of_gguf(gguf)

@@ -12,8 +12,8 @@ from core.apis.ollama.compose_ollama import timestamp
 from core.apis.ollama.model_abilities import Abilities
 from core.apis.ollama.model_files import FileFacts, Stamp, file_facts, stamp
 from core.apis.schemas.ollama_answers import Details, LoadedModel, ModelBrief, ModelShown
-from core.models.model_paths import ModelPaths
-from core.models.registry import FoundModel
+from core.models.files.model_paths import ModelPaths
+from core.models.index import FoundModel
 from core.plugins import Plugins
 
 _FOR_EVER = 10413792000.0

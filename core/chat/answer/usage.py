@@ -1,7 +1,7 @@
 """Token counts and times.
 
 The endpoint layer counts tokens, so no backend can get it wrong. A chat backend returns no tokens;
-then its own counts are used.
+then its own counts are used, and as long as it has told none, each part counts as a token.
 """
 
 from time import monotonic
@@ -51,11 +51,12 @@ class UsageCounter:
         self._constrained |= request.sampling.constraint is not None
 
     def add(self, delta: Delta) -> None:
-        """Count a delta."""
+        """Count a delta. The parts of a chat count as a token each until its own counts come."""
+        tokens = len(delta.token_ids) or (0 if delta.usage else len(delta.parts))
         self._cached_tokens += delta.cached_tokens
-        self._completion_tokens += len(delta.token_ids)
+        self._completion_tokens += tokens
         self._used.cached_tokens += delta.cached_tokens
-        self._used.completion_tokens += len(delta.token_ids)
+        self._used.completion_tokens += tokens
         self._grammar_init_s += delta.grammar_init_s
         self._grammar_s += delta.grammar_s
         self._last_token_at = monotonic()

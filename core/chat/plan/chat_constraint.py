@@ -1,7 +1,7 @@
 """The grammar of an entire answer: reasoning first, then content, tool calls, or both.
 
 The grammar and the parsers of the answer agree on what is reasoning, calls and content, so both
-start from the same prompt.
+are told the same about where it starts.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from core.chat.answer.answer_parser import AnswerForm
 from core.chat.plan.content_grammar import content_grammar, require_constraints
-from core.chat.plan.reasoning import starts_in_reasoning
 from core.chat.plan.tool_choice import CallRules, call_grammar, call_rules
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
@@ -47,15 +46,17 @@ class ChatConstraint:
     param: str | None = None
 
 
-def chat_constraint(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> ChatConstraint:
-    """The constraint a chat request puts on the completion of this prompt.
+def chat_constraint(
+    body: ChatCompletionRequest, model: ServedModel, *, inside: bool
+) -> ChatConstraint:
+    """The constraint a chat request puts on its answer. `inside`: that continues reasoning.
 
     `InvalidRequestError` for what cannot be enforced. Checking large schemas is slow.
     """
     content = content_grammar(body, model)
     rules = call_rules(body)
     calls, ignored = _calls(body, rules, model)
-    turn = _Turn.of(body, model, prompt, calls)
+    turn = _Turn.of(body, model, calls, inside=inside)
     param = "functions" if body.old_names else "tools"
     if rules.forced:
         return ChatConstraint(turn.whole(None, calls), turn.form(None, calls), ignored, param)
@@ -109,11 +110,11 @@ class _Turn:
         cls,
         body: ChatCompletionRequest,
         model: ServedModel,
-        prompt: str,
         calls: CallGrammar | None,
+        *,
+        inside: bool,
     ) -> "_Turn":
         format = model.reasoning
-        inside = starts_in_reasoning(body, model, prompt)
         marks = format.marks(tools=bool(body.offered_tools)) if format else None
         others = marks.others if marks else ()
         cases = calls.cases if calls else ()

@@ -31,6 +31,7 @@ from core.chat.plan.reasoning import (
     ignored_budget,
     is_merged,
     planned_budget,
+    starts_in_reasoning,
     thought_end,
 )
 from core.chat.plan.rendered_chat import RenderedChat
@@ -134,19 +135,28 @@ class Planner:
             )
         fitting = await self._fitting(body, model, planned if fit else None)
         body, prompt = fitting.body, fitting.prompt
+        inside = starts_in_reasoning(body, model, prompt.text)
         constraint = ChatConstraint()
         if body.asked_constraint() or body.tools or body.tool_choice:
-            constraint = await self._check(chat_constraint, body, model, prompt.text)
+            constraint = await self._check(chat_constraint, body, model, inside=inside)
         ignored += [*prompt.ignored, *ignored_budget(body, model), *constraint.ignored]
         accept_ignored(ignored, self._server)
         stops = TurnEnd(prompt.template.template.stop_strings)  # of one that the request chose
         stopped = stops.added_to(model.formats.turn_end.added_to(planned.params))
         planned = planned.joined("template", stopped)
-        end = thought_end(body, model, prompt.text)
+        end = thought_end(body, model, inside=inside)
         planned = await planned_budget(planned, body, model, end)
         planned = planned.set("request", constraint=constraint.grammar)
         return RenderedChat(
-            body, model, planned, prompt, constraint, tuple(ignored), end, fitting.dropped
+            body,
+            model,
+            planned,
+            prompt,
+            constraint,
+            tuple(ignored),
+            starts_in_reasoning=inside,
+            thought_end=end,
+            dropped=fitting.dropped,
         )
 
     async def prompt(self, sent: ChatCompletionRequest, model: ServedModel) -> Prompt:

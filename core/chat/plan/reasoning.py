@@ -108,8 +108,10 @@ def ignored_budget(body: ChatCompletionRequest, model: ServedModel) -> list[str]
     return [] if kept else ["reasoning_budget"]
 
 
-def thought_end(body: ChatCompletionRequest, model: ServedModel, prompt: str) -> ThoughtEnd | None:
-    """How the thought of an answer can be ended; None if it cannot.
+def thought_end(
+    body: ChatCompletionRequest, model: ServedModel, *, inside: bool
+) -> ThoughtEnd | None:
+    """How the thought of an answer can be ended; None if it cannot. `inside`: it starts in one.
 
     `InvalidRequestError` for a message that cannot be inserted.
     """
@@ -124,7 +126,6 @@ def thought_end(body: ChatCompletionRequest, model: ServedModel, prompt: str) ->
         raise InvalidRequestError(
             "the message contains a lone surrogate", param="reasoning_budget_message"
         )
-    inside = starts_in_reasoning(body, model, prompt)
     return ThoughtEnd(marks.start, marks.end, message + marks.close, inside)
 
 

@@ -9,7 +9,7 @@ from core.chat.plan.media_tokens import media_tokens
 from core.chat.plan.params import PlannedParams
 from core.chat.plan.prompt import Prompt
 from core.chat.plan.prompt_tokens import PromptTokens, prompt_tokens
-from core.chat.plan.reasoning import is_merged, starts_in_reasoning
+from core.chat.plan.reasoning import is_merged
 from core.chat.plan.tool_choice import argument_schemas, call_rules, reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.models.served import ServedModel
@@ -19,7 +19,8 @@ from core.models.served import ServedModel
 class RenderedChat:
     """A chat request whose prompt has been rendered but not tokenized yet.
 
-    `thought_end`: how its thought can be ended by force.
+    `starts_in_reasoning`: the answer continues reasoning. `thought_end`: how its thought can be
+    ended by force.
     `body` is without the `dropped` messages that were left out, as there is no room for them.
     """
 
@@ -29,13 +30,9 @@ class RenderedChat:
     prompt: Prompt
     constraint: ChatConstraint
     ignored: tuple[str, ...]
+    starts_in_reasoning: bool
     thought_end: ThoughtEnd | None = None
     dropped: int = 0
-
-    @property
-    def starts_in_reasoning(self) -> bool:
-        """Whether the prompt ends inside reasoning, which the answer then continues."""
-        return starts_in_reasoning(self.body, self.model, self.prompt.text)
 
     async def tokenize(self) -> PromptTokens:
         """The prompt's tokens; `ContextLengthExceededError` if they leave no room."""

@@ -3,7 +3,7 @@
 from core.models.downloads.choose import Choice, Form, size_text
 from core.models.downloads.download import Control, Places, Progress, StoppedError, download
 from core.models.downloads.downloads import Downloads, places
-from core.models.downloads.named import SCHEME, HubName, LocalModel, find_local
+from core.models.downloads.named import SCHEME, HubName, LocalModel, find_local, hub_names
 from core.models.downloads.resolve import Resolved, Wanted, resolve
 from core.models.downloads.search import FoundRepository, models_of, search
 
@@ -23,6 +23,7 @@ __all__ = [
     "Wanted",
     "download",
     "find_local",
+    "hub_names",
     "models_of",
     "places",
     "resolve",

@@ -27,22 +27,30 @@ _QUANT = re.compile(
     re.IGNORECASE,
 )
 _MADE_BY = re.compile(r"UD-", re.IGNORECASE)  # of unsloth, before a quant
-_PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})", re.IGNORECASE)
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})")
+_PIECE = re.compile(r"\.gguf[.-](part\d+of\d+|split-[a-z])$", re.IGNORECASE)
 _GGUF_NAME = re.compile(r"[-_.]gguf$", re.IGNORECASE)
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 _MMPROJ_ORDER = ("F16", "BF16", "Q8_0", "F32")
-_NO_MODEL = ("mmproj", "imatrix", "ggml-vocab")
+_NO_MODEL = re.compile(r"mmproj|^(imatrix|ggml-vocab|mtp-)|imatrix$")
+"""Of the names of GGUF files beside a model: `mtp-` is a drafter, which does not run alone."""
 
 _OTHER_FORMATS = (
     *(".gguf", ".pth", ".pt", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".onnx_data", ".tflite"),
-    *(".mlmodel", ".xml", ".npz", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".mp4", ".pdf"),
+    *(".mlmodel", ".xml", ".npz", ".nemo", ".data"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".mp4", ".pdf"),
 )
 """What transformers does not read beside `.safetensors` or `.bin`, and what people look at."""
 
-_OTHER_FOLDERS = {"original", "onnx", "openvino", "coreml", "metal", "figures", "assets"}
+_OTHER_FOLDERS = re.compile(
+    r"original|onnx|openvino|coreml|metal|figures|assets|runs|checkpoint-\d+|global_step\d+"
+)
+_BINARY = re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin")
 _FOREIGN = re.compile(r"(?<![a-z0-9])(?:exl3|mlx)(?![a-z0-9])", re.IGNORECASE)
 
-Form = Literal["gguf", "folder"]
-"""What a backend is given as the path of a model: a GGUF file, or a folder of files."""
+Form = Literal["gguf", "folder", "mmproj", "adapter"]
+"""What a backend is given as a path: of a model, a GGUF file or a folder of files; the GGUF file
+that makes one see or hear; a LoRA, as PEFT saves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,10 @@ def choices(repo_id: str, files: Iterable[RemoteFile], form: Form | None = None)
     A folder is a checkpoint as transformers has it, or all files, if it has to be one.
     """
     there = [file for file in files if not file.name.startswith(".")]
+    if form == "mmproj":
+        return _projectors(there)
+    if form == "adapter":
+        return _adapter(there)
     found = [] if form == "folder" else _gguf_models(there)
     if form == "folder" or (form is None and not _FOREIGN.search(repo_id)):
         found += _checkpoint(there)
@@ -99,7 +111,11 @@ def choose(
         problem = f"{repo_id} has {'several' if meant else 'no'} {quant!r}"
     else:
         meant = [each for each in found if rank(each)[0] == rank(found[0])[0]]
-        if _is_quant(found[0].name):
+        if form == "mmproj":
+            meant = (
+                found if len({frozenset(_words(each.name)) for each in found}) > 1 else found[:1]
+            )
+        elif _is_quant(found[0].name):
             meant = meant[:1]
         problem = f"{repo_id} has several models"
     if len(meant) == 1:
@@ -137,16 +153,8 @@ def size_text(count: int) -> str:
 
 def _gguf_models(files: Sequence[RemoteFile]) -> list[Choice]:
     all_gguf = [file for file in files if _is_gguf(file)]
-    projectors = [file for file in all_gguf if "mmproj" in _base(file)]
-    sets: dict[tuple[str, int], list[RemoteFile]] = {}
-    for file in sorted(all_gguf, key=lambda file: file.name):
-        if not any(word in _base(file) for word in _NO_MODEL):
-            sets.setdefault(_stem_and_parts(file), []).append(file)
-    complete = {
-        stem: parts
-        for (stem, count), parts in sorted(sets.items(), key=lambda item: item[0], reverse=True)
-        if len(parts) == count  # the whole file rather than its parts, where there are both
-    }
+    projectors = [file for file in all_gguf if _is_projector(file)]
+    complete = _complete(file for file in all_gguf if not _is_beside(file))
     quants = {stem: _quant(stem) for stem in sorted(complete)}
     alone = len({frozenset(_words(stem)) for stem in complete}) == 1
     return [
@@ -159,15 +167,55 @@ def _gguf_models(files: Sequence[RemoteFile]) -> list[Choice]:
     ]
 
 
+def _is_beside(file: RemoteFile) -> bool:
+    """Whether a GGUF file is none of a model: drafters may be in a folder of their own."""
+    path = PurePosixPath(file.name.lower())
+    return bool(_NO_MODEL.search(path.stem)) or "mtp" in path.parts[:-1]
+
+
+def _complete(files: Iterable[RemoteFile]) -> dict[str, list[RemoteFile]]:
+    """Each model's file, or all its parts in order, by what their names begin with.
+
+    It is the whole file, where there are both; parts without all others are left out.
+    """
+    sets: dict[tuple[str, int], list[RemoteFile]] = {}
+    for file in sorted(files, key=lambda file: file.name):
+        sets.setdefault(_stem_and_parts(file), []).append(file)
+    ordered = sorted(sets.items(), key=lambda item: item[0], reverse=True)
+    return {stem: parts for (stem, count), parts in ordered if len(parts) == count}
+
+
 def _flat(files: Iterable[RemoteFile]) -> tuple[RemoteFile, ...]:
     """Beside each other in one folder, as the engine wants them."""
     return tuple(replace(file, stored_as=PurePosixPath(file.name).name) for file in files)
 
 
+def _projectors(files: Sequence[RemoteFile]) -> list[Choice]:
+    """Those that could be a model's `mmproj`, the most exact one of use first."""
+    return [
+        Choice(_stem(file), _flat([file]), PurePosixPath(file.name).name)
+        for file in sorted(files, key=lambda file: _exactness(_stem(file)))
+        if _is_gguf(file) and _is_projector(file)
+    ]
+
+
+def _adapter(files: Sequence[RemoteFile]) -> list[Choice]:
+    """The LoRA of a repository, without what its training left beside it."""
+    own = tuple(file for file in files if file.name in _ADAPTER)
+    return [Choice("lora", own, "")] if len(own) == len(_ADAPTER) else []
+
+
+def _stem(file: RemoteFile) -> str:
+    return str(PurePosixPath(file.name).with_suffix(""))
+
+
 def _stem_and_parts(file: RemoteFile) -> tuple[str, int]:
-    stem = str(PurePosixPath(file.name).with_suffix(""))
+    stem = _stem(file)
     part = _PART.fullmatch(stem)
-    return (part["stem"], int(part["count"])) if part else (stem, 1)
+    if part is None:
+        return stem, 1
+    number, count = int(part["number"]), int(part["count"])
+    return (part["stem"], count) if 1 <= number <= count else (stem, 0)  # 0: never complete
 
 
 def _quant(stem: str) -> str:
@@ -182,16 +230,21 @@ def _projector(
     stem: str, projectors: Sequence[RemoteFile], *, alone: bool
 ) -> tuple[RemoteFile, ...]:
     """The file that makes the model of that stem see or hear, the most exact one of use."""
-    stems = {str(PurePosixPath(each.name).with_suffix("")): each for each in projectors}
+    stems = {_stem(each): each for each in projectors}
     fitting = [each for each in stems if alone or _words(each) <= _words(stem)]
 
     def order(name: str) -> tuple[bool, int, str]:
         beside = PurePosixPath(name).parent == PurePosixPath(stem).parent
-        quant = _quant(PurePosixPath(name).name)
-        known = _MMPROJ_ORDER.index(quant) if quant in _MMPROJ_ORDER else len(_MMPROJ_ORDER)
-        return not beside, known, name
+        return not beside, *_exactness(name)
 
     return (stems[min(fitting, key=order)],) if fitting else ()
+
+
+def _exactness(stem: str) -> tuple[int, str]:
+    """Lower is what is rather used of several projectors."""
+    quant = _quant(PurePosixPath(stem).name)
+    known = _MMPROJ_ORDER.index(quant) if quant in _MMPROJ_ORDER else len(_MMPROJ_ORDER)
+    return known, stem
 
 
 def _words(stem: str) -> set[str]:
@@ -204,19 +257,21 @@ def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
     """The checkpoint for transformers, without what it has twice."""
     names = {file.name for file in files}
     tensors = [file for file in files if file.name.endswith(".safetensors")]
-    top = [file for file in tensors if "/" not in file.name]
-    binary = [name for name in names if "/" not in name and _is_weights(name, "pytorch_model")]
+    weights = [file for file in tensors if "/" not in file.name and not _is_no_weights(file.name)]
+    top = {part.name for parts in _complete(weights).values() for part in parts}
+    binary = _complete(file for file in files if _BINARY.fullmatch(file.name))
     if not (top or binary) or not names & {"config.json", "modules.json"}:
         return []
-    standard = any(_is_weights(file.name, "model") for file in top)
     with_tensors = {PurePosixPath(file.name).parent for file in tensors}
 
     def belongs(file: RemoteFile) -> bool:
         path = PurePosixPath(file.name)
-        if path.suffix.lower() in _OTHER_FORMATS or _OTHER_FOLDERS & set(path.parts[:-1]):
+        if path.suffix.lower() in _OTHER_FORMATS or _is_no_weights(path.name):
             return False
-        if path.name.startswith("consolidated") and standard:
-            return False  # Mistral's own names of the same weights
+        if any(map(_OTHER_FOLDERS.fullmatch, path.parts[:-1])):
+            return False
+        if file in tensors and "/" not in file.name:
+            return file.name in top
         twice = path.suffix == ".bin" and path.parent in with_tensors
         return not twice and path.name != "training_args.bin"
 
@@ -224,14 +279,23 @@ def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
     return [Choice("safetensors" if top else "pytorch", wanted, "")]
 
 
-def _is_weights(name: str, stem: str) -> bool:
-    pattern = rf"{stem}(-\d+-of-\d+)?\.(safetensors|bin)"
-    return re.fullmatch(pattern, name) is not None
+def _is_no_weights(name: str) -> bool:
+    """Whether it is a LoRA's, or has the weights again as their publisher's own code names them."""
+    return name.startswith("consolidated") or name in _ADAPTER
 
 
 def _nothing(repo_id: str, files: Sequence[RemoteFile], form: Form | None) -> str:
+    if form == "mmproj":
+        return f"{repo_id} has no mmproj file, which would make a model see or hear"
+    if form == "adapter":
+        return f"{repo_id} is no LoRA as PEFT saves it: it lacks one of {', '.join(_ADAPTER)}"
     if any(file.name == "adapter_config.json" for file in files):
         return f"{repo_id} is a LoRA: `enginebay download {repo_id} --lora` gets it"
+    if any(_PIECE.search(file.name) for file in files):
+        return (
+            f"{repo_id} has GGUF files in pieces that llama.cpp does not read: download them, "
+            "join them with `cat`, and name the file that comes of it"
+        )
     if form == "gguf":
         return f"{repo_id} has no GGUF file of a model, which this backend needs"
     if _FOREIGN.search(repo_id):
@@ -267,5 +331,5 @@ def _is_gguf(file: RemoteFile) -> bool:
     return file.name.lower().endswith(".gguf")
 
 
-def _base(file: RemoteFile) -> str:
-    return PurePosixPath(file.name).name.lower()
+def _is_projector(file: RemoteFile) -> bool:
+    return "mmproj" in PurePosixPath(file.name).name.lower()

@@ -1,6 +1,7 @@
 """One download from start to finish, on blocking threads."""
 
 import errno
+import logging
 import shutil
 import threading
 import time
@@ -22,6 +23,8 @@ from core.models.downloads.folder import Folder
 from core.models.downloads.hub import Hub, RemoteFile
 from core.models.downloads.resolve import Kind, Resolved, Wanted, resolve
 
+logger = logging.getLogger(__name__)
+
 _FILES_AT_ONCE = 4
 _STEPS = 200  # reports of one download, beside those at the end of each file
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,7 +43,8 @@ class Places:
 class Progress:
     """`completed` of `total` bytes, and this many of the files, are present and verified.
 
-    `file` is the one that just changed. When all are complete, `path` is the folder.
+    `file` is the one that just changed. When all are complete, `path` is the folder. `waiting`:
+    another process downloads into the folder, and this one goes on after it.
     """
 
     file: str
@@ -49,6 +53,7 @@ class Progress:
     completed_files: int
     files: int
     path: Path | None = None
+    waiting: bool = False
 
 
 class StoppedError(Exception):
@@ -106,12 +111,39 @@ def download(
         for file in found.files:
             folder.place(file)
         _check_size(folder, found.files, places.max_bytes)
-        folder.begin()
-        _Run(found.hub, found.commit, folder, found.files, report, control).run()
-        folder.finish()
+        with folder.alone(_Waiting(folder, found.files, report, control)):
+            folder.begin()
+            _Run(found.hub, found.commit, folder, found.files, report, control).run()
+            folder.finish()
     except OSError as error:
         raise _explained(error) from error
     return folder.path
+
+
+class _Waiting:
+    """Says once that another process has the folder, and hears of a stop meanwhile."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        files: Sequence[RemoteFile],
+        report: Callable[[Progress], None],
+        control: Control,
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._report = report
+        self._control = control
+        self._said = False
+
+    def __call__(self) -> None:
+        self._control.check()
+        if not self._said:
+            self._said = True
+            logger.info("another process downloads into %s; waiting for it", self._folder.path)
+            total = sum(file.size for file in self._files)
+            files = len(self._files)
+            self._report(Progress(self._files[0].name, 0, total, 0, files, waiting=True))
 
 
 class _Run:
@@ -141,7 +173,8 @@ class _Run:
 
     def run(self) -> None:
         """Fetch what is missing."""
-        self._tell(self._files[0], always=True)
+        with self._lock:
+            self._tell(self._files[0], always=True)
         missing = [file for file in self._files if not self._folder.has(file)]
         with ThreadPoolExecutor(_FILES_AT_ONCE, "enginebay-file") as threads:
             running = [threads.submit(self._get, file) for file in missing]
@@ -160,7 +193,7 @@ class _Run:
                 self._folder.keep(file)
                 self._bytes[file.name] = file.size
                 self._there += 1
-            self._tell(file, always=True)
+                self._tell(file, always=True)
         except BaseException:
             self._failed.set()
             raise
@@ -174,16 +207,16 @@ class _Run:
         self._check()
         with self._lock:
             self._bytes[file.name] += count
-        self._tell(file)
+            self._tell(file)
 
     def _tell(self, file: RemoteFile, *, always: bool = False) -> None:
-        with self._lock:
-            completed = sum(self._bytes.values())
-            step = _STEPS * completed // (self._total or 1)
-            if step == self._told and not always:
-                return
-            self._told = step
-            self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
+        """With the lock held, so that every file is told of and all of it in order."""
+        completed = sum(self._bytes.values())
+        step = _STEPS * completed // (self._total or 1)
+        if step == self._told and not always:
+            return
+        self._told = step
+        self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
 
 
 def _folder(base: Path, wanted: Wanted, found: Resolved) -> Folder:

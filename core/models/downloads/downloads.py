@@ -12,7 +12,7 @@ from core.models.downloads.choose import Form
 from core.models.downloads.download import Control, Places, Progress, download
 from core.models.downloads.errors import DownloadConflictError, HubError
 from core.models.downloads.named import HubName, LocalModel, find_local
-from core.models.downloads.resolve import Wanted
+from core.models.downloads.resolve import Kind, Wanted
 
 _AT_ONCE = 4
 
@@ -87,14 +87,22 @@ class Downloads:
         finally:
             control.stop()
 
-    async def local(self, name: HubName, form: Form, report: Callable[[float], None]) -> LocalModel:
-        """A model of the hub in this form, downloaded unless it is here already.
+    async def local(
+        self,
+        name: HubName,
+        form: Form | None,
+        report: Callable[[float], None],
+        *,
+        kind: Kind = "model",
+    ) -> LocalModel:
+        """A model or LoRA of the hub in this form, downloaded unless it is here already.
 
         `report` is told the completed fraction. Waits for another download of the repository.
         """
-        wanted = Wanted(repo_id=name.repo_id, quant=name.quant, form=form)
+        wanted = Wanted(repo_id=name.repo_id, kind=kind, quant=name.quant, form=form)
+        folder = self._places.loras if kind == "lora" else self._places.models
         while True:
-            found = await asyncio.to_thread(find_local, self._places.models, name, form)
+            found = await asyncio.to_thread(find_local, folder, name, form)
             if found:
                 return found
             if _keys(wanted) & self._taken:
@@ -104,7 +112,7 @@ class Downloads:
             async with aclosing(self.run(wanted)) as progress:
                 async for each in progress:
                     report(each.completed / (each.total or 1))
-            if not await asyncio.to_thread(find_local, self._places.models, name, form):
+            if not await asyncio.to_thread(find_local, folder, name, form):
                 raise HubError(f"{name} was downloaded, but its files changed meanwhile")
 
     def close(self) -> None:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 
+_LONGEST = 100
+"""Characters of what a library says of an answer that it cannot read."""
+
+
 class RepositoryNotFoundError(ServingError):
     """The hub has no such repository or revision, or does not show it to this token."""
 
@@ -97,8 +101,11 @@ def in_words(asked: str, revision: str | None = None) -> Iterator[None]:
             f"the hub cannot be reached ({type(error).__name__}: {error}); what "
             "arrived is kept, so try again when this machine has a network"
         ) from error
-    except (TypeError, KeyError, ValueError) as error:
-        raise HubError(f"the hub's answer about {asked} cannot be read: {error}") from error
+    except (TypeError, AttributeError, LookupError, RecursionError, ValueError) as error:
+        raise HubError(
+            f"the hub's answer about {asked} cannot be read; is HF_ENDPOINT the address of a "
+            f"Hugging Face hub? {type(error).__name__}: {str(error)[:_LONGEST]}"
+        ) from error
 
 
 def _refusal(asked: str, error: HfHubHTTPError) -> HubError | RepositoryForbiddenError:

@@ -3,16 +3,21 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from core.config.paths import inside
 from core.contract.errors import InvalidRequestError, ServingError
 from core.models.downloads.errors import DownloadConflictError, HubError
 from core.models.downloads.hub import RemoteFile
 
-_STATE, _STATE_FILE = ".cache/enginebay", "download.json"
+_CACHE = ".cache"
+_STATE, _STATE_FILE, _LOCK = f"{_CACHE}/enginebay", "download.json", "download.lock"
+_WAIT = 0.5  # seconds between two looks at whether a folder is still taken
 _BLOCK = 1 << 20
 
 
@@ -72,21 +77,45 @@ class Folder:
         self._revision = revision
         self._parts = inside(path, _STATE, "folder_name")
         self._state_file = self._parts / _STATE_FILE
+        self._read_state()
+
+    def _read_state(self) -> None:
         state = _read(self._state_file)
-        if state is None and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if state is None and _has_content(self.path):
             raise DownloadConflictError(
-                f"{path} exists, and was not downloaded by this server; remove it, or choose "
+                f"{self.path} exists, and was not downloaded by this server; remove it, or choose "
                 "another `folder_name`",
                 param="folder_name",
             )
-        if state and state.get("repo_id") != repo_id:
+        if state and state.get("repo_id") != self._repo_id:
             raise DownloadConflictError(
-                f"{path} has the files of {state.get('repo_id')}; remove it, or choose another "
-                "`folder_name`",
+                f"{self.path} has the files of {state.get('repo_id')}; remove it, or choose "
+                "another `folder_name`",
                 param="folder_name",
             )
-        files = state.get("files") if state else None
+        files, origins = (state.get(each) if state else None for each in ("files", "origins"))
         self._checked: dict[str, Any] = files if isinstance(files, dict) else {}
+        self._origins: dict[str, Any] = origins if isinstance(origins, dict) else {}
+
+    @contextmanager
+    def alone(self, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Create the folder, and let no other process download into it; they may wait for it.
+
+        While another one does, `on_wait` is called again and again, and may raise. The system ends
+        a lock with its process, however that ends.
+        """
+        self._parts.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self._parts / _LOCK)
+        while not lock.is_locked:
+            try:
+                lock.acquire(timeout=_WAIT)
+            except Timeout:
+                on_wait()
+        try:
+            self._read_state()  # which the other one has changed
+            yield
+        finally:
+            lock.release()
 
     def place(self, file: RemoteFile) -> Path:
         """Where the file goes. `InvalidRequestError` for a file name that is not allowed."""
@@ -115,7 +144,7 @@ class Folder:
         """The files that were verified; none if one is missing or was changed."""
         try:
             files = [
-                RemoteFile(name, int(size), str(digest))
+                RemoteFile(str(self._origins.get(name, name)), int(size), str(digest), name)
                 for name, (digest, size, _) in self._checked.items()
             ]
         except (TypeError, ValueError):  # edited by someone
@@ -135,8 +164,7 @@ class Folder:
         return max(0, file.size - (part.stat().st_size if part.exists() else 0))
 
     def begin(self) -> None:
-        """Create the folder."""
-        self._parts.mkdir(parents=True, exist_ok=True)
+        """From now on it is the folder of an unfinished download."""
         self._write_state()
 
     def check(self, file: RemoteFile, on_block: Callable[[], None]) -> None:
@@ -161,6 +189,7 @@ class Folder:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.part(file).replace(path)
         self._checked[_key(file)] = self._seen(file)
+        self._origins[_key(file)] = file.name
         self._write_state()
 
     def finish(self) -> None:
@@ -182,10 +211,18 @@ class Folder:
             "revision": self._revision,
             "complete": complete,
             "files": dict(self._checked),
+            "origins": dict(self._origins),
         }
         unfinished = self._state_file.with_suffix(".tmp")
         unfinished.write_text(json.dumps(state, indent=1), encoding="utf-8")
         unfinished.replace(self._state_file)
+
+
+def _has_content(path: Path) -> bool:
+    """Whether something is there, beside what a download that has just begun leaves."""
+    if not path.is_dir():
+        return path.exists()
+    return any(each.name != _CACHE for each in path.iterdir())
 
 
 def _key(file: RemoteFile) -> str:

@@ -86,10 +86,10 @@ class Hub:
             info = HfApi(self._endpoint, token=self._token).model_info(
                 self._repo_id, revision=self._revision, files_metadata=True, timeout=_TIMEOUT
             )
-        commit = info.sha or ""
-        if not _COMMIT.fullmatch(commit):
-            raise HubError(f"the hub returned no commit for {self._repo_id}")
-        return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
+            commit = info.sha or ""
+            if not _COMMIT.fullmatch(commit):
+                raise HubError(f"the hub returned no commit for {self._repo_id}")
+            return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
 
     def branches(self) -> list[str]:
         """The branches of the repository beside `main`, which may hold other models."""
@@ -224,6 +224,8 @@ class Hub:
             yield from response.iter_bytes()
 
     def _file(self, sibling: Any) -> RemoteFile:
+        if not isinstance(sibling.rfilename, str):
+            raise HubError(f"the hub reports a file without a name in {self._repo_id}")
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         if not isinstance(sibling.size, int) or sibling.size < 0:
             raise HubError(f"the hub reports no size for {sibling.rfilename} in {self._repo_id}")

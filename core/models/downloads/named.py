@@ -1,10 +1,14 @@
 """Models by the names that they have on a hub, and those that are here already."""
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from core.config.problems import KeyPath
+from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.choose import Form, choose, rank
 from core.models.downloads.folder import downloaded
@@ -12,13 +16,20 @@ from core.models.downloads.folder import downloaded
 SCHEME = "hf://"
 """What the paths of the config begin with that are names on the hub."""
 
+_OPTIONS = ("draft_model", "mmproj", "adapters")
+"""The options of backends that may be names on the hub, or hold some."""
+
 _BEFORE = re.compile(r"hf://|(?:https?://)?(?:www\.)?h(?:ugging)?f(?:ace)?\.co/")
-_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+?)(?:/|:(?P<quant>[\w./ -]+))?", re.ASCII)
+_NAME = re.compile(
+    r"(?P<repo>[\w.-]+/[\w.-]+?)"
+    r"(?:/|:(?P<quant>[\w./ -]+)|/(?:(?:blob|resolve)/main/)?(?P<file>[\w./ -]+\.gguf))?",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """`owner/repo`, maybe with `:quant`: a quant, a model's file, or a branch."""
+    """`owner/repo`, maybe with `:quant` (a quant, a model's file, or a branch) or `/file.gguf`."""
 
     repo_id: str
     quant: str = ""
@@ -29,10 +40,11 @@ class HubName:
         match = _NAME.fullmatch(_BEFORE.sub("", text.strip(), count=1))
         if match is None:
             raise ValueError(
-                f"{text!r} is no model on a hub: write owner/repository, or "
-                "owner/repository:QUANT such as Qwen/Qwen3-8B-GGUF:Q4_K_M"
+                f"{text!r} is no model on a hub: write owner/repository, "
+                "owner/repository:QUANT such as Qwen/Qwen3-8B-GGUF:Q4_K_M, or "
+                "owner/repository/FILE.gguf"
             )
-        return cls(match["repo"], match["quant"] or "")
+        return cls(match["repo"], match["quant"] or match["file"] or "")
 
     def __str__(self) -> str:
         return f"{self.repo_id}:{self.quant}" if self.quant else self.repo_id
@@ -44,6 +56,20 @@ class LocalModel:
 
     path: Path
     folder: Path
+
+
+def hub_names(model: ModelConfig) -> Iterator[tuple[KeyPath, str]]:
+    """The names on the hub (`hf://`) that the files of a model are given as, and where."""
+    options = {name: model.options.get(name) for name in _OPTIONS}
+    yield from _names({"path": model.path, "options": options}, ())
+
+
+def _names(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str) and value.startswith(SCHEME):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield from _names(each, (*key, name))
 
 
 def find_local(models: Path, name: HubName, form: Form | None = None) -> LocalModel | None:

@@ -1,12 +1,21 @@
-"""What a request may see of why a model failed."""
+"""What a request may see of models: which there are, and why one failed."""
 
 from fastapi import Request
 
 from core.contract.errors import BackendUnavailableError, ModelFailedError, ServingError
-from core.models.entry import ModelEntry, ShownState
+from core.models.loading.entry import ModelEntry
+from core.models.loading.state import ShownState
+from core.models.permissions import may_use
 from core.server.access.auth import sees_inside
+from core.server.http.track import running_request
 
 NOT_LOADED = "could not be loaded; the server's log says why"
+
+
+def is_named_to(http: Request, model: ModelEntry) -> bool:
+    """Whether a request may know of a model: its key may use it, or needs to be none."""
+    key = running_request(http).key
+    return may_use(key, model) if key else sees_inside(http)
 
 
 def shown_to(http: Request, model: ModelEntry) -> tuple[ShownState, str | None]:

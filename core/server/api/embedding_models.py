@@ -5,7 +5,7 @@ import asyncio
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.server.access.auth import require_admin
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
-from core.server.access.disclosure import shown_to
+from core.server.access.disclosure import NOT_LOADED, is_named_to, shown_to
 from core.server.schemas.model_bodies import Health, Issue, ModelHealth
 from core.server.services import services
 
@@ -20,7 +20,8 @@ _UNWELL: dict[int | str, dict[str, Any]] = {503: {"model": Health}}
 @router.head("/health", include_in_schema=False)
 @router.get("/health", responses=_UNWELL)
 async def health(http: Request, response: Response) -> Health:
-    """200 if at least one model answers, 503 while loading or if none does. Needs no key.
+    """200 if at least one model answers, 503 while loading or if none does. Needs no key, but
+    names only models that the request's key may use, or all where nobody needs one.
 
     A model that cannot answer for now, for example because its engine is restarting, is `loading`,
     with the reason as its
@@ -59,9 +60,13 @@ def _health(http: Request, response: Response, *, well: bool) -> Health:
     shown, issues = {}, []
     for model in models.all():
         state, error = shown_to(http, model)
-        shown[model.name] = ModelHealth(state=state, progress=model.progress.fraction, error=error)
+        description = f"a model {NOT_LOADED if state == 'failed' else 'does not answer'}"
+        if is_named_to(http, model):
+            progress = model.progress.fraction
+            shown[model.name] = ModelHealth(state=state, progress=progress, error=error)
+            description = f"{model.name}: {error}"
         if since := watch.impaired_since(model):
-            issues.append(Issue(time=since, description=f"{model.name}: {error}"))
+            issues.append(Issue(time=since, description=description))
     if trouble := services(http).key_uses.records.trouble:
         description = f"usage is kept in memory, its file cannot be written: {trouble.reason}"
         issues.append(Issue(time=trouble.since, description=description))

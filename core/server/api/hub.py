@@ -6,9 +6,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from core.models.downloads import models_of, search
-from core.models.recognise import backend_of
+from core.models.files.recognise import backend_of
 from core.server.access.auth import require_admin
-from core.server.schemas.hub_bodies import HubModel, HubModels, HubRepositories, HubRepository
+from core.server.schemas.hub_bodies import HubModel, HubModels, HubRepositories
 from core.server.services import services
 
 router = APIRouter(prefix="/hub", tags=["downloads"], dependencies=[Depends(require_admin)])
@@ -21,7 +21,7 @@ async def search_hub(
 ) -> HubRepositories:
     """Repositories of models with these words in their names, most downloaded first."""
     found = await asyncio.to_thread(search, query, limit)
-    return HubRepositories(data=[HubRepository.of(each) for each in found])
+    return HubRepositories(data=found)
 
 
 @router.get("/files")

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from fastapi import APIRouter, Depends, Request, Response
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.entry import ModelEntry
-from core.models.registry import FoundModel
+from core.models.index import FoundModel
+from core.models.loading.entry import ModelEntry
 from core.models.tabbyapi_parameters import parameters_of
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.models import model_card

@@ -125,8 +125,10 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, int]]:
         except InvalidRequestError:
             continue
         if path.is_dir():
-            is_lora = (path / "adapter_config.json").is_file() or any(path.glob("*.gguf"))
+            is_lora = (path / "adapter_config.json").is_file() or any(
+                path.glob("*.[gG][gG][uU][fF]")
+            )
         else:
-            is_lora = path.suffix == ".gguf" and path.is_file()
+            is_lora = path.suffix.lower() == ".gguf" and path.is_file()
         if is_lora:
             yield entry.name, int(path.stat().st_mtime)

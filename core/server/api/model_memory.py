@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.fit import with_context_length
+from core.models.loading.fit import with_context_length
 from core.server.access.auth import require_admin
 from core.server.api.served import known_model
 from core.server.schemas.memory_bodies import ModelMemory
@@ -33,6 +33,7 @@ async def model_memory(
         fit = await asyncio.to_thread(estimates.fit, config, held)
     except BackendUnavailableError as error:
         if context_length:
+            await asyncio.to_thread(estimates.fit, model.config)  # or else its files are broken
             raise InvalidRequestError(error.message, param="context_length") from error
         raise
     return ModelMemory.of(model_id, fit, await asyncio.to_thread(estimates.advice, config, fit))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request
 
 from core.contract.types import ModelInfo
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.permissions import may_use
 from core.server.access.disclosure import shown_to
 from core.server.api.served import named_model

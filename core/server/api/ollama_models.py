@@ -11,8 +11,8 @@ from core.apis.schemas.ollama_answers import (
     Version,
 )
 from core.apis.schemas.ollama_requests import OllamaModel
+from core.models.index import FoundModel
 from core.models.permissions import may_use
-from core.models.registry import FoundModel
 from core.server.api.ollama_names import known_name
 from core.server.api.served import named_model
 from core.server.http.headers import unsupported_header

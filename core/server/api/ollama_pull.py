@@ -95,7 +95,7 @@ async def _downloaded(http: Request, name: str) -> AsyncGenerator[PullStatus, No
     async with aclosing(services(http).downloads.run(wanted)) as progress:
         async for each in progress:
             yield PullStatus(
-                status=f"pulling {each.file}",
+                status="waiting for another download" if each.waiting else f"pulling {each.file}",
                 digest=digest,
                 total=each.total,
                 completed=each.completed,

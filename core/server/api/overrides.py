@@ -4,7 +4,7 @@ from fastapi import APIRouter, Depends, Request
 
 from core.config.problems import ConfigError, key_text
 from core.contract.errors import InvalidRequestError
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.overrides import Overrides, OverridesError
 from core.models.presets import Preset, load_preset, preset_files
 from core.server.access.auth import is_admin, require_admin

@@ -2,9 +2,9 @@
 
 from fastapi import Request
 
-from core.models.entry import ModelEntry
+from core.models.index import FoundModel
+from core.models.loading.entry import ModelEntry
 from core.models.permissions import listed, usable
-from core.models.registry import FoundModel
 from core.models.served import ServedModel
 from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request

@@ -4,9 +4,9 @@ import time
 
 from fastapi import APIRouter, Request
 
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.server.access.disclosure import shown_to
-from core.server.api.served import usable_models
+from core.server.api.served import listed_models, usable_models
 from core.server.schemas.model_bodies import Memory
 from core.server.schemas.stats_bodies import FirstToken, ModelStats, Stats
 from core.server.services import services
@@ -16,12 +16,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/stats")
 async def stats(http: Request) -> Stats:
-    """State and activity of the models that the request's key may use; cheap enough to poll every
-    second.
+    """State and activity of the models that the request's key may use, and which lie in the models
+    folder; cheap enough to poll every second.
     """
     await services(http).models.measure()
+    listed = [model.name for model in await listed_models(http)]
     shown = [_stats(http, model) for model in usable_models(http)]
-    return Stats(time=time.time(), models=shown)
+    return Stats(time=time.time(), models=shown, listed=listed)
 
 
 def _stats(http: Request, model: ModelEntry) -> ModelStats:

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Depends, Request
 
 from core.contract.errors import InvalidRequestError
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.template.template_set import template_names
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.served import configured_model

@@ -81,6 +81,9 @@ class LimitedProtocol(HttpToolsProtocol):
             raise RuntimeError(
                 "too many requests are waiting"
             )  # the parser stops, and answers with 400
+        if sum(name == b"host" for name, _ in self.headers) > 1:  # RFC 9112, 3.2
+            self._refuse(400, InvalidRequestError("the request has more than one Host header"))
+            raise RuntimeError("more than one Host header")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

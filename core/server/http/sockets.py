@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address
@@ -15,6 +16,8 @@ import psutil
 from core.config.schema import Config, resolved_path
 
 _BACKLOG = 2048
+_LONGEST = 107 if sys.platform == "linux" else 103
+"""Bytes of a unix socket's path; the system's structure for it has one more."""
 Access = Literal["owner", "group", "all"]
 _MODES: dict[Access, int] = {"owner": 0o600, "group": 0o660, "all": 0o666}
 
@@ -75,6 +78,17 @@ def unix_path(config: Config) -> Path | None:
     return Path(resolved_path(path, config.base)) if path else None
 
 
+def path_problem(path: Path) -> str | None:
+    """Why no unix socket can have this path, and what to do; None if one can."""
+    size = len(os.fsencode(path))
+    if size <= _LONGEST:
+        return None
+    return (
+        f"{path} has {size} bytes, and a unix socket's path at most {_LONGEST} on this system; "
+        "choose a shorter one"
+    )
+
+
 def listen_unix(path: Path, access: Access = "owner") -> socket.socket:
     """A listening unix socket, whose file goes when it is closed.
 
@@ -85,6 +99,8 @@ def listen_unix(path: Path, access: Access = "owner") -> socket.socket:
         raise CannotListenError(
             "there are no unix sockets on this system: leave out `server.unix_socket`"
         )
+    if problem := path_problem(path):
+        raise CannotListenError(f"`server.unix_socket`: {problem}")
     listening = _UnixSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _alone_in(path.parent):
@@ -95,7 +111,7 @@ def listen_unix(path: Path, access: Access = "owner") -> socket.socket:
             listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        reason = error.strerror or error  # a path that is too long has no number
+        reason = error.strerror or error
         raise CannotListenError(
             f"cannot listen on {path}: {reason}; choose another `server.unix_socket`"
         ) from error

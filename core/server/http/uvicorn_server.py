@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from math import ceil
@@ -43,6 +44,8 @@ class Server(uvicorn.Server):
         server = shared.config.server
         self._timeout = server.shutdown_timeout
         certificate = certificate_of(shared.config)
+        if certificate and (warning := certificate.warning(time.time())):
+            logger.warning(warning)
         super().__init__(
             uvicorn.Config(
                 app,

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from core.chat.answer.counts import Counts, ModelCounts
 from core.contract.errors import ServingError
-from core.models.entry import ModelEntry
+from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,9 @@ from core.chat.answer.histogram import Histogram
 from core.chat.answer.running import RunningRequests
 from core.contract.errors import ServingError
 from core.contract.types import EngineStats
-from core.models.entry import ModelEntry, State
-from core.models.memory_limits import Holder, holders
+from core.models.loading.entry import ModelEntry
+from core.models.loading.memory_limits import Holder, holders
+from core.models.loading.state import State
 from core.models.registry import Models
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

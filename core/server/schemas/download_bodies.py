@@ -78,9 +78,12 @@ class DownloadResponse(BaseModel):
 
 
 class DownloadEvent(BaseModel):
-    """Progress of a streamed download, in bytes and files; the last event has the path."""
+    """Progress of a streamed download, in bytes and files; the last event has the path.
 
-    status: Literal["processing", "finished"]
+    `waiting`: for another process, which downloads into the same folder.
+    """
+
+    status: Literal["waiting", "processing", "finished"]
     file: str
     completed: int
     total: int
@@ -91,8 +94,11 @@ class DownloadEvent(BaseModel):
     @classmethod
     def of(cls, progress: Progress) -> "DownloadEvent":
         """One event."""
+        under_way: Literal["waiting", "processing"] = (
+            "waiting" if progress.waiting else "processing"
+        )
         return cls(
-            status="finished" if progress.path else "processing",
+            status="finished" if progress.path else under_way,
             file=progress.file,
             completed=progress.completed,
             total=progress.total,

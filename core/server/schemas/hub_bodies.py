@@ -7,32 +7,11 @@ from pydantic import BaseModel
 from core.models.downloads import Choice, FoundRepository
 
 
-class HubRepository(BaseModel):
-    """A repository of models. `gguf`: it has GGUF files; `updated` is ISO 8601."""
-
-    id: str
-    downloads: int
-    likes: int
-    updated: str
-    gguf: bool
-
-    @classmethod
-    def of(cls, found: FoundRepository) -> "HubRepository":
-        """One that was found."""
-        return cls(
-            id=found.id,
-            downloads=found.downloads,
-            likes=found.likes,
-            updated=found.updated,
-            gguf=found.gguf,
-        )
-
-
 class HubRepositories(BaseModel):
     """What a search found, most downloaded first."""
 
     object: Literal["list"] = "list"
-    data: list[HubRepository]
+    data: list[FoundRepository]
 
 
 class HubModel(BaseModel):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from core.models.fit import Fit
+from core.models.loading.fit import Fit
 
 
 class MemoryPartBody(BaseModel):

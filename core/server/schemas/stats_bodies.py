@@ -40,7 +40,11 @@ class ModelStats(BaseModel):
 
 
 class Stats(BaseModel):
-    """All models at `time` (Unix time), in the order of the config."""
+    """All models at `time` (Unix time), in the order of the config.
+
+    `listed`: the names of these, and behind them of those that only lie in the models folder.
+    """
 
     time: float
     models: list[ModelStats]
+    listed: list[str]

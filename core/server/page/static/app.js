@@ -27,11 +27,6 @@ const status = new Status({
   askForKey,
 });
 
-// What lies in the folder of models can change without the state of any.
-setInterval(() => {
-  if (document.body.dataset.view === "models" && manager.admin && !document.hidden) status.refresh();
-}, 5000);
-
 views((name) => {
   if (name === "models") status.refresh();
   if (name === "usage") usage.refresh();

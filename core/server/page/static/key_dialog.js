@@ -30,6 +30,8 @@ export function keyDialog(changed) {
     else return;
     changed();
   });
-  byId("key-button").addEventListener("click", () => open());
+  for (const button of document.querySelectorAll("[data-asks-for-key]")) {
+    button.addEventListener("click", () => open());
+  }
   return open;
 }

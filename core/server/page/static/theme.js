@@ -1,4 +1,5 @@
-// Dark or light. No module, since it runs before anything is drawn: the page does not flash.
+// Dark or light, of the page and of the documentation. No module, since it runs before anything is
+// drawn: nothing flashes.
 
 {
   const NAME = "enginebay-theme";
@@ -12,7 +13,14 @@
     }
   };
   let theme = THEMES.includes(stored()) ? stored() : "auto";
-  const apply = () => (document.documentElement.dataset.theme = theme);
+  const device = matchMedia("(prefers-color-scheme: dark)");
+
+  function apply() {
+    const root = document.documentElement;
+    root.dataset.theme = theme;
+    // What Swagger UI's style sheet looks for.
+    root.classList.toggle("dark-mode", theme === "dark" || (theme === "auto" && device.matches));
+  }
 
   function keep() {
     try {
@@ -29,8 +37,10 @@
   }
 
   apply();
+  device.addEventListener("change", apply);
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme-button");
+    if (!button) return; // the documentation has none
     showSwitch(button);
     button.addEventListener("click", () => {
       theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];

@@ -4,11 +4,14 @@ import { byId } from "./dom.js";
 
 const NAMES = { chat: "Chat", status: "Status", models: "Models", usage: "Usage" };
 
-/** Show the view that the address says, now and when it changes; `shown(name)` is told. */
+/**
+ * Show the view that the address says, or the one with the element that it names, now and when it
+ * changes; `shown(name)` is told.
+ */
 export function views(shown) {
+  const target = () => byId(location.hash.slice(1));
   function show() {
-    const asked = location.hash.slice(1);
-    const name = Object.hasOwn(NAMES, asked) ? asked : "chat";
+    const name = target()?.closest("main > section")?.id ?? "chat";
     document.body.dataset.view = name;
     document.title = name === "chat" ? "Enginebay" : `${NAMES[name]} · Enginebay`;
     for (const link of document.querySelectorAll("nav a")) {
@@ -18,7 +21,8 @@ export function views(shown) {
   }
   addEventListener("hashchange", () => {
     show();
-    (byId(location.hash.slice(1)) ?? byId("chat")).focus({ preventScroll: true });
+    const element = target() ?? byId("chat");
+    element.focus({ preventScroll: Object.hasOwn(NAMES, element.id) });
   });
   show();
 }

@@ -15,6 +15,7 @@ export class Hub {
     this.download = download;
     this.asking = 0;
     this.query = h("input", {
+      id: "hub-search",
       type: "search",
       required: true,
       placeholder: "qwen3 8b gguf, or owner/repository",

@@ -1,6 +1,7 @@
 // The view of the models for admins: what is there, what can be had, and the config.
 
 import { byId } from "../dom.js";
+import { apiKey } from "../store.js";
 import { DownloadForm } from "./download_form.js";
 import { Downloads } from "./downloads.js";
 import { Hub } from "./hub.js";
@@ -23,10 +24,10 @@ export class Manager {
     byId("model-filter").addEventListener("input", () => this.#show());
   }
 
-  /** Whether this is for the user. */
+  /** Whether this is for the user. Who has no key yet may have one for it. */
   allow(admin) {
     this.admin = admin;
-    byId("models-link").hidden = !admin;
+    byId("models-link").hidden = !admin && Boolean(apiKey.value);
     byId("models-refused").hidden = admin;
     for (const part of document.querySelectorAll(".for-admins")) part.hidden = !admin;
   }

@@ -66,7 +66,7 @@ export class Status {
   }
 
   async #describe(stats) {
-    const states = JSON.stringify(stats.models.map(({ id, state }) => [id, state]));
+    const states = JSON.stringify([stats.listed, stats.models.map(({ id, state }) => [id, state])]);
     if (states === this.states) return;
     await this.catalog.ask(stats);
     this.states = states;

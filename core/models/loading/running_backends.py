@@ -11,13 +11,13 @@ from core.config.schema import ModelConfig
 from core.contract.backend import Backend
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
-from core.contract.types import BackendSettings, ModelInfo, ReportProgress
+from core.contract.types import ModelInfo, ReportProgress
 from core.models.admission_queue import Gate, with_headroom
-from core.models.check_config import validated_options
-from core.models.fit import Estimates, Fit
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.backend_settings import backend_settings
+from core.models.loading.fit import Estimates, Fit
+from core.models.loading.memory import Meter
 from core.models.loras import Loras
-from core.models.memory import Meter
-from core.models.model_paths import ModelPaths
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Backends:
             if started := self._started.get(key):
                 started.models += 1
                 return started
-            backend = self._create(config, report_progress)
+            backend = await self._create(config, report_progress)
             try:
                 _require_isolation(config, backend)
                 started = await self._start(key, backend, config)
@@ -132,24 +132,17 @@ class Backends:
         started.peak = started.peak.highest(started.memory)
         self._peaks[started.key] = started.peak
 
-    def _create(self, config: ModelConfig, report_progress: ReportProgress) -> Backend:
+    async def _create(self, config: ModelConfig, report_progress: ReportProgress) -> Backend:
         entry = self._plugins.backends.get(config.backend)
         if entry is None:
             installed = ", ".join(self._plugins.backends) or "none"
             raise BackendUnavailableError(
                 f"unknown backend {config.backend!r}; installed: {installed}"
             )
-        return entry.create(
-            BackendSettings(
-                name=config.name,
-                path=self._paths.local(config.path, config.backend),
-                base=str(self._paths.base),
-                options=validated_options(config, entry),
-                report_progress=report_progress,
-                isolation=config.isolation,
-                kv_store=self._paths.kv_store,
-            )
+        settings = await asyncio.to_thread(
+            backend_settings, config, entry, self._paths, report_progress
         )
+        return entry.create(settings)
 
     async def _taken(self, pid: int | None) -> MemoryUse:
         taken = await asyncio.to_thread(self._meter.of_process, pid or os.getpid())

@@ -8,12 +8,11 @@ from typing import Any, Protocol
 from core.config.loading import LoadingConfig
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
-from core.models.clock import Clock
-from core.models.entry import ModelEntry
-from core.models.fit import gib
-from core.models.memory import Meter
-from core.models.memory_limits import Holder, Limits, first_to_go, holders, taken_by
-from core.models.running_backends import Backends
+from core.models.loading.clock import Clock
+from core.models.loading.entry import ModelEntry
+from core.models.loading.memory import Meter, gib
+from core.models.loading.memory_limits import Holder, Limits, first_to_go, holders, taken_by
+from core.models.loading.running_backends import Backends
 
 logger = logging.getLogger(__name__)
 

@@ -103,7 +103,9 @@ def weight_files(path: str) -> list[Path]:
     (`-00001-of-00003`)."""
     here = Path(path)
     if here.is_dir():
-        return sorted(file for file in here.iterdir() if file.suffix in _WEIGHTS)
+        return sorted(
+            file for file in here.iterdir() if file.suffix.lower() in _WEIGHTS and file.is_file()
+        )
     if here.is_file():
         name = _PART.sub("", here.name)
         return sorted(file for file in here.parent.iterdir() if _PART.sub("", file.name) == name)
@@ -113,3 +115,8 @@ def weight_files(path: str) -> list[Path]:
 def size_of_files(path: str) -> int:
     """Bytes of a model's weights on disk: the estimate before its first load."""
     return sum(file.stat().st_size for file in weight_files(path))
+
+
+def gib(size: int) -> str:
+    """`1.5 GiB`; what is less than a tenth of one, but something, in MiB."""
+    return f"{size / 2**20:.0f} MiB" if 0 < size < 2**30 / 10 else f"{size / 2**30:.1f} GiB"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from core.config.loading import LoadingConfig, bytes_of
 from core.contract.estimates import MemoryUse
-from core.models.entry import ModelEntry
-from core.models.fit import gib
-from core.models.running_backends import StartedBackend
+from core.models.loading.entry import ModelEntry
+from core.models.loading.memory import gib
+from core.models.loading.running_backends import StartedBackend
 
 
 @dataclass(frozen=True, slots=True)

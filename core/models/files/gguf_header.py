@@ -18,6 +18,20 @@ _STRING, _ARRAY = 8, 9
 _DIMENSIONS = 8  # ggml has 4
 _KEPT = 512  # items of an array; longer ones are vocabularies
 _ALIGNMENT = 32
+_BLOCKS = {
+    **dict.fromkeys((0, 26), (1, 4)),
+    **dict.fromkeys((1, 25, 30), (1, 2)),
+    **dict.fromkeys((27, 28), (1, 8)),
+    24: (1, 1),
+    **{2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 20: (32, 18)},
+    **{10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210)},
+    **{15: (256, 292), 16: (256, 66), 17: (256, 74), 18: (256, 98), 19: (256, 50)},
+    **{21: (256, 110), 22: (256, 82), 23: (256, 136), 29: (256, 56), 34: (256, 54)},
+    **{35: (256, 66), 39: (32, 17), 40: (64, 36), 41: (128, 18)},
+}
+"""The weights and the bytes of a block, by ggml's number of its format."""
+_LONGEST = 2
+"""How many times longer than its tensors a file may be, at the most."""
 _LARGEST = 1 << 22
 """Of a text in bytes, and of what is read one by one; vocabularies and templates have less."""
 
@@ -50,7 +64,10 @@ class GgufHeader:
 
 
 def gguf_header(path: Path) -> GgufHeader:
-    """The header of a file. `ValueError` or `OSError` if it cannot be read."""
+    """The header of a file.
+
+    `ValueError` or `OSError` if it cannot be read, or the file has not the length that it says.
+    """
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         try:
             return _Reader(content).header()
@@ -93,15 +110,27 @@ class _Reader:
     def _sized(
         self, places: Sequence[tuple[str, tuple[int, ...], int, int]], alignment: Any
     ) -> tuple[GgufTensor, ...]:
-        """Each tensor reaches to where the next one begins, so no table of formats is needed."""
+        """A tensor of a format that is not known here reaches to where the next one begins."""
         align = alignment if isinstance(alignment, int) and alignment > 0 else _ALIGNMENT
-        data = len(self._content) - -(-self._at // align) * align
+        data = -(-self._at // align) * align
         starts = sorted({start for *_, start in places})
-        ends = dict(zip(starts, [*starts[1:], max(data, 0)], strict=True)) if starts else {}
-        return tuple(
-            GgufTensor(name, shape, kind, max(0, ends[start] - start))
+        ends = [*starts[1:], max(len(self._content) - data, 0)]
+        room = {start: max(0, end - start) for start, end in zip(starts, ends, strict=False)}
+        tensors = tuple(
+            GgufTensor(name, shape, kind, _size(shape, kind) or room[start])
             for name, shape, kind, start in places
         )
+        reached = [
+            data + start + tensor.bytes for (*_, start), tensor in zip(places, tensors, strict=True)
+        ]
+        self._check_length(max([self._at, *reached]))
+        return tensors
+
+    def _check_length(self, said: int) -> None:
+        there = len(self._content)
+        if not said <= there <= _LONGEST * said:
+            wrong = "cut short" if there < said else "too long"
+            raise ValueError(f"it is {wrong}: its header says {said} bytes, it has {there}")
 
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -137,6 +166,14 @@ class _Reader:
 
     def _skip(self, length: int) -> None:
         self._at += length
+
+
+def _size(shape: Sequence[int], kind: int) -> int | None:
+    """Bytes of a tensor; None for a format that is not known here."""
+    if kind not in _BLOCKS:
+        return None
+    weights, size = _BLOCKS[kind]
+    return -(-prod(shape) // weights) * size
 
 
 def _credible(number: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.config.model_settings import FILE, placed, with_settings
-from core.config.paths import state_of
+from core.config.paths import is_special, state_of
 from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
@@ -24,7 +24,7 @@ _DEEPEST = 4
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a folder surely has another time than the one before."""
 
-_ENDING = re.compile(r"(-00001-of-\d{5})?\.gguf$")
+_ENDING = re.compile(r"(-00001-of-\d{5})?\.gguf$", re.IGNORECASE)
 """What a model's other name leaves out of the name of its file."""
 
 
@@ -42,6 +42,9 @@ def _first_backend(path: Path, plugins: Plugins) -> str:
     installed = ", ".join(plugins.backends) or "none"
     if not path.exists():
         raise ConfigError([Problem("", "", f"there is no file or folder {path}")])
+    if is_special(path):
+        problem = f"{path} is a pipe, a device or a socket, not a file or folder"
+        raise ConfigError([Problem("", "", problem)])
     found = _backend_for(path, plugins)
     if found is None:
         problem = f"no backend recognises {path} as a model; name one of {installed} as its backend"

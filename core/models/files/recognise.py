@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from core.config.problems import ConfigError
 from core.models.downloads import Choice, Form
-from core.models.model_folder import model_at
+from core.models.files.model_folder import model_at
 from core.plugins import Plugins
 
 

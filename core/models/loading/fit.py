@@ -10,9 +10,9 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
 from core.contract.types import BackendSettings
-from core.models.check_config import validated_options
-from core.models.memory import Meter, size_of_files
-from core.models.model_paths import ModelPaths
+from core.models.files.model_paths import ModelPaths
+from core.models.loading.backend_settings import backend_settings
+from core.models.loading.memory import Meter, gib, size_of_files
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -166,15 +166,7 @@ class Estimates:
 
     def _settings(self, config: ModelConfig) -> BackendSettings:
         entry = self._plugins.backends[config.backend]
-        return BackendSettings(
-            name=config.name,
-            path=self._paths.local(config.path, config.backend),
-            base=str(self._paths.base),
-            options=validated_options(config, entry),
-            report_progress=lambda stage, fraction: None,
-            isolation=config.isolation,
-            kv_store=self._paths.kv_store,
-        )
+        return backend_settings(config, entry, self._paths, lambda stage, fraction: None)
 
 
 def with_context_length(config: ModelConfig, tokens: int | None) -> ModelConfig:
@@ -219,8 +211,3 @@ def _smaller_files(estimate: MemoryEstimate, lacking: Mapping[Kind, int]) -> str
     return (
         f"a smaller model, or a smaller quantization of it{wanted} (its weights are {gib(weights)})"
     )
-
-
-def gib(size: int) -> str:
-    """`1.5 GiB`; what is less than a tenth of one, but something, in MiB."""
-    return f"{size / 2**20:.0f} MiB" if 0 < size < 2**30 / 10 else f"{size / 2**30:.1f} GiB"

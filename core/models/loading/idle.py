@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from math import isfinite
 
-from core.models.clock import Clock, Timer
-from core.models.entry import ModelEntry
+from core.models.loading.clock import Clock, Timer
+from core.models.loading.entry import ModelEntry
 
 
 class IdleTimers:

@@ -1,7 +1,9 @@
 """Gets a model ready: its backend, chat formats and preset."""
 
+import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from core.config.problems import ConfigError
@@ -9,17 +11,17 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
 from core.contract.types import ModelInfo, ReportProgress
 from core.engine.failures import ran_out_of_memory
-from core.models.downloads import SCHEME, Downloads, HubName, StoppedError
-from core.models.entry import ModelEntry, ReportModelProgress
-from core.models.formats import (
+from core.models.downloads import Downloads, HubName, StoppedError
+from core.models.files.model_paths import hub_paths
+from core.models.loading.entry import ModelEntry, ReportModelProgress
+from core.models.loading.formats import (
     format_choice,
     require_no_prompts,
     require_vocabulary,
     sampling_defaults,
 )
+from core.models.loading.running_backends import Backends, StartedBackend, quietly, room_for
 from core.models.presets import Preset, load_preset
-from core.models.recognise import form_of
-from core.models.running_backends import Backends, StartedBackend, quietly, room_for
 from core.models.template.chat_formats import ChatFormats
 from core.plugins import Plugins
 
@@ -44,18 +46,23 @@ class Starter:
         self._report_progress = report_progress
 
     async def fetch(self, model: ModelEntry, config: ModelConfig) -> bool:
-        """Download the files of a model whose path is a name on a hub, unless they are here.
+        """Download the files of a model that are names on a hub in its entry, unless they are here.
 
         False if that failed: why is kept in its `error`, and what arrived for the next attempt.
         """
-        if not config.path.startswith(SCHEME):
-            return True
+        paths = await asyncio.to_thread(lambda: list(hub_paths(config, self._plugins)))
+
+        def report(before: int, fraction: float) -> None:
+            self._report(model, "downloading", (before + fraction) / len(paths))
+
         try:
-            await self._downloads.local(
-                HubName.parse(config.path),
-                form_of(config.backend, self._plugins),
-                lambda fraction: self._report(model, "downloading", fraction),
-            )
+            for before, path in enumerate(paths):
+                await self._downloads.local(
+                    HubName.parse(path.text),
+                    path.form,
+                    partial(report, before),
+                    kind="lora" if path.is_lora else "model",
+                )
         except (ServingError, StoppedError, ValueError) as error:
             reason = error.message if isinstance(error, ServingError) else str(error)
             logger.error("model %s could not be downloaded: %s", model.name, reason)

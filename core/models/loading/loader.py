@@ -10,13 +10,13 @@ from core.config.loading import LoadingConfig
 from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelFailedError, QueueFullError
 from core.engine.backoff import Backoff
-from core.models.clock import Clock
-from core.models.entry import ModelEntry
-from core.models.eviction import Room
-from core.models.idle import IdleTimers
-from core.models.memory import Meter
-from core.models.running_backends import Backends
-from core.models.start import Starter
+from core.models.loading.clock import Clock
+from core.models.loading.entry import ModelEntry
+from core.models.loading.eviction import Room
+from core.models.loading.idle import IdleTimers
+from core.models.loading.memory import Meter
+from core.models.loading.running_backends import Backends
+from core.models.loading.start import Starter
 
 logger = logging.getLogger(__name__)
 

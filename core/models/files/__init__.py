@@ -1,0 +1,1 @@
+"""Models as files: where they lie, and which backend recognises them."""

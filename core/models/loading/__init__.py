@@ -1,0 +1,1 @@
+"""Loading models: their states, their backends, and the memory these take."""
