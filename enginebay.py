@@ -79,6 +79,7 @@ from core.contract.types import ContentDelta as ContentDelta
 from core.contract.types import Delta as Delta
 from core.contract.types import EngineStats as EngineStats
 from core.contract.types import GenerationRequest as GenerationRequest
+from core.contract.types import KvStoreSettings as KvStoreSettings
 from core.contract.types import Lora as Lora
 from core.contract.types import ModelInfo as ModelInfo
 from core.contract.types import Part as Part
@@ -116,6 +117,10 @@ from core.engine.detokenizer import Detokenizer as Detokenizer
 from core.engine.failures import failure as failure
 from core.engine.failures import ran_out_of_memory as ran_out_of_memory
 from core.engine.host_memory import free_ram as free_ram
+from core.engine.kv_store.fingerprint import fingerprint as fingerprint
+from core.engine.kv_store.fingerprint import lora_fingerprint as lora_fingerprint
+from core.engine.kv_store.opening import open_kv_store as open_kv_store
+from core.engine.kv_store.store import KvStore as KvStore
 from core.engine.pooling.pooling_engine import PairEncoder as PairEncoder
 from core.engine.pooling.pooling_engine import Pooler as Pooler
 from core.engine.pooling.pooling_engine import PoolingEngine as PoolingEngine

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from enginebay import MemoryPart
+from enginebay import BackendSettings, MemoryPart
 
 _ENOUGH = 4096  # tokens: with more memory a longer context is not worth unloading others
 _SHORTEST = 2048  # tokens: no shorter context is advised
@@ -28,3 +28,9 @@ def shorter_contexts(length: int, cache_tokens: int | None) -> Iterator[dict[str
         cache = {"cache_tokens": shorter} if cache_tokens else {}
         yield {"context_length": shorter, **cache}
         shorter //= 2
+
+
+def saved_kv(settings: BackendSettings) -> list[MemoryPart]:
+    """What saved sequences may take of RAM, where any are kept."""
+    kept = settings.kv_store
+    return [MemoryPart("saved_kv", ram=kept.ram)] if kept and kept.ram else []

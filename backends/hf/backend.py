@@ -20,6 +20,7 @@ def register_backend(register: BackendRegister) -> None:
         requires=requires,
         serves=_is_checkpoint,
         estimate=estimate_memory,
+        saves_kv=True,
     )
 
 

@@ -18,6 +18,7 @@ from enginebay import (
     GenerationRequest,
     GrammarCompiler,
     InvalidRequestError,
+    KvStore,
     Media,
     MediaPrompt,
     ModelInfo,
@@ -39,6 +40,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
         compiler: GrammarCompiler | None = None,
         adapters: Adapters | None = None,
         media_tokenizer: MediaTokenizer | None = None,
+        kv_store: KvStore | None = None,
     ) -> None:
         super().__init__(
             runner,
@@ -49,6 +51,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
             drafter=drafter,
             compiler=compiler,
             adapters=adapters,
+            kv_store=kv_store,
         )
         self._media_tokenizer = media_tokenizer
 

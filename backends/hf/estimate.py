@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from backends.checkpoint.folder import Checkpoint
-from backends.estimates import is_short, part_of, shorter_contexts
+from backends.estimates import is_short, part_of, saved_kv, shorter_contexts
 from backends.hf.number_format import FORMAT_BYTES, choose_format
 from backends.hf.options import HFOptions
 from backends.hf.pooling.folder import pooling_folder
@@ -69,9 +69,10 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     ]
     cache = part_of("kv_cache", tokens * shape.token_bytes, gpu=gpu)
+    saved = [] if folder else saved_kv(settings)
     least = part_of("kv_cache", smallest * shape.token_bytes, gpu=gpu)
     return MemoryEstimate(
-        parts=tuple(p for p in (fixed[0], cache, *fixed[1:]) if p.ram or p.gpu),
+        parts=tuple(p for p in (fixed[0], cache, *saved, *fixed[1:]) if p.ram or p.gpu),
         # Prepacking is left out where there is no room for it.
         least=MemoryUse(
             sum(p.ram for p in (*fixed, least)) - packed, sum(p.gpu for p in (*fixed, least))

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import torch
+import transformers
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MULTIMODAL_LM_MAPPING,
@@ -37,6 +38,8 @@ from enginebay import (
     PromptLookup,
     ReportProgress,
     RunnerMemory,
+    fingerprint,
+    open_kv_store,
 )
 
 logger = logging.getLogger(__name__)
@@ -100,9 +103,26 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
         compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
         adapters=adapters,
         media_tokenizer=media.tokenizer() if media and media.kinds else None,
+        kv_store=open_kv_store(
+            settings,
+            runner.state_layout,
+            cuts=runner.memory.cuts,
+            kind={
+                "model folder": fingerprint(_model_files(path)),
+                "version of transformers": transformers.__version__,
+                "version of torch": torch.__version__,
+                "device": model.device.type,
+            },
+        ),
     )
     settings.report_progress("ready", 1.0)
     return engine
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """The files that the keys and values of a text depend on."""
+    ends = ("config.json", ".safetensors", ".bin", ".pt", ".py")
+    return [file for file in folder.iterdir() if file.is_file() and file.name.endswith(ends)]
 
 
 def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> PretrainedConfig:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from backends.checkpoint.adapter import AdapterFolder
-from enginebay import Lora
+from enginebay import Lora, lora_fingerprint
 
 _PREFIX = "base_model.model."
 
@@ -75,12 +75,16 @@ class Adapters:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._plan = _Plan()
-        self._names: list[str] = []
+        self._fingerprints: dict[str, str] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The adapters that are loaded, oldest first."""
-        return tuple(self._names)
+        return tuple(self._fingerprints)
+
+    def fingerprint(self, name: str) -> str | None:
+        """What tells the adapter's weights from all others; None if it is not loaded any more."""
+        return self._fingerprints.get(name)
 
     def load(self, name: str, loras: Sequence[Lora]) -> None:
         """Add the sum of these LoRAs as `name`, in place of an older adapter of that name.
@@ -92,10 +96,11 @@ class Adapters:
             for path, (down, up) in _Folder(name, Path(lora.path)).pairs(self._model).items():
                 pairs.setdefault(path, []).append((down, up * lora.scaling))
         sums = {path: _sum(parts) for path, parts in pairs.items()}
+        fingerprint = lora_fingerprint(loras)
         self.unload(name)
         for path, pair in sums.items():
             self._layer(path).pairs[name] = pair
-        self._names.append(name)
+        self._fingerprints[name] = fingerprint
 
     def unload(self, name: str) -> None:
         """Unload an adapter; an unknown one is not an error."""
@@ -104,7 +109,7 @@ class Adapters:
                 module.pairs.pop(name, None)
                 if not module.pairs:
                     self._replace(path, module.base)
-        self._names = [other for other in self._names if other != name]
+        self._fingerprints.pop(name, None)
 
     @contextmanager
     def applied(self, adapters: Sequence[str | None]) -> Iterator[None]:
@@ -114,7 +119,7 @@ class Adapters:
         all tokens. `KeyError` for an adapter that is not loaded.
         """
         chosen = sorted({name for name in adapters if name is not None})
-        if unknown := [name for name in chosen if name not in self._names]:
+        if unknown := [name for name in chosen if name not in self._fingerprints]:
             raise KeyError(unknown[0])
         self._plan.length = len(adapters)
         if len(set(adapters)) == 1:

@@ -8,7 +8,7 @@ from backends.llamacpp.files import find_gguf, unavailable
 from backends.llamacpp.library import llama, logged_errors
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import AdapterOptions
-from enginebay import Lora
+from enginebay import Lora, lora_fingerprint
 
 
 class LoadedLora(NamedTuple):
@@ -30,6 +30,7 @@ class Adapters:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._loaded: dict[str, list[LoadedLora]] = {}
+        self._fingerprints: dict[str, str] = {}
         self._applied: tuple[str, Context] | None = None
 
     @property
@@ -50,12 +51,18 @@ class Adapters:
             _free(loaded)
             raise
         self._loaded[name] = loaded
+        self._fingerprints[name] = lora_fingerprint(loras)
 
     def unload(self, name: str) -> None:
         """Free an adapter; an unknown one is not an error."""
         if self._applied and self._applied[0] == name:
             self.apply(None, self._applied[1])
         _free(self._loaded.pop(name, ()))
+        self._fingerprints.pop(name, None)
+
+    def fingerprint(self, name: str) -> str | None:
+        """What tells the adapter's weights from all others; None if it is not loaded any more."""
+        return self._fingerprints.get(name)
 
     def apply(self, name: str | None, context: Context) -> None:
         """Add the weights of this adapter, or of none, to the model's from now on."""

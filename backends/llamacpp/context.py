@@ -182,6 +182,23 @@ class Context:
         start, end = (0, tokens) if tokens is not None else (-1, -1)
         memory_seq_cp(self._memory, source, target, start, end)
 
+    def save(self, slot: int) -> memoryview:
+        """A copy of what a slot holds."""
+        size = llama.llama_state_seq_get_size(self._pointer, slot)
+        state = np.empty(size, np.uint8)
+        written = llama.llama_state_seq_get_data(self._pointer, _bytes(state), size, slot)
+        if not written:
+            raise RuntimeError("llama.cpp cannot copy the state of a sequence")
+        return state[:written].data
+
+    def restore(self, slot: int, state: memoryview) -> None:
+        """Fill a slot with such a copy of a context like this; `RuntimeError` if it is not."""
+        data = np.frombuffer(state, np.uint8)
+        with logged_errors() as errors:
+            read = llama.llama_state_seq_set_data(self._pointer, _bytes(data), len(data), slot)
+        if read != len(data):
+            raise RuntimeError(f"llama.cpp does not take a saved state: {'; '.join(errors)}")
+
     def set_loras(self, loras: Sequence[LoadedLora]) -> None:
         """Add the weights of these, or of none, to the model's from now on."""
         count = len(loras)
@@ -236,6 +253,10 @@ class Context:
             rows = np.frombuffer(buffer, np.float32).reshape(count, self._vocab_size)
             self._views[start, count] = rows
         return rows
+
+
+def _bytes(data: NDArray[np.uint8]) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 def new_context(model: Model, params: Any) -> Any:

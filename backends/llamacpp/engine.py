@@ -11,6 +11,7 @@ from enginebay import (
     BatchLimits,
     Drafter,
     GrammarCompiler,
+    KvStore,
     Media,
     MediaPrompt,
     ModelInfo,
@@ -32,6 +33,7 @@ class LlamaCppEngine(BatchingEngine[Rows, RowSampler]):
         compiler: GrammarCompiler | None = None,
         adapters: Adapters | None = None,
         media: MediaStore | None = None,
+        kv_store: KvStore | None = None,
     ) -> None:
         """`media`: that of the runner; None for a model that takes text only."""
         super().__init__(
@@ -44,6 +46,7 @@ class LlamaCppEngine(BatchingEngine[Rows, RowSampler]):
             drafter=drafter,
             compiler=compiler,
             adapters=adapters,
+            kv_store=kv_store,
         )
         self._media = media
 

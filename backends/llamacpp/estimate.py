@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backends.estimates import part_of, shorter_contexts
+from backends.estimates import part_of, saved_kv, shorter_contexts
 from backends.llamacpp.files import find_gguf, find_mmproj, size
 from backends.llamacpp.memory import (
     MAX_DRAFTED,
@@ -69,7 +69,8 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     )
     fixed = [part for part in known if part.ram or part.gpu]
-    parts = (*fixed[:1], *chosen.parts(layout, on_gpu), *fixed[1:])
+    saved = [] if chosen.pools else saved_kv(settings)
+    parts = (*fixed[:1], *chosen.parts(layout, on_gpu), *saved, *fixed[1:])
     needed = [*fixed, *least.parts(layout, on_gpu)]
     return MemoryEstimate(
         parts=parts,
@@ -92,6 +93,7 @@ class _Caches:
     compute: int
     output: int
     short: bool
+    pools: bool = False
 
     @classmethod
     def of(
@@ -107,7 +109,7 @@ class _Caches:
             sizes = PoolingSizes.of(shape, options, gpu=gpu)
             passes = PassSizes(sizes.together, sizes.together, 0)
             compute = compute_bytes(shape, passes, sizes.tokens, options)
-            return cls(sizes.longest, sizes.tokens, compute, 0, short=False)
+            return cls(sizes.longest, sizes.tokens, compute, 0, short=False, pools=True)
         cache = cache_size(shape, options, layout.affordable_tokens(free), gpu=gpu)
         passes = PassSizes.of(options, cache.slots, gpu=gpu)
         each = cache.tokens if cache.unified else cache.tokens // cache.slots

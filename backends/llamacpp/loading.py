@@ -1,15 +1,18 @@
 """From a GGUF file to an engine, or to an error that says what to do."""
 
+import importlib.metadata
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from backends.llamacpp.adapters import configured_adapters
 from backends.llamacpp.context import Context
 from backends.llamacpp.draft import load_drafter
 from backends.llamacpp.embedding import EmbeddingContext
 from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.files import find_gguf, unavailable
+from backends.llamacpp.files import find_gguf, parts_of, unavailable
 from backends.llamacpp.info import model_info
 from backends.llamacpp.library import llama
 from backends.llamacpp.media_loading import load_projector
@@ -27,12 +30,31 @@ from enginebay import (
     GrammarCompiler,
     PoolingEngine,
     PromptLookup,
+    fingerprint,
+    open_kv_store,
 )
 
 logger = logging.getLogger(__name__)
 
 _PREFILL_TOKENS, _PREFILL_TOKENS_GPU = 256, 512
 _FOR_TEXT = ("adapters", "draft_model", "prompt_lookup", "mmproj")
+_OF_STATE = {
+    "cache_type_k",
+    "cache_type_v",
+    "flash_attention",
+    "swa_full",
+    "override_kv",
+    "rope_scaling",
+    "rope_freq_base",
+    "rope_freq_scale",
+    "yarn_ext_factor",
+    "yarn_attn_factor",
+    "yarn_beta_fast",
+    "yarn_beta_slow",
+    "yarn_orig_ctx",
+}
+"""Options that change what is in the KV cache, or how it lies there."""
+
 _NUMA = {
     "disabled": llama.GGML_NUMA_STRATEGY_DISABLED,
     "distribute": llama.GGML_NUMA_STRATEGY_DISTRIBUTE,
@@ -153,7 +175,22 @@ def _text_engine(
         _grammar_compiler(settings.name, tokenizer),
         adapters,
         media,
+        open_kv_store(
+            settings,
+            runner.state_layout,
+            cuts=runner.memory.cuts,
+            kind=_kind_of_state(model, options),
+        ),
     )
+
+
+def _kind_of_state(model: Model, options: LlamaCppOptions) -> Mapping[str, Any]:
+    """What a saved sequence depends on."""
+    return {
+        "model file": fingerprint(parts_of(model.path)),
+        "version of llama-cpp-python": importlib.metadata.version("llama-cpp-python"),
+        **options.model_dump(include=_OF_STATE, mode="json"),
+    }
 
 
 def _grammar_compiler(name: str, tokenizer: Tokenizer) -> GrammarCompiler | None:

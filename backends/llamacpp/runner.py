@@ -62,6 +62,8 @@ class LlamaRunner(NumpyRunner):
         self._adapters = adapters
         self._media = media
         cuts = keeps_all and context.can_cut()
+        # As llama.cpp lays it out: caches of their own are written with how many there are.
+        self.state_layout = f"llama.cpp, {1 if size.unified else size.slots} streams"
         self._held = [0] * size.slots
         self._positions = [Positions() for _ in self._held]
         self.memory = RunnerMemory(
@@ -117,6 +119,18 @@ class LlamaRunner(NumpyRunner):
         self._remove(slot, self._positions[slot].of(tokens))
         self._positions[slot] = self._positions[slot].copy(tokens)
         self._held[slot] = tokens
+
+    def fingerprint(self, adapter: str) -> str | None:
+        return self._adapters.fingerprint(adapter)
+
+    def save(self, slot: int, tokens: int) -> memoryview:
+        return self._context.save(slot)
+
+    def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        self._context.restore(slot, state)
+        self._held[slot] = held
+        if tokens < held:
+            self.cut(slot, tokens)
 
     def clear(self) -> None:
         self._context.clear()

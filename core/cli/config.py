@@ -19,6 +19,7 @@ def check(config: ConfigOption = None) -> None:
     """Check the config, its plugins, paths, options and keys, and settings in the models folder,
     without loading a model.
     """
+    from core.models.check_config import without_saved_kv
     from core.models.files.model_folder import folder_of
     from core.server.access.key_store import keys_path
 
@@ -36,6 +37,11 @@ def check(config: ConfigOption = None) -> None:
     if settings.loading.from_model_dir:
         names += folder.names()
     stdout().print(f"{settings.origins.file} is valid; models: {', '.join(names) or 'none'}")
+    if without := without_saved_kv(settings, plugins):
+        stdout().print(
+            "loading.cache_ram and cache_dir have no effect on models whose backend cannot save "
+            f"conversations: {', '.join(without)}"
+        )
 
 
 def reload(url: UrlOption = None, config: ConfigOption = None, api_key: KeyOption = None) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from core.config.saved_kv import SavedKvConfig
 from core.config.section import Section
 
 _SHARE = r"^\d{1,3}(\.\d+)?\s*%$"
@@ -21,8 +22,8 @@ Size = Annotated[float, Field(gt=0)] | Share
 """GiB, or a share of the total such as `80%`."""
 
 
-class LoadingConfig(Section):
-    """How many models are in memory at once, and how requests wait for them."""
+class _ModelsInMemory(Section):
+    """The keys about models that come and go."""
 
     max_loaded_models: int | None = Field(
         None, ge=1, description="Maximum models in memory; others are unloaded. Unlimited if unset."
@@ -58,6 +59,10 @@ class LoadingConfig(Section):
         ge=0,
         description="Seconds without a request after which such a model is unloaded; 0 is never.",
     )
+
+
+class LoadingConfig(SavedKvConfig, _ModelsInMemory):
+    """How many models are in memory at once, and how requests wait for them."""
 
 
 def bytes_of(size: float | str | None, total: int) -> int | None:

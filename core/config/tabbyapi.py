@@ -94,7 +94,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     },
     "memory": {
         "sysmem_recurrent_cache": _NOTHING,
-        "sysmem_kv_cache": _NOTHING,
+        "sysmem_kv_cache": "`loading.cache_ram`, where the backend can",
         "cuda_malloc_async": _NOTHING,
     },
     "developer": {

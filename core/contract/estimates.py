@@ -44,7 +44,7 @@ class FreeMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """What one part of a model takes: `weights`, `kv_cache`, `buffers`, `adapters`, `mmproj` …"""
+    """What one part of a model takes: `weights`, `kv_cache`, `saved_kv`, `buffers`, `mmproj` …"""
 
     name: str
     ram: int = 0

@@ -63,7 +63,7 @@ class BackendEntry:
     which of them are missing. `serves`: whether what is at a path looks like a model for it, so
     that `enginebay chat --path` finds the backend; it looks at names and small files only.
     `estimate`: what memory a model will take, from its headers; without it, the size of its files
-    is the estimate.
+    is the estimate. `saves_kv`: it does what `BackendSettings.kv_store` says.
     """
 
     create: CreateBackend
@@ -71,6 +71,7 @@ class BackendEntry:
     requires: tuple[str, ...] = ()
     serves: Callable[[Path], bool] | None = None
     estimate: EstimateMemory | None = None
+    saves_kv: bool = False
 
     def missing(self) -> list[str]:
         """Which of the modules in `requires` are not installed, as of now; none is imported."""
@@ -89,7 +90,7 @@ class BackendRegister(Register[BackendEntry]):
     """`register(name, create)`, or with all that a `BackendEntry` may have:
 
     `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine,
-    estimate=what_it_takes)`.
+    estimate=what_it_takes, saves_kv=True)`.
     """
 
     def __init__(self) -> None:
@@ -104,6 +105,7 @@ class BackendRegister(Register[BackendEntry]):
         requires: Sequence[str] = (),
         serves: Callable[[Path], bool] | None = None,
         estimate: EstimateMemory | None = None,
+        saves_kv: bool = False,
     ) -> None:
         if isinstance(create, BackendEntry):
             super().__call__(name, create)
@@ -120,4 +122,6 @@ class BackendRegister(Register[BackendEntry]):
             raise TypeError(
                 f"`estimate` of the backend {name!r} must be a function, not {estimate!r}"
             )
-        super().__call__(name, BackendEntry(create, options, tuple(requires), serves, estimate))
+        super().__call__(
+            name, BackendEntry(create, options, tuple(requires), serves, estimate, saves_kv)
+        )

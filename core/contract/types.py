@@ -283,6 +283,8 @@ class EngineStats:
     was built: `steps`, which whoever drives the engine counts; `cache_queries` and `cache_hits`,
     tokens of prompts that were looked up in the prefix cache and found there; `preempted`,
     preempted choices; `drafted` and `accepted`, draft tokens and those the model accepted.
+    `saved_ram` and `saved_disk` are bytes of sequences that left the memory and were saved;
+    `sequences_saved` and `tokens_restored` count what was saved, and what came back.
     """
 
     running: int | None = None
@@ -295,6 +297,10 @@ class EngineStats:
     preempted: int | None = None
     drafted: int | None = None
     accepted: int | None = None
+    saved_ram: int | None = None
+    saved_disk: int | None = None
+    sequences_saved: int | None = None
+    tokens_restored: int | None = None
 
     @property
     def kv_usage(self) -> float | None:
@@ -317,12 +323,27 @@ Isolation = Literal["thread", "process"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KvStoreSettings:
+    """Where the KV of sequences goes that leave an engine's memory.
+
+    `ram` and `disk` are limits in bytes: of the engine's RAM, and of all files in `folder`, which
+    engines share. `key_file`: encrypts the files. Paths are absolute.
+    """
+
+    ram: int = 0
+    folder: str | None = None
+    disk: int = 0
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSettings:
     """The argument of a backend's `create`: one entry of `models` in the config.
 
     `path` is absolute when it names something on disk. `base` is the config file's folder, where
     relative paths in `options` start. `options` has been validated by the option
     class the backend registered with, if any. `isolation` is None for the backend's own default.
+    `kv_store`: for engines that can save the KV of sequences; None if that is off.
     """
 
     name: str
@@ -331,3 +352,4 @@ class BackendSettings:
     options: Any = None
     report_progress: ReportProgress = no_progress
     isolation: Isolation | None = None
+    kv_store: KvStoreSettings | None = None

@@ -15,6 +15,7 @@ from core.config.schema import Config, ModelConfig, resolved_path
 from core.config.walk import Schema, nearest
 from core.contract.errors import BackendUnavailableError
 from core.contract.registers import BackendEntry
+from core.engine.kv_store.seals import read_secret
 from core.models.downloads import HubName, hub_names
 from core.models.presets import FOLDER, load_preset, preset_files
 from core.models.template.template import template_files, template_path
@@ -46,7 +47,31 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
     if room is not None and len(engines) > room:
         message = f"{len(engines)} models are loaded at start; set `load: request` for some"
         problems.append(config.origins.problem(("loading", "max_loaded_models"), message))
+    problems += _kv_store_problems(config)
     return in_order(problems) + _preset_problems(config)
+
+
+def _kv_store_problems(config: Config) -> list[Problem]:
+    asked = config.loading.kv_store(config.base)
+    if asked is None or asked.folder is None:
+        return []
+    if Path(asked.folder).exists() and not Path(asked.folder).is_dir():
+        message = f"{asked.folder} is no folder; name one, or a path at which there is nothing yet"
+        return [config.origins.problem(("loading", "cache_dir"), message)]
+    try:
+        if asked.key_file:
+            read_secret(Path(asked.key_file))
+    except BackendUnavailableError as error:
+        return [config.origins.problem(("loading", "cache_key_file"), error.message)]
+    return []
+
+
+def without_saved_kv(config: Config, plugins: Plugins) -> list[str]:
+    """The models whose backends save no sequences, if that is asked for."""
+    if config.loading.kv_store(config.base) is None:
+        return []
+    entries = ((model.name, plugins.backends.get(model.backend)) for model in config.models)
+    return [name for name, entry in entries if entry and not entry.saves_kv]
 
 
 def _preset_problems(config: Config) -> list[Problem]:

@@ -143,6 +143,7 @@ class Models(ModelIndex):
         await change.prepare()
         presets = PresetChange(self._models.values(), self._preset, config)
         replaced = change.apply()
+        self._paths.use_config(config)
         replaced += self._use_entries(change.entries, config.loading)
         self._loader.use_config(config.loading)
         changed = change.names.changed

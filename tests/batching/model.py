@@ -4,6 +4,7 @@ Whatever the scheduler gets wrong (a token run twice, left out, in the wrong slo
 too short) changes the answer or trips an assertion.
 """
 
+import pickle
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from enginebay import (
     Detokenizer,
     GenerationRequest,
     GrammarCompiler,
+    KvStore,
     Media,
     MediaSpan,
     ModelInfo,
@@ -113,6 +115,8 @@ class HashRunner(Runner[list[list[int]], Dice]):
     dead: bool = False
     rows: list[str] = field(default_factory=list)
     encodings: int = 0
+    refuses: bool = False
+    state_layout: str | None = "cells"
 
     def __post_init__(self) -> None:
         self.slots: list[list[object]] = [[] for _ in range(self.memory.slots)]
@@ -241,6 +245,24 @@ class HashRunner(Runner[list[list[int]], Dice]):
         assert tokens <= len(self.slots[slot])
         self.slots[slot] = self.slots[slot][:tokens]
 
+    def fingerprint(self, adapter: str) -> str | None:
+        return f"weights of {adapter}"
+
+    def save(self, slot: int, tokens: int) -> memoryview:
+        assert len(self.slots[slot]) == tokens
+        return memoryview(pickle.dumps([(c.token, c.adapter) for c in self.slots[slot]]))
+
+    def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        cells = [_Cell(*fields) for fields in pickle.loads(state)]
+        assert not self.slots[slot], "the slot is not empty"
+        assert len(cells) == held
+        assert self.memory.cuts or tokens == held, "a part is restored"
+        if self.refuses:
+            self.slots[slot] = cells[: tokens // 2]  # what was written before it failed
+            raise ValueError("not a state of this model")
+        self.slots[slot] = cells[:tokens]
+        assert self.held <= self.memory.tokens, "the memory overflows"
+
     def clear(self) -> None:
         self.slots = [[] for _ in self.slots]
 
@@ -307,6 +329,7 @@ def make_engine(
     largest_batch: int = 10**9,
     drafter: object = None,
     compiler: GrammarCompiler | None = None,
+    kv_store: KvStore | None = None,
     **limits: int,
 ) -> HashEngine:
     memory = memory or RunnerMemory(slots=8, tokens=8 * CONTEXT)
@@ -322,6 +345,7 @@ def make_engine(
         new_detokenizer=lambda: Detokenizer(letters if compiler else decode),
         drafter=drafter,
         compiler=compiler,
+        kv_store=kv_store,
     )
 
 

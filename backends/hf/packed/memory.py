@@ -3,7 +3,7 @@
 import mmap
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -38,6 +38,14 @@ def bytes_per_token(layers: Iterable[LayerShape]) -> int:
     return sum(layer.bytes_per_token for layer in layers)
 
 
+def layout_of(layers: Iterable[LayerShape]) -> str:
+    """What tells the keys and values of these layers from those of others."""
+    kinds = {
+        f"{each.heads} x ({each.key_size} + {each.value_size}) {each.dtype}" for each in layers
+    }
+    return ", ".join(sorted(kinds))
+
+
 class KeyValueMemory:
     """`keys[layer]` and `values[layer]` are `[slots, heads, capacity, size]`, zero at first.
 
@@ -65,6 +73,21 @@ class KeyValueMemory:
         for region in self._regions:
             region.tensor[target, :, :tokens] = region.tensor[source, :, :tokens]
 
+    def save(self, slot: int, tokens: int) -> Tensor:
+        """A copy of the first `tokens` of a slot, as bytes: layer by layer, keys before values."""
+        parts = [region.tensor[slot, :, :tokens] for region in self._regions]
+        state = torch.empty(sum(part.nbytes for part in parts), dtype=torch.uint8)
+        for part, there in zip(parts, _split(state, parts), strict=True):
+            there.copy_(part)
+        return state
+
+    def restore(self, slot: int, state: Tensor, held: int, tokens: int) -> None:
+        """Write the first `tokens` of such a copy of `held` tokens into a slot."""
+        self.write(slot, tokens)
+        whole = [region.tensor[slot, :, :held] for region in self._regions]
+        for part, saved in zip(whole, _split(state, whole), strict=True):
+            part[:, :tokens] = saved[:, :tokens]
+
     def forget(self, slot: int, tokens: int) -> None:
         """Zero what a slot holds after its first `tokens`, and return the memory."""
         end = self._written[slot]
@@ -83,6 +106,16 @@ class KeyValueMemory:
         region = _LazyRegion(shape, layer) if lazy else _Region(shape, layer)
         self._regions.append(region)
         return region.tensor
+
+
+def _split(state: Tensor, parts: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The bytes that stand for each of the parts, in their shapes and number formats."""
+    if state.numel() != sum(part.nbytes for part in parts):
+        raise ValueError(f"{state.numel()} bytes are not of these tokens")
+    start = 0
+    for part in parts:
+        yield state[start : start + part.nbytes].view(part.dtype).view(part.shape)
+        start += part.nbytes
 
 
 class _Region:

@@ -10,7 +10,7 @@ from backends.hf.lora import Adapters
 from backends.hf.media.inputs import MediaInputs
 from backends.hf.media.runner import MediaRunner
 from backends.hf.packed.graphs import Capture, DecodeGraphs
-from backends.hf.packed.memory import LayerShape
+from backends.hf.packed.memory import LayerShape, layout_of
 from backends.hf.packed.model import PackedModel
 from backends.hf.packed.paged_attention import Kernel, PagedAttention, layout
 from backends.hf.packed.pages import PAGE_SIZE, PagedMemory
@@ -43,12 +43,14 @@ class PagedRunner(MediaRunner):
         self.memory = RunnerMemory(
             slots=slots, tokens=usable_tokens(slots, pages, page_size), shares=True
         )
+        self._adapters = adapters
         self._model = PackedModel(model, adapters, media)
         self._kernel = kernel
         self._pages = PagedMemory(
             layers, slots=slots, capacity=capacity, pages=pages, page_size=page_size
         )
         self._graphs: DecodeGraphs | None = None
+        self.state_layout = f"pages of {page_size}: {layout_of(layers.values())}"
 
     @torch.inference_mode()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
@@ -70,6 +72,18 @@ class PagedRunner(MediaRunner):
     @torch.inference_mode()
     def cut(self, slot: int, tokens: int) -> None:
         self._pages.cut(slot, tokens)
+
+    def fingerprint(self, adapter: str) -> str | None:
+        return self._adapters.fingerprint(adapter) if self._adapters else None
+
+    @torch.inference_mode()
+    def save(self, slot: int, tokens: int) -> memoryview:
+        return self._pages.save(slot).numpy().data
+
+    @torch.inference_mode()
+    def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        saved = torch.frombuffer(state, dtype=torch.uint8)
+        self._pages.restore(slot, saved, held, tokens)
 
     def clear(self) -> None:
         super().clear()

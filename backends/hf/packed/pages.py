@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
@@ -170,6 +171,31 @@ class PagedMemory:
         """Let the empty slot `target` hold the first `tokens` of `source`, too."""
         self._tables.share(source, target, tokens)
         self._show(target, 0)
+
+    def save(self, slot: int) -> Tensor:
+        """A copy of a slot's pages, as bytes: pool by pool, keys before values."""
+        index = torch.tensor(self._tables.pages(slot), device=self.device)
+        parts = [pool.index_select(2, index) for pool in self._pools]
+        return torch.cat([part.view(torch.uint8).flatten() for part in parts]).cpu()
+
+    def restore(self, slot: int, state: Tensor, held: int, tokens: int) -> None:
+        """Write the first `tokens` of such a copy of `held` tokens into an empty slot.
+
+        `MemoryFullError`, and no change, if there are not enough pages.
+        """
+        whole = -(-held // self.page_size)
+        shapes = [(*pool.shape[:2], whole, *pool.shape[3:]) for pool in self._pools]
+        sizes = [
+            prod(shape) * pool.itemsize for shape, pool in zip(shapes, self._pools, strict=True)
+        ]
+        parts = torch.split(state, sizes)
+        self.extend([(slot, 0, tokens)])
+        pages = self._tables.pages(slot)
+        index = torch.tensor(pages, device=self.device)
+        for pool, shape, part in zip(self._pools, shapes, parts, strict=True):
+            saved = part.view(pool.dtype).view(shape)[:, :, : len(pages)]
+            pool.index_copy_(2, index, saved.to(self.device))
+        self.cut(slot, tokens)
 
     def cut(self, slot: int, tokens: int) -> None:
         """Forget all but the first `tokens` of a slot."""

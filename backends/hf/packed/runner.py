@@ -12,7 +12,7 @@ from backends.hf.lora import Adapters
 from backends.hf.media.inputs import MediaInputs, Sees
 from backends.hf.media.runner import MediaRunner
 from backends.hf.packed.attention import SHORT, Group, PackedAttention
-from backends.hf.packed.memory import KeyValueMemory, LayerShape
+from backends.hf.packed.memory import KeyValueMemory, LayerShape, layout_of
 from backends.hf.packed.model import PackedModel
 from backends.hf.sampling_runner import Vocabulary
 from enginebay import Chunk, RunnerMemory
@@ -46,10 +46,12 @@ class PackedRunner(MediaRunner):
     ) -> None:
         super().__init__(vocabulary, media)
         self.memory = RunnerMemory(slots=slots, tokens=tokens or slots * capacity)
+        self._adapters = adapters
         self._model = PackedModel(model, adapters, media)
         on_cpu = self._model.device.type == "cpu"
         self._in_vain = _TOKENS_IN_VAIN if on_cpu else slots * capacity
         self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)
+        self.state_layout = f"rows: {layout_of(layers.values())}"
 
     @torch.inference_mode()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
@@ -93,6 +95,18 @@ class PackedRunner(MediaRunner):
         dropped = self._key_values.written(slot) - tokens
         if tokens == 0 or dropped >= _FORGOTTEN_AT_LEAST:
             self._key_values.forget(slot, tokens)
+
+    def fingerprint(self, adapter: str) -> str | None:
+        return self._adapters.fingerprint(adapter) if self._adapters else None
+
+    @torch.inference_mode()
+    def save(self, slot: int, tokens: int) -> memoryview:
+        return self._key_values.save(slot, tokens).numpy().data
+
+    @torch.inference_mode()
+    def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        saved = torch.frombuffer(state, dtype=torch.uint8)
+        self._key_values.restore(slot, saved, held, tokens)
 
     def clear(self) -> None:
         super().clear()

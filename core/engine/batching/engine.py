@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import Generic
 
 from core.contract.errors import ServingError
@@ -11,6 +12,7 @@ from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, ModelInfo
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
+from core.engine.batching.keeper import Keeper
 from core.engine.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from core.engine.batching.scheduler import Scheduler
 from core.engine.batching.slots import Slots
@@ -21,6 +23,7 @@ from core.engine.batching.tokenizing import Tokenizer
 from core.engine.completion import Completion, TokensToText
 from core.engine.detokenizer import Detokenizer
 from core.engine.failures import failure
+from core.engine.kv_store.store import KvStore
 from core.engine.sampler.logits import Mask
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.constraint import fill_masks
@@ -53,11 +56,13 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
         adapters: AdapterStore | None = None,
+        kv_store: KvStore | None = None,
     ) -> None:
         """`new_detokenizer`: creates one for a choice, by default from the tokenizer's `decode`.
 
         `compiler`: None for a vocabulary without constrained decoding.
         `adapters`: those of the runner; None if none can be loaded at run time.
+        `kv_store`: for the KV of sequences that leave the runner's memory.
         """
         info = replace(info, unsupported=info.unsupported - {"banned_strings"})
         if not runner.memory.chunks:  # then a prompt has logits at its end only
@@ -72,7 +77,11 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         )
         self._runner = runner
         self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
-        self._scheduler: Scheduler[Sampler] = Scheduler(runner, Slots(runner), limits, drafter)
+        self._keeper = Keeper(runner, kv_store) if kv_store is not None else None
+        self._slots = Slots(runner, self._keeper)
+        self._scheduler: Scheduler[Sampler] = Scheduler(
+            runner, self._slots, limits, drafter, self._keeper
+        )
         self._requests: dict[str, list[ChoiceState[Sampler]]] = {}
         self._drafts = drafter is not None
         self._drafted = 0
@@ -94,7 +103,10 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         batch = self._scheduler.schedule()
         outputs: list[Output] = []
         if not batch:
+            if self._keeper:
+                self._keeper.wait()
             return outputs
+        began = monotonic()
         try:
             logits = self._runner.run([work.chunk for work in batch])
             self._scheduler.ran(batch)
@@ -102,6 +114,8 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             self._read_prompts(logits, batch)
             for output in self._sample(logits, batch):
                 outputs.append(output)  # one by one: what was sampled before a failure counts
+            if self._keeper:
+                self._keeper.ran(batch, monotonic() - began)
         except MemoryFullError as error:
             if not self._scheduler.memory_is_full():
                 outputs += self._recover(batch, error)
@@ -120,11 +134,13 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         stats = self._scheduler.stats
         if self._drafts:
             stats = replace(stats, drafted=self._drafted, accepted=self._accepted)
-        return stats
+        return self._keeper.add_stats(stats) if self._keeper else stats
 
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
+        if self._keeper:
+            self._keeper.close(self._slots.cached)
         self._runner.close()
 
     def _new_choice(self, request: GenerationRequest, index: int) -> ChoiceState[Sampler]:

@@ -80,6 +80,11 @@ class Runner(ABC, Generic[Logits, Sampler]):
     """
 
     memory: RunnerMemory
+    state_layout: str | None = None
+    """How saved states are laid out: equal for runners of a model that can take each other's.
+
+    None: this runner cannot save any.
+    """
 
     @abstractmethod
     def run(self, chunks: Sequence[Chunk]) -> Logits:
@@ -148,6 +153,24 @@ class Runner(ABC, Generic[Logits, Sampler]):
     def encoded(self, media: Media) -> bool:
         """Whether an item can be run without encoding it first, which takes long."""
         return True
+
+    def save(self, slot: int, tokens: int) -> memoryview:
+        """A copy of what a slot holds, which are so many tokens; quickly, as everyone waits."""
+        raise NotImplementedError
+
+    def fingerprint(self, adapter: str) -> str | None:
+        """What tells the adapter's weights from all others.
+
+        None: it does not know, or not any more; then its sequences are not saved.
+        """
+        return None
+
+    def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        """Fill an empty slot with the first `tokens` of a saved state that held `held` tokens.
+
+        Without `cuts` these are all. If it raises an exception, the slot is emptied by `cut`.
+        """
+        raise NotImplementedError
 
     def release(self, sampler: Sampler) -> None:
         """Free what a sampler holds outside Python."""

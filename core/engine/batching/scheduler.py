@@ -3,12 +3,14 @@
 import bisect
 import logging
 from collections.abc import Hashable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any, Generic
 
 from core.contract.types import EngineStats
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
+from core.engine.batching.keeper import Keeper
 from core.engine.batching.runner import Runner, RunnerMemory, Sampler
 from core.engine.batching.slots import Slots, common_prefix
 from core.engine.batching.spans import reusable
@@ -37,12 +39,15 @@ class Scheduler(Generic[Sampler]):
         slots: Slots,
         limits: BatchLimits,
         drafter: Drafter | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        """`keeper`: brings back sequences that no slot holds any more."""
         self.waiting: list[ChoiceState[Sampler]] = []
         self.running: list[ChoiceState[Sampler]] = []
         self._memory: RunnerMemory = runner.memory
         self._slots = slots
         self._limits = limits
+        self._keeper = keeper
         self._divider = StepDivider(runner, limits, drafter)
         self._max_running = min(limits.max_batch_size, runner.memory.slots)
         self._arrivals = count()
@@ -128,6 +133,8 @@ class Scheduler(Generic[Sampler]):
 
     def remove(self, choice: ChoiceState[Sampler]) -> None:
         """Remove a choice, finished or not; its slot keeps its tokens as a cached prefix."""
+        if self._keeper:
+            self._keeper.forget(choice)
         if choice.slot is not None:
             self._slots.release(choice.slot)
             choice.slot = None
@@ -208,9 +215,9 @@ class Scheduler(Generic[Sampler]):
                 break
             if self._worth_waiting(choice):
                 continue
-            headroom = sum(s.pending + _HEADROOM for s in self.running)
-            key = self._cache_key(choice)
-            slot = self._slots.acquire(choice.cache_ids, key, headroom, self._reusable(choice))
+            if self._is_read_for(choice):
+                continue
+            slot = self._place(choice)
             if slot is None:
                 break
             choice.slot = slot
@@ -221,6 +228,31 @@ class Scheduler(Generic[Sampler]):
                 self._cache_hits += choice.computed
             self.waiting.remove(choice)
             self.running.append(choice)
+
+    def _is_read_for(self, choice: ChoiceState[Sampler]) -> bool:
+        """Whether to wait for a saved sequence that it goes on from."""
+        if self._keeper is None or choice.suspect:
+            return False
+        key = self._cache_key(choice)
+        held = partial(self._slots.prefix, choice.cache_ids, key)
+        return self._keeper.must_wait(choice, key, self._reusable(choice), held)
+
+    def _place(self, choice: ChoiceState[Sampler]) -> int | None:
+        """A slot for it, with the longest prefix there is; None if there is no room."""
+        headroom = sum(s.pending + _HEADROOM for s in self.running)
+        token_ids, key = choice.cache_ids, self._cache_key(choice)
+        if self._keeper and (saved := self._keeper.prefix(choice)):
+            slot = None
+            if saved > self._slots.prefix(token_ids, key):
+                restore = partial(self._keeper.restore, choice)
+                slot = self._slots.restore(token_ids, key, headroom, saved, restore)
+            if slot is not None:
+                self._keeper.forget(choice)
+                return slot
+        slot = self._slots.acquire(token_ids, key, headroom, self._reusable(choice))
+        if slot is not None and self._keeper:
+            self._keeper.forget(choice)
+        return slot
 
     def _cache_key(self, choice: ChoiceState[Sampler]) -> Hashable:
         alone = choice.request.media and self._memory.media_spans == "prompt"

@@ -5,11 +5,12 @@ prefix with an earlier one is only prefilled where they differ.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from core.engine.batching.keeper import Keeper
 from core.engine.batching.runner import Runner
 
 _BLOCK = 256
@@ -41,8 +42,10 @@ class Slots:
     A cell holds one token; slots that share keys and values share cells.
     """
 
-    def __init__(self, runner: Runner[Any, Any]) -> None:
+    def __init__(self, runner: Runner[Any, Any], keeper: Keeper | None = None) -> None:
+        """`keeper` is told what idle slots are about to forget."""
         self._runner = runner
+        self._keeper = keeper
         self._memory = runner.memory
         self._slots = [_Slot() for _ in range(runner.memory.slots)]
         self._references: Counter[int] = Counter()
@@ -84,8 +87,9 @@ class Slots:
             shared = kept if in_place or self._memory.shares else 0
             held = self._slots[source].cells[: kept if in_place else None] if kept else []
             if self._can_make_room(len(token_ids) - shared + headroom, held):
-                self._slots[target].used = True
-                self.cut(target, kept if in_place else 0)
+                if in_place and kept and self._holds(source, token_ids):
+                    self.cut(target, kept)  # the same prompt: its last answer is not missed
+                self._take(target, kept if in_place else 0)
                 if kept and not in_place:
                     self._make_room(kept - shared, keep=source)
                     self._copy(source, target, kept)
@@ -93,15 +97,43 @@ class Slots:
                 return target
         return None
 
+    def restore(
+        self,
+        token_ids: Sequence[int],
+        key: Hashable,
+        headroom: int,
+        tokens: int,
+        restore: Callable[[int], bool],
+    ) -> int | None:
+        """As `acquire`, with the first `tokens` brought into an empty slot by `restore`.
+
+        None, too, if that is False: it could not.
+        """
+        target = self._emptiest()
+        if target is None or not self._can_make_room(len(token_ids) + headroom):
+            return None
+        self._take(target, 0)
+        self._make_room(tokens)
+        if not restore(target):
+            self._runner.cut(target, 0)
+            self._slots[target].used = False
+            return None
+        self.extend(target, token_ids[:tokens])
+        self._slots[target].key = key
+        return target
+
+    def prefix(self, token_ids: Sequence[int], key: Hashable) -> int:
+        """How many of these tokens a slot holds, used or not."""
+        return self._longest_prefix(token_ids, key)[1]
+
     def fork(self, source: int) -> int | None:
         """A slot with a copy of `source`; None if there is no slot or no room."""
         held = len(self._slots[source].token_ids)
         needed = 0 if self._memory.shares else held
-        target = min(self.idle, key=lambda i: (self._staleness(i), i), default=None)
+        target = self._emptiest()
         if target is None or not self._can_make_room(needed + 1):
             return None
-        self._slots[target].used = True
-        self.cut(target, 0)
+        self._take(target, 0)
         self._make_room(needed)
         self._copy(source, target, held)
         self._slots[target].key = self._slots[source].key
@@ -127,7 +159,7 @@ class Slots:
         held = [i for i in self.idle if self._slots[i].token_ids and i != keep]
         if not held:
             return False
-        self.cut(min(held, key=lambda i: self._slots[i].released_at), 0)
+        self._lose(min(held, key=lambda i: self._slots[i].released_at), 0)
         return True
 
     def cut(self, index: int, tokens: int) -> None:
@@ -145,11 +177,38 @@ class Slots:
         if not tokens:
             slot.released_at = 0  # empty slots are used before cached ones
 
+    @property
+    def cached(self) -> list[tuple[int, Sequence[int], Hashable]]:
+        """Number, tokens and key of the idle slots that hold some, the last used one first."""
+        held = [i for i in self.idle if self._slots[i].token_ids]
+        held.sort(key=lambda i: -self._slots[i].released_at)
+        return [(i, self._slots[i].token_ids, self._slots[i].key) for i in held]
+
     def clear(self) -> None:
         """Empty and release every slot."""
         self._runner.clear()
         self._slots = [_Slot() for _ in self._slots]
         self._references.clear()
+
+    def _take(self, index: int, tokens: int) -> None:
+        """Use an idle slot for a sequence, with its first `tokens`."""
+        self._lose(index, tokens)
+        self._slots[index].used = True
+
+    def _lose(self, index: int, tokens: int) -> None:
+        """Truncate an idle slot; what it forgets may be saved before."""
+        slot = self._slots[index]
+        if self._keeper and slot.token_ids:
+            self._keeper.losing(index, slot.token_ids, slot.key, tokens)
+        self.cut(index, tokens)
+
+    def _holds(self, index: int, token_ids: Sequence[int]) -> bool:
+        """Whether a slot begins with all of these tokens."""
+        return self._slots[index].token_ids[: len(token_ids)] == [*token_ids]
+
+    def _emptiest(self) -> int | None:
+        """The idle slot whose tokens are missed least; None if there is none."""
+        return min(self.idle, key=lambda i: (self._staleness(i), i), default=None)
 
     def _ways(self, token_ids: Sequence[int], key: Hashable) -> Iterator[tuple[int, int, int]]:
         """Placement options, best first: source of the prefix, slot, prefix length."""

@@ -45,6 +45,11 @@ class ModelPaths:
         self.base = config.base
         self._plugins = plugins
         self._places = places(config)
+        self.use_config(config)
+
+    def use_config(self, config: Config) -> None:
+        """Save sequences of models that are loaded from now on where this config says."""
+        self.kv_store = config.loading.kv_store(self.base)
 
     def local(self, path: str, backend: str) -> str:
         """The absolute path of a model of this backend; URLs are unchanged.

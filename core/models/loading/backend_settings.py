@@ -22,4 +22,5 @@ def backend_settings(
         options=validated_options(local, entry),
         report_progress=report_progress,
         isolation=config.isolation,
+        kv_store=paths.kv_store,
     )

@@ -60,6 +60,16 @@ _ENGINE_GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float | None]], ..
     ("kv_cache_used_tokens", "KV cache tokens in use by running choices.", lambda s: s.kv_used),
     ("kv_cache_tokens", "KV cache capacity in tokens.", lambda s: s.kv_total),
     (
+        "saved_kv_ram_bytes",
+        "Bytes of saved sequences in the engine's RAM.",
+        lambda s: s.saved_ram,
+    ),
+    (
+        "saved_kv_disk_bytes",
+        "Bytes of the model's saved sequences on disk.",
+        lambda s: s.saved_disk,
+    ),
+    (
         "kv_cache_usage_perc",
         "Share of the KV cache in use by running choices, 0 to 1.",
         lambda s: s.kv_usage,
@@ -70,6 +80,12 @@ _ENGINE_COUNTERS: tuple[tuple[str, str, Callable[[EngineStats], float | None]], 
     ("num_preemptions", "Preempted choices.", lambda s: s.preempted),
     ("prefix_cache_queries", "Tokens looked up in the prefix cache.", lambda s: s.cache_queries),
     ("prefix_cache_hits", "Tokens found in the prefix cache.", lambda s: s.cache_hits),
+    ("saved_kv_sequences", "Sequences saved to RAM or disk.", lambda s: s.sequences_saved),
+    (
+        "saved_kv_restored_tokens",
+        "Tokens of prompts that came from saved sequences.",
+        lambda s: s.tokens_restored,
+    ),
     ("spec_decode_num_draft_tokens", "Draft tokens proposed.", lambda s: s.drafted),
     ("spec_decode_num_accepted_tokens", "Draft tokens accepted.", lambda s: s.accepted),
 )

@@ -1,0 +1,162 @@
+"""The saved states of one model on disk, in a folder that other models and servers use as well."""
+
+import logging
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from core.contract.errors import BackendUnavailableError
+from core.engine.kv_store.seals import DamagedError
+from core.engine.kv_store.state_file import ENDING, UNFINISHED, ForeignError, Header, StateFiles
+
+logger = logging.getLogger(__name__)
+
+_ABANDONED = 600.0
+"""Seconds after which a file that was not finished is nobody's any more."""
+
+
+class StateFolder:
+    """Files of states that fit `kind`, below `root`; a file's time is that of its last use.
+
+    All files below `root` together take at most `limit` bytes: the least recently used go first,
+    whosever they are. Others may delete files at any time.
+    """
+
+    def __init__(
+        self, root: Path, name: str, kind: Mapping[str, str], files: StateFiles, limit: int
+    ) -> None:
+        """`name` is that of the model's file. `BackendUnavailableError` if it cannot be made."""
+        self._root = root
+        self._folder = root / quote(name, safe=" ()+,=@").replace(".", "%2E", name[:1] == ".")
+        self._kind = dict(kind)
+        self._files = files
+        self._limit = limit
+        try:
+            self._make()
+        except OSError as error:
+            raise BackendUnavailableError(
+                f"loading.cache_dir: {self._folder} cannot be made: {error.strerror}"
+            ) from error
+        self._told: set[str] = set()
+
+    def scan(self) -> Iterator[tuple[Path, Header]]:
+        """The files that fit, the least recently used first; others are counted in the log."""
+        self._remove_abandoned()
+        ignored: Counter[str] = Counter()
+        for _, path, _ in sorted(self._listed(self._folder)):
+            try:
+                header = self._files.header(path)
+            except (ForeignError, DamagedError) as error:
+                ignored[str(error)] += 1
+            except Exception as error:
+                ignored[f"it cannot be read: {_reason(error)}"] += 1
+            else:
+                if other := self._differences(header.kind):
+                    ignored[f"it is of another {other}"] += 1
+                else:
+                    yield path, header
+        for reason, number in ignored.items():
+            what = "a saved state is" if number == 1 else f"{number} saved states are"
+            logger.warning("%s: %s ignored: %s", self._folder, what, reason)
+
+    def write(self, key: bytes, tokens: bytes, state: memoryview) -> Path | None:
+        """Save a state; None, and said once, if there is no room or it cannot be written."""
+        header = Header(self._kind, key, tokens, state.nbytes)
+        needed = state.nbytes + 2 * len(tokens) + 4096
+        if needed > self._limit:
+            self._tell("size", "a sequence of %d bytes is larger than cache_disk", needed)
+            return None
+        path = self._folder / f"{secrets.token_hex(16)}{ENDING}"
+        try:
+            self._make()
+            self._make_room(needed)
+            self._files.write(path, header, state)
+        except Exception as error:  # its thread goes on, whatever it is
+            self._tell(str(type(error)), "a state could not be saved: %s", _reason(error))
+            return None
+        return path
+
+    def read(self, path: Path, key: bytes, tokens: bytes, nbytes: int) -> memoryview | None:
+        """A state that was found by `scan` or written; None if it is gone or damaged.
+
+        A damaged file is deleted.
+        """
+        try:
+            state = self._files.state(path, Header(self._kind, key, tokens, nbytes))
+        except FileNotFoundError:
+            return None
+        except (DamagedError, ForeignError) as error:
+            logger.warning("%s: the saved state is damaged and was deleted: %s", path, error)
+            self.delete(path)
+            return None
+        except Exception as error:  # its thread goes on, whatever it is
+            self._tell(str(type(error)), "a saved state could not be read: %s", _reason(error))
+            return None
+        self.touch(path)
+        return state
+
+    def touch(self, path: Path) -> None:
+        """Note that a file was used."""
+        with suppress(OSError):
+            os.utime(path)
+
+    def delete(self, path: Path) -> None:
+        """Delete a file that may be gone already."""
+        with suppress(OSError):
+            path.unlink()
+
+    def nbytes(self) -> int:
+        """Bytes of the model's files."""
+        return sum(size for _, _, size in self._listed(self._folder))
+
+    def _make(self) -> None:
+        """Make the folder, also after somebody has deleted it."""
+        for folder in (self._root, self._folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _differences(self, kind: Mapping[str, str]) -> str:
+        parts = [name for name in {**self._kind, **kind} if self._kind.get(name) != kind.get(name)]
+        return " and another ".join(parts)
+
+    def _make_room(self, needed: int) -> None:
+        there = sorted(self._listed(self._root))
+        total = sum(size for _, _, size in there)
+        for _, path, size in there:
+            if total + needed <= self._limit:
+                break
+            self.delete(path)
+            total -= size
+
+    def _remove_abandoned(self) -> None:
+        for path in _files(self._root, UNFINISHED):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _ABANDONED:
+                    path.unlink()
+
+    def _listed(self, folder: Path) -> Iterator[tuple[int, Path, int]]:
+        """Time, path and size of the files in and below a folder."""
+        for path in _files(folder, ENDING):
+            with suppress(OSError):
+                about = path.stat()
+                yield about.st_mtime_ns, path, about.st_size
+
+    def _tell(self, what: str, message: str, *values: object) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            logger.warning(f"%s: {message}", self._folder, *values)
+
+
+def _files(folder: Path, ending: str) -> Iterator[Path]:
+    """In and below a folder, which others may change meanwhile."""
+    for inner, _, names in os.walk(folder):
+        yield from (Path(inner, name) for name in names if name.endswith(ending))
+
+
+def _reason(error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or f"{type(error).__name__}: {error}"
