@@ -1,7 +1,7 @@
 """Items of an answer, and the events that tell of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from core.apis.items import Item
@@ -13,11 +13,6 @@ from core.contract.types import TokenLogprob
 Fields = dict[str, Any]
 Event = tuple[str, Fields]
 """The type of an event, and its fields."""
-
-
-def logprobs_of(entries: Iterable[TokenLogprob]) -> Sequence[Any]:
-    """Logprobs as texts and their deltas have them."""
-    return LogprobForm().chat(entries).content
 
 
 class ItemForm(ABC):
@@ -56,7 +51,8 @@ class TextForm(ItemForm):
 
     prefix = "msg"
 
-    def __init__(self, *, refusal: bool) -> None:
+    def __init__(self, form: LogprobForm, *, refusal: bool) -> None:
+        self._form = form
         self._refusal = refusal
 
     def begun(self, item: Item) -> Fields:
@@ -72,14 +68,14 @@ class TextForm(ItemForm):
     def delta(self, text: str, logprobs: Iterable[TokenLogprob]) -> Event:
         if self._refusal:
             return "response.refusal.delta", {"content_index": 0, "delta": text}
-        fields = {"content_index": 0, "delta": text, "logprobs": logprobs_of(logprobs)}
+        fields = {"content_index": 0, "delta": text, "logprobs": self._form.chat(logprobs).content}
         return "response.output_text.delta", fields
 
     def closes(self, item: Item) -> Iterator[Event]:
         if self._refusal:
             yield "response.refusal.done", {"content_index": 0, "refusal": item.text}
         else:
-            done = {"text": item.text, "logprobs": logprobs_of(item.logprobs)}
+            done = {"text": item.text, "logprobs": self._form.chat(item.logprobs).content}
             yield "response.output_text.done", {"content_index": 0, **done}
         yield "response.content_part.done", {"content_index": 0, "part": self._part(item)}
 
@@ -90,7 +86,7 @@ class TextForm(ItemForm):
             "type": "output_text",
             "text": item.text,
             "annotations": [],
-            "logprobs": logprobs_of(item.logprobs),
+            "logprobs": self._form.chat(item.logprobs).content,
         }
 
 

@@ -92,6 +92,18 @@ class ChatComposer(OpenAIComposer):
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
 
+    def pieces(self, part: ContentDelta, choice: int) -> list[tuple[str, bytes | None]]:
+        return [(part.text, self._form.chat_json(part.logprobs) if self._logprobs else None)]
+
+    def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
+        assert isinstance(chunk, ChatCompletionChunk)
+        [choice] = chunk.choices
+        for name in choice.delta.model_fields_set:
+            setattr(choice.delta, name, text)
+        if choice.token_ids is not None:
+            choice.token_ids = token_ids
+        return choice.logprobs and choice.logprobs.content
+
     def progress_chunk(self, update: Update) -> WireAnswer:
         delta = ChatDelta(role=self._role, content="")
         return self._wrap(ChatChunkChoice(index=update.index, delta=delta, finish_reason=None), 0)
