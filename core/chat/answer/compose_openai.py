@@ -88,9 +88,12 @@ class OpenAIComposer(Composer):
     def frames(self, update: Update) -> list[Frame]:
         if (part := _only_text(update)) is None:
             return [Frame(dumped(chunk)) for chunk in self.sent(update)]
-        kind = update.index, type(part), isinstance(part, ContentDelta) and bool(part.logprobs)
+        logprobs = isinstance(part, ContentDelta) and bool(part.logprobs)
+        kind = update.index, type(part), logprobs
         if template := self._templates.get(kind):
-            return self._filled(template, update, part)
+            if logprobs or self._counts:
+                return self._filled(template, update, part)
+            return [template.fill(part.text)]
         chunks = self.sent(update)
         frames = [Frame(dumped(chunk)) for chunk in chunks]
         # the first ones of a choice may open it
@@ -202,14 +205,12 @@ class OpenAIComposer(Composer):
             pieces = [(part.text, None)]
         first = update.tokens - len(pieces) + 1
         return [
-            template.fill(*piece, *self._counted(index, tokens))
+            template.fill(*piece, *(self._counted(index, tokens) if self._counts else ()))
             for tokens, piece in enumerate(pieces, first)
         ]
 
-    def _counted(self, choice: int, tokens: int) -> tuple[object, object, object] | tuple[()]:
-        """The tokens, the usage and the timings that a chunk has, if it has any of them."""
-        if not self._counts:
-            return ()
+    def _counted(self, choice: int, tokens: int) -> tuple[object, object, object]:
+        """The tokens, the usage and the timings of a chunk that has any of them."""
         usage = dumped(self._counter.so_far(choice, tokens)) if self._usage.continuous else None
         per_token = self._usage.timings_per_token
         timings = dumped(self._counter.llama_timings) if per_token else None

@@ -33,7 +33,9 @@ class FrameTemplate:
 
     def __init__(self, frame: Frame, marks: Sequence[object]) -> None:
         self._event = frame.event
-        written = [mark if mark is None else _json(mark) for mark in marks]
+        written = [
+            mark if mark is None or isinstance(mark, bytes) else to_json(mark) for mark in marks
+        ]
         cuts = b"|".join(re.escape(json) for json in written if json is not None)
         pieces = re.split(b"(" + cuts + b")", frame.json)
         self._json = pieces
@@ -49,7 +51,8 @@ class FrameTemplate:
         """The frame with these values, one for each mark."""
         json = self._json.copy()
         for at, number in self._numbers:
-            json[at] = _json(values[number])
+            value = values[number]
+            json[at] = value if type(value) is bytes else to_json(value)
         return Frame(b"".join(json), self._event)
 
 
@@ -83,10 +86,6 @@ class Composer(ABC):
     @abstractmethod
     def whole_json(self) -> bytes:
         """Everything collected, as one answer."""
-
-
-def _json(value: object) -> bytes:
-    return value if type(value) is bytes else to_json(value)
 
 
 def dumped(body: BaseModel) -> bytes:

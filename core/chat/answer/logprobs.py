@@ -23,7 +23,7 @@ def finite(logprob: float) -> float:
     return float(logprob) if LOWEST < logprob < inf else LOWEST
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one a token
 class TextToken:
     """A token of a text, where in it the token begins, and its entry; a prompt's first has none."""
 
@@ -112,20 +112,19 @@ class LogprobForm:
             json += (b"".join(tops)[1:], end)
         return b"[" + b"".join(json)[1:] + b"]"
 
-    def text(self, tokens: Iterable[TextToken]) -> CompletionLogprobs:
+    def text(self, tokens: Sequence[TextToken]) -> CompletionLogprobs:
         """Of a text."""
-        logprobs = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for token in tokens:
-            logprobs["tokens"].append(self.name(token.token_id, token.text))
-            logprobs["text_offset"].append(token.offset)
-            entry = token.entry
-            logprobs["token_logprobs"].append(None if entry is None else finite(entry.logprob))
-            logprobs["top_logprobs"].append(
-                None
-                if entry is None
-                else {self.name(top.token_id, top.token): finite(top.logprob) for top in entry.top}
-            )
-        return logprobs
+        entries = [token.entry for token in tokens]
+        return CompletionLogprobs(
+            tokens=[self.name(token.token_id, token.text) for token in tokens],
+            token_logprobs=[entry and finite(entry.logprob) for entry in entries],
+            top_logprobs=[
+                entry
+                and {self.name(top.token_id, top.token): finite(top.logprob) for top in entry.top}
+                for entry in entries
+            ],
+            text_offset=[token.offset for token in tokens],
+        )
 
     def prompt(self, logprobs: Sequence[TokenLogprob | None]) -> PromptLogprobs:
         """Of a prompt: every token's own entry first, then the likeliest ones."""
