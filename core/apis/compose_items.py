@@ -123,7 +123,7 @@ class ItemComposer(Composer):
 
     def _template(self, item: Item, *, with_logprobs: bool) -> FrameTemplate | None:
         text, stamp = uuid4().hex, uuid4().hex
-        logprobs = (TokenLogprob(0, text, 0.0),) if with_logprobs else ()
+        logprobs = (TokenLogprob(0, "", 0.0),) if with_logprobs else ()
         frame = self.gained(item, text, logprobs, stamp)
         json = self.form.chat_json(logprobs) if logprobs else None
         return FrameTemplate(frame, (text, json, stamp)) if frame else None

@@ -20,7 +20,7 @@ from core.apis.schemas.ollama_answers import (
     Said,
 )
 from core.chat.answer.composer import Frame, dumped
-from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.logprobs import LeftOut, LogprobForm
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import ServingError, encodable
 from core.contract.types import TokenLogprob
@@ -90,7 +90,9 @@ class LineComposer(ItemComposer):
     ) -> Frame | None:
         if item.kind == "call":
             return None
-        about = self._about(stamp) | self._logprobs(logprobs)
+        about = self._about(stamp)
+        if logprobs:
+            about["logprobs"] = self.form.chat(logprobs).content
         thought = item.kind == "reasoning"
         content, thinking = ("", text) if thought else (text, None)
         return self._frame(self._line(content, thinking, None, about))
@@ -110,20 +112,21 @@ class LineComposer(ItemComposer):
 
     def whole_json(self) -> bytes:
         about = self._about() | self._end()
-        about |= self._logprobs([entry for item in self.items.all for entry in item.logprobs])
+        left_out = LeftOut(self.form)
+        if entries := [entry for item in self.items.all for entry in item.logprobs]:
+            about["logprobs"] = left_out.chat(entries).content
         thinking = "".join(item.text for item in self.items.all if item.kind == "reasoning")
         content = "".join(i.text for i in self.items.all if i.kind in ("text", "refusal"))
         calls = self._calls(self.items.calls)
-        return dumped(self._line(content, thinking or None, calls or None, about))
+        return left_out.put_into(
+            dumped(self._line(content, thinking or None, calls or None, about))
+        )
 
     def _frame(self, line: Line | ErrorLine) -> Frame:
         return Frame(dumped(line))
 
     def _about(self, time: str | None = None) -> dict[str, Any]:
         return {"model": self._model, "created_at": time or self._clock.now(), "done": False}
-
-    def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"logprobs": self.form.chat(logprobs).content} if logprobs else {}
 
     def _calls(self, items: Iterable[Item]) -> list[Call]:
         numbers = {item.number: number for number, item in enumerate(self.items.calls)}

@@ -67,6 +67,7 @@ class ResponseComposer(ItemComposer):
         self._thoughts = ThoughtForm(
             summarizes=body.summarizes, seals=body.includes_encrypted_thought
         )
+        self._forms: dict[int, ItemForm] = {}
         self._ids: list[str] = []
         self._events = 0
         self._error: ServingError | None = None
@@ -145,6 +146,11 @@ class ResponseComposer(ItemComposer):
         return response
 
     def _form(self, item: Item) -> ItemForm:
+        if item.number not in self._forms:
+            self._forms[item.number] = self._new_form(item)
+        return self._forms[item.number]
+
+    def _new_form(self, item: Item) -> ItemForm:
         if item.kind == "reasoning":
             return self._thoughts
         if item.kind == "call":

@@ -1,7 +1,7 @@
 """Items of an answer, and the events that tell of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from core.apis.items import Item
@@ -54,6 +54,7 @@ class TextForm(ItemForm):
     def __init__(self, form: LogprobForm, *, refusal: bool) -> None:
         self._form = form
         self._refusal = refusal
+        self._logprobs: Sequence[Any] = ()
 
     def begun(self, item: Item) -> Fields:
         return {"type": "message", "role": "assistant", "content": []}
@@ -75,7 +76,7 @@ class TextForm(ItemForm):
         if self._refusal:
             yield "response.refusal.done", {"content_index": 0, "refusal": item.text}
         else:
-            done = {"text": item.text, "logprobs": self._form.chat(item.logprobs).content}
+            done = {"text": item.text, "logprobs": self._all_logprobs(item)}
             yield "response.output_text.done", {"content_index": 0, **done}
         yield "response.content_part.done", {"content_index": 0, "part": self._part(item)}
 
@@ -86,8 +87,14 @@ class TextForm(ItemForm):
             "type": "output_text",
             "text": item.text,
             "annotations": [],
-            "logprobs": self._form.chat(item.logprobs).content,
+            "logprobs": self._all_logprobs(item),
         }
+
+    def _all_logprobs(self, item: Item) -> Sequence[Any]:
+        """Those of the whole text, which several events tell at its end."""
+        if len(self._logprobs) != len(item.logprobs):
+            self._logprobs = self._form.chat(item.logprobs).content
+        return self._logprobs
 
 
 class ThoughtForm(ItemForm):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 from uuid import uuid4
@@ -44,10 +45,11 @@ class TokenPieces(dict[Token, _Pieces]):
 
     A candidate is the first two pieces with its logprob between them; a token of the answer the
     first, its logprob, the third, its candidates, and the last. Every piece in front is behind a
-    comma. The table is for all models of a server, and is emptied when it has `limit` tokens.
+    comma. The table is for all models of a server. It is emptied when it has `limit` tokens; texts
+    of more than `longest` characters are not kept.
     """
 
-    def __init__(self, limit: int = 30_000, longest: int = 200) -> None:
+    def __init__(self, limit: int = 30_000, longest: int = 60) -> None:
         self._limit = limit
         self._longest = longest
 
@@ -153,6 +155,28 @@ class LogprobForm:
                 ),
             )
         return found
+
+
+class LeftOut:
+    """Logprobs of a body that are put into its JSON instead of the body, since that is faster.
+
+    In the body a list that says nothing stands for each of them, in the order in which they come.
+    """
+
+    def __init__(self, form: LogprobForm) -> None:
+        self._form = form
+        self._mark = _chosen(_candidate(uuid4().hex, "", 0.0), [])
+        self._lists: list[bytes] = []
+
+    def chat(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs:
+        """Of a message's content."""
+        self._lists.append(self._form.chat_json(logprobs))
+        return ChatLogprobs(content=[self._mark])
+
+    def put_into(self, json: bytes) -> bytes:
+        """The JSON of the body with all of them."""
+        pieces = json.split(to_json([self._mark]))
+        return b"".join(chain.from_iterable(zip_longest(pieces, self._lists, fillvalue=b"")))
 
 
 def _id_name(token_id: int) -> str:
