@@ -17,7 +17,7 @@ from core.chat.answer.composer import Frame, dumped
 from core.chat.answer.logprobs import LeftOut, LogprobForm, TokenPieces
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import ChatLogprobs
-from core.chat.schemas.usage_bodies import Usage
+from core.chat.schemas.usage_bodies import LlamaTimings, Usage
 from core.contract.types import (
     ContentDelta,
     Delta,
@@ -74,7 +74,7 @@ UPDATES = st.lists(
         tokens=st.integers(0, 99),
         token_ids=st.lists(IDS, max_size=3).map(tuple),
     ),
-    max_size=20,
+    max_size=8,
 )
 FORMS = st.builds(
     LogprobForm, st.booleans(), st.sampled_from([0, 1, 3, 1000]).map(lambda n: TokenPieces(n, 5))
@@ -117,6 +117,11 @@ class Timeless(UsageCounter):
     def usage(self) -> Usage:
         return super().usage.model_copy(update={"extra": None})
 
+    @property
+    def llama_timings(self) -> LlamaTimings:
+        self._completion_tokens += 1  # no two are alike
+        return super().llama_timings
+
 
 def composers(
     usage: UsageForm, form: LogprobForm, *, logprobs: bool, ids: bool
@@ -148,7 +153,7 @@ def test_frames_are_what_the_schema_makes_of_them(
     last = [Update(index, [], end, token_ids=(1,)) for index, end in enumerate(ends)]
     for make in composers(usage, form, logprobs=logprobs, ids=ids):
         sends, dumps = make(), make()
-        for update in [*updates, *last]:
+        for update in [*updates * 3, *last]:
             made = [Frame(dumped(chunk)) for chunk in dumps.sent(update)]
             assert sends.frames(update) == made
 
@@ -192,7 +197,7 @@ def test_lines_of_ollama_are_what_their_schema_makes(updates: list[Update]) -> N
     sends, dumps = (
         made("id", UsageCounter(), "m", chat_line, LogprobForm()) for made in (At, Dumping)
     )
-    for update in updates:
+    for update in updates * 3:
         assert sends.frames(update) == dumps.frames(update)
 
 
