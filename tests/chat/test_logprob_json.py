@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -145,7 +145,12 @@ def composers(
     ]
 
 
+COUNTED = UsageForm(included=True, continuous=True)
+THREE = tuple(TokenLogprob(ord(text), text, -1.0) for text in "abc")
+
+
 @given(UPDATES, USAGE, FORMS, st.booleans(), st.booleans())
+@example([Update(0, [ContentDelta("abc", THREE)], tokens=9)], COUNTED, LogprobForm(), True, True)
 def test_frames_are_what_the_schema_makes_of_them(
     updates: list[Update], usage: UsageForm, form: LogprobForm, logprobs: bool, ids: bool
 ) -> None:

@@ -1,10 +1,9 @@
 """Logprobs on the wire, in the forms of OpenAI's two APIs and of vLLM's `prompt_logprobs`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from math import inf
-from typing import Any
 from uuid import uuid4
 
 from pydantic_core import to_json
@@ -59,9 +58,11 @@ class TokenPieces(dict[Token, _Pieces]):
         else:
             name, text = _id_name(token[0]), token[1]
         mark = uuid4().hex
-        candidate: dict[str, Any] = {**_candidate(name, text, 0.0), "logprob": mark}
-        before, behind = to_json(candidate).split(to_json(mark))
-        _, between, end = to_json(_chosen(candidate, mark)).split(to_json(mark))
+        candidate = _candidate(name, text, 0.0)
+        before, behind = _around(mark, {**candidate, "logprob": mark})
+        _, between, end = _around(
+            mark, {**_chosen(candidate, []), "logprob": mark, "top_logprobs": mark}
+        )
         pieces = b"," + before, behind, between + b"[", b"]" + end
         if len(self) >= self._limit:
             self.clear()
@@ -119,10 +120,11 @@ class LogprobForm:
         entries = [token.entry for token in tokens]
         return CompletionLogprobs(
             tokens=[self.name(token.token_id, token.text) for token in tokens],
-            token_logprobs=[entry and finite(entry.logprob) for entry in entries],
+            token_logprobs=[entry if entry is None else finite(entry.logprob) for entry in entries],
             top_logprobs=[
                 entry
-                and {self.name(top.token_id, top.token): finite(top.logprob) for top in entry.top}
+                if entry is None
+                else {self.name(top.token_id, top.token): finite(top.logprob) for top in entry.top}
                 for entry in entries
             ],
             text_offset=[token.offset for token in tokens],
@@ -179,6 +181,10 @@ class LeftOut:
         return b"".join(chain.from_iterable(zip_longest(pieces, self._lists, fillvalue=b"")))
 
 
+def _around(mark: str, value: Mapping[str, object]) -> list[bytes]:
+    return to_json(value).split(to_json(mark))
+
+
 def _id_name(token_id: int) -> str:
     return f"token_id:{token_id}"
 
@@ -187,5 +193,5 @@ def _candidate(name: str, text: str, logprob: float) -> TopLogprob:
     return TopLogprob(token=name, logprob=logprob, bytes=list(text.encode(errors="replace")))
 
 
-def _chosen(candidate: Any, top_logprobs: Any) -> ChatToken:
+def _chosen(candidate: TopLogprob, top_logprobs: list[TopLogprob]) -> ChatToken:
     return ChatToken(**candidate, top_logprobs=top_logprobs)
