@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError, to_json
 
 from core.apis.ollama.compose_ollama import LineComposer, chat_line
-from core.chat.answer.collector import Collector
 from core.chat.answer.compose_chat import ChatComposer
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.compose_text import Shown, TextComposer
@@ -20,7 +19,6 @@ from core.chat.schemas.chat_answer import ChatLogprobs
 from core.chat.schemas.usage_bodies import LlamaTimings, Usage
 from core.contract.types import (
     ContentDelta,
-    Delta,
     FinishReason,
     GenerationRequest,
     Part,
@@ -204,22 +202,6 @@ def test_lines_of_ollama_are_what_their_schema_makes(updates: list[Update]) -> N
     )
     for update in updates * 3:
         assert sends.frames(update) == dumps.frames(update)
-
-
-@given(st.lists(st.tuples(TEXT, ENTRIES)), st.booleans())
-def test_a_short_cut_gives_the_same_parts(
-    deltas: list[tuple[str, tuple[TokenLogprob, ...]]], trim: bool
-) -> None:
-    class Long(Collector):
-        def _passes_on(self, delta: Delta) -> bool:
-            return False
-
-    short, long = Collector(trim=trim), Long(trim=trim)
-    for text, entries in deltas:
-        delta = Delta(text=text, logprobs=entries)
-        assert short.feed(delta) == long.feed(delta)
-    end = Delta(finish_reason="stop")
-    assert short.feed(end) == long.feed(end)
 
 
 def test_the_json_of_a_token_is_made_once() -> None:

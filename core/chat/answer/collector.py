@@ -97,7 +97,7 @@ class Collector:
         `ServingError` for a call without a name.
         """
         if self._passes_on(delta):
-            return [ContentDelta(delta.text, delta.logprobs or ())]
+            return [ContentDelta(delta.text)]
         if self._reasoning:
             for piece in delta.pieces or ((len(delta.text), len(delta.token_ids)),):
                 self._thought_tokens.add(*piece)
@@ -118,8 +118,8 @@ class Collector:
     def _passes_on(self, delta: Delta) -> bool:
         """Whether a text passes through as content unchanged: the common case without parsers."""
         parsed = self._reasoning or self._tools or self._space is not None
-        held = self._logprobs or self._held_logprobs
-        return not (parsed or held or delta.finish_reason) and bool(delta.text)
+        logprobs = delta.logprobs or self._logprobs
+        return not (parsed or logprobs or delta.finish_reason) and bool(delta.text)
 
     def _goes_on(self, delta: Delta, part: Part) -> bool:
         """Whether a part continues the kind of the last one, with nothing held back or pending."""
