@@ -1,17 +1,20 @@
 """Answers whose streams tell of one item after the other."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from uuid import uuid4
 
 from core.apis.items import Gain, Item, Items
 from core.chat.answer.collector import text_of
 from core.chat.answer.composer import Composer, Frame, FrameTemplate
+from core.chat.answer.logprobs import LogprobForm
 from core.chat.answer.usage import UsageCounter
 from core.contract.types import (
     ContentDelta,
     FinishReason,
     Part,
     ReasoningDelta,
+    TokenLogprob,
     Update,
 )
 
@@ -19,18 +22,21 @@ from core.contract.types import (
 class ItemComposer(Composer):
     """The one choice of an answer, as frames about its items, or all of them.
 
-    `tells_reasoning`: whether thought is an item, or left out.
+    `form`: how logprobs are written. `tells_reasoning`: whether thought is an item, or left out.
     """
 
-    def __init__(self, id: str, counter: UsageCounter, *, tells_reasoning: bool = True) -> None:
+    def __init__(
+        self, id: str, counter: UsageCounter, form: LogprobForm, *, tells_reasoning: bool = True
+    ) -> None:
         self._id = id
         self.counter = counter
+        self.form = form
         self.items = Items()
         self.finish_reason: FinishReason | None = None
         self.stop_reason: str | int | None = None
         self._tells_reasoning = tells_reasoning
         self._opened = False
-        self._template: FrameTemplate | None = None
+        self._templates: dict[bool, FrameTemplate | None] = {}  # of the open item
 
     @property
     def id(self) -> str:
@@ -67,8 +73,14 @@ class ItemComposer(Composer):
         """What announces an item, of which `gained` tells the first piece."""
 
     @abstractmethod
-    def gained(self, gain: Gain) -> Iterable[Frame]:
-        """What an item gains; a text that is empty is none."""
+    def gained(
+        self, item: Item, text: str, logprobs: Sequence[TokenLogprob], stamp: str | None = None
+    ) -> Frame | None:
+        """What an item gains, with this stamp or the next one; None if this is not told of it."""
+
+    def stamp(self) -> object:
+        """What else is new in each frame of `gained`, if anything is."""
+        return None
 
     @abstractmethod
     def closed(self, item: Item) -> Iterable[Frame]:
@@ -78,14 +90,6 @@ class ItemComposer(Composer):
     def closing(self) -> Iterable[Frame]:
         """What a stream ends with, behind its last item."""
 
-    def delta_template(self, item: Item) -> FrameTemplate | None:
-        """The frame of a gain of this item that is only text; None if there is no such frame."""
-        return None
-
-    def filled(self, template: FrameTemplate, text: str) -> Frame:
-        """A frame of the open item's template for this text."""
-        return template.fill(text)
-
     def _told(self, update: Update) -> list[Part]:
         if self._tells_reasoning:
             return update.parts
@@ -93,26 +97,36 @@ class ItemComposer(Composer):
 
     def _gained(self, gain: Gain) -> Iterable[Frame]:
         if gain.opens:
-            self._template = None
+            self._templates.clear()
             if gain.closed:
                 yield from self.closed(gain.closed)
             yield from self.opened(gain.item)
         if gain.text or gain.logprobs:
-            yield from self.gained(gain)
+            frame = self.gained(gain.item, gain.text, gain.logprobs)
+            yield from [frame] if frame else []
 
     def _ready_made(self, part: Part) -> Frame | None:
         """What `gained` says of a text that goes on; None for an item's first two pieces."""
         item, text = self.items.open, text_of(part)
         if item is None or len(item.pieces) < 2 or not text or not self.items.goes_on(part):
             return None
-        if isinstance(part, ContentDelta) and part.logprobs:
+        logprobs = part.logprobs if isinstance(part, ContentDelta) else ()
+        kind = bool(logprobs)
+        if kind not in self._templates:
+            self._templates[kind] = self._template(item, with_logprobs=kind)
+        if (template := self._templates[kind]) is None:
             return None
-        if self._template is None:
-            self._template = self.delta_template(item)
-            if self._template is None:
-                return None
         self.items.add(part)
-        return self.filled(self._template, text)
+        return template.fill(
+            text, self.form.chat_json(logprobs) if logprobs else None, self.stamp()
+        )
+
+    def _template(self, item: Item, *, with_logprobs: bool) -> FrameTemplate | None:
+        text, stamp = uuid4().hex, uuid4().hex
+        logprobs = (TokenLogprob(0, "", 0.0),) if with_logprobs else ()
+        frame = self.gained(item, text, logprobs, stamp)
+        json = self.form.chat_json(logprobs) if logprobs else None
+        return FrameTemplate(frame, (text, json, stamp)) if frame else None
 
     def _note_end(self, update: Update) -> None:
         if update.finish_reason:

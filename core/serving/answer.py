@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from core.chat.answer.compose_openai import Head, OpenAIComposer
 from core.chat.answer.composer import Composer, Frame
 from core.chat.answer.generation import Generation
+from core.chat.answer.logprobs import LogprobForm
 from core.chat.plan.request_plan import RequestPlan
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.usage_bodies import Usage, WireAnswer
@@ -24,12 +25,16 @@ Body = TypeVar("Body", bound=GenerationBody)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Generic[Body]):
-    """A request that is ready to run: what an `Answer` and its composer are made of."""
+    """A request that is ready to run: what an `Answer` and its composer are made of.
+
+    `logprob_form`: with tokens as text, as all APIs have them where nothing else is said.
+    """
 
     asked: Asked[Body]
     plan: RequestPlan[Body]
     generation: Generation
     head: Head
+    logprob_form: LogprobForm
 
     @property
     def names(self) -> Names:

@@ -15,7 +15,7 @@ from core.chat.answer.compose_openai import Head, UsageForm
 from core.chat.answer.compose_text import Shown, TextComposer
 from core.chat.answer.counts import Counts
 from core.chat.answer.generation import Generation
-from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.logprobs import LogprobForm, TokenPieces
 from core.chat.answer.running import RunningRequest, RunningRequests
 from core.chat.plan.media_parts import without_media
 from core.chat.plan.planner import Planner
@@ -69,6 +69,7 @@ class Serving:
         self.requests = RunningRequests()
         self.counts = Counts()
         self.captures = _captures(config)
+        self._token_pieces = TokenPieces()
         self.pooling = Pooling(self.leases, self.models, self.counts, config.server)
 
     async def chat(
@@ -158,7 +159,13 @@ class Serving:
         )
         fingerprint = _fingerprint(self.plugins.version, plan.model)
         head = Head(running.shown_id, plan.model.name, fingerprint)
-        return Planned(asked=asked, plan=plan, generation=generation, head=head)
+        return Planned(
+            asked=asked,
+            plan=plan,
+            generation=generation,
+            head=head,
+            logprob_form=LogprobForm(pieces=self._token_pieces),
+        )
 
     def _chat_composer(self, planned: Planned[ChatCompletionRequest]) -> ChatComposer:
         plan, body, generation = planned.plan, planned.plan.body, planned.generation
@@ -209,7 +216,7 @@ class Serving:
         """How tokens in logprobs are written: as the request says, or else the config."""
         asked = plan.body.return_tokens_as_token_ids
         as_ids = self.config.server.tokens_as_ids if asked is None else asked
-        return LogprobForm(as_ids=bool(as_ids) and plan.chat is None)
+        return LogprobForm(bool(as_ids) and plan.chat is None, self._token_pieces)
 
     def _capture(
         self,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from core.apis.ollama.compose_ollama import LineComposer, chat_line
 from core.chat.answer.collector import Collector
+from core.chat.answer.logprobs import LogprobForm
 from core.chat.answer.usage import UsageCounter
 from core.contract.types import Delta, Update
 from core.plugins import Plugins
@@ -206,7 +207,7 @@ def test_any_cut_of_the_text_gives_the_same_lines(cuts: list[int]) -> None:
         updates.append(Update(0, collector.feed(delta), collector.end if reason else None))
 
     def composer() -> LineComposer:
-        return LineComposer("id", UsageCounter(), "m", chat_line)
+        return LineComposer("id", UsageCounter(), "m", chat_line, LogprobForm())
 
     streaming, whole = composer(), composer()
     frames = [frame for update in updates for frame in streaming.frames(update)]

@@ -206,6 +206,20 @@ def test_logprobs(at: Saying) -> None:
         assert [e["logprobs"][0]["token"] for e in deltas] == ["a", "b", "c"]
 
 
+def test_logprobs_of_deltas_are_those_of_the_whole_text(at: Saying) -> None:
+    events = at.events(say(*"abcde", *"aé\n", "<", '"'), top_logprobs=2)
+    deltas = [event for event in events if "delta" in event]
+    told = [entry for event in deltas for entry in event["logprobs"]]
+    texts = [event["delta"] for event in deltas]
+    assert "".join(entry["token"] for entry in told) == "".join(texts)
+    assert len(told) > len(deltas) > 5  # a parser holds `<`
+    assert {tuple(event) for event in deltas} == {tuple(deltas[0])}
+    kinds = ("output_text.done", "content_part.done", "output_item.done", "completed")
+    text, part, item, end = (e for e in events if e["type"].removeprefix("response.") in kinds)
+    assert text["logprobs"] == part["part"]["logprobs"] == told
+    assert item["item"]["content"] == [part["part"]] == end["response"]["output"][0]["content"]
+
+
 def test_the_format_of_the_text(at: Saying) -> None:
     # RESP-15
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}

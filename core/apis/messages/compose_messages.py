@@ -7,7 +7,7 @@ from pydantic_core import from_json
 
 from core.apis.compose_items import ItemComposer
 from core.apis.errors import anthropic_error
-from core.apis.items import Gain, Item
+from core.apis.items import Item
 from core.apis.schemas.messages_answer import (
     BlockDelta,
     BlockOut,
@@ -35,9 +35,10 @@ from core.apis.schemas.messages_answer import (
     usage_counts,
 )
 from core.apis.schemas.messages_request import MessagesRequest
-from core.chat.answer.composer import Frame, FrameTemplate
+from core.chat.answer.composer import Frame
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.contract.errors import ServingError
+from core.contract.types import TokenLogprob
 from core.serving.answer import Planned
 
 _SIGNATURE = "bm90IHNpZ25lZA=="
@@ -49,7 +50,9 @@ class MessageComposer(ItemComposer):
 
     def __init__(self, body: MessagesRequest, planned: Planned[ChatCompletionRequest]) -> None:
         head, generation = planned.head, planned.generation
-        super().__init__(head.id, generation.counter, tells_reasoning=body.thinks)
+        super().__init__(
+            head.id, generation.counter, planned.logprob_form, tells_reasoning=body.thinks
+        )
         self._model = head.model
         self._context_length = planned.plan.model.info.context_length
         self._max_tokens = body.max_tokens
@@ -65,9 +68,10 @@ class MessageComposer(ItemComposer):
         if item.kind == "call":
             yield _delta(item, "")
 
-    def gained(self, gain: Gain) -> Iterator[Frame]:
-        if gain.text and not self._omits(gain.item):
-            yield _delta(gain.item, gain.text)
+    def gained(
+        self, item: Item, text: str, logprobs: Sequence[TokenLogprob], stamp: str | None = None
+    ) -> Frame | None:
+        return None if self._omits(item) else _delta(item, text)
 
     def closed(self, item: Item) -> Iterator[Frame]:
         if item.kind == "reasoning":
@@ -90,9 +94,6 @@ class MessageComposer(ItemComposer):
     def failed(self, error: ServingError) -> list[Frame]:
         detail = ErrorDetail(**anthropic_error(error, error.status))
         return [_frame(ErrorEvent(error=detail))]
-
-    def delta_template(self, item: Item) -> FrameTemplate | None:
-        return None if self._omits(item) else FrameTemplate.of(lambda text: _delta(item, text))
 
     def whole_json(self) -> bytes:
         blocks = [self._block(item) for item in self.items.all]

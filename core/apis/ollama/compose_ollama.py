@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from core.apis.compose_items import ItemComposer
-from core.apis.items import Gain, Item
+from core.apis.items import Item
 from core.apis.schemas.ollama_answers import (
     Call,
     CalledFunction,
@@ -19,8 +19,8 @@ from core.apis.schemas.ollama_answers import (
     Line,
     Said,
 )
-from core.chat.answer.composer import Frame, FrameTemplate, dumped
-from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.composer import Frame, dumped
+from core.chat.answer.logprobs import LeftOut, LogprobForm
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import ServingError, encodable
 from core.contract.types import TokenLogprob
@@ -69,10 +69,11 @@ class LineComposer(ItemComposer):
         counter: UsageCounter,
         model: str,
         line: MakeLine,
+        form: LogprobForm,
         *,
         tells_reasoning: bool = True,
     ) -> None:
-        super().__init__(id, counter, tells_reasoning=tells_reasoning)
+        super().__init__(id, counter, form, tells_reasoning=tells_reasoning)
         self._line = line
         self._model = model
         self._loading = monotonic() - counter.received
@@ -84,9 +85,20 @@ class LineComposer(ItemComposer):
     def opened(self, item: Item) -> Iterable[Frame]:
         return ()
 
-    def gained(self, gain: Gain) -> Iterable[Frame]:
-        if gain.item.kind != "call":
-            yield self._piece(gain.item, gain.text, self._clock.now(), gain.logprobs)
+    def gained(
+        self, item: Item, text: str, logprobs: Sequence[TokenLogprob], stamp: str | None = None
+    ) -> Frame | None:
+        if item.kind == "call":
+            return None
+        about = self._about(stamp)
+        if logprobs:
+            about["logprobs"] = self.form.chat(logprobs).content
+        thought = item.kind == "reasoning"
+        content, thinking = ("", text) if thought else (text, None)
+        return self._frame(self._line(content, thinking, None, about))
+
+    def stamp(self) -> object:
+        return self._clock.now()
 
     def closed(self, item: Item) -> Iterable[Frame]:
         if item.kind == "call" and (calls := self._calls([item])):
@@ -98,38 +110,23 @@ class LineComposer(ItemComposer):
     def failed(self, error: ServingError) -> list[Frame]:
         return [self._frame(ErrorLine(error=error.shown_message))]
 
-    def delta_template(self, item: Item) -> FrameTemplate | None:
-        if item.kind == "call":
-            return None
-        return FrameTemplate.of(lambda text, time: self._piece(item, text, time), 2)
-
-    def filled(self, template: FrameTemplate, text: str) -> Frame:
-        return template.fill(text, self._clock.now())
-
     def whole_json(self) -> bytes:
         about = self._about() | self._end()
-        about |= self._logprobs([entry for item in self.items.all for entry in item.logprobs])
+        left_out = LeftOut(self.form)
+        if entries := [entry for item in self.items.all for entry in item.logprobs]:
+            about["logprobs"] = left_out.chat(entries).content
         thinking = "".join(item.text for item in self.items.all if item.kind == "reasoning")
         content = "".join(i.text for i in self.items.all if i.kind in ("text", "refusal"))
         calls = self._calls(self.items.calls)
-        return dumped(self._line(content, thinking or None, calls or None, about))
-
-    def _piece(
-        self, item: Item, text: str, time: str, logprobs: Sequence[TokenLogprob] = ()
-    ) -> Frame:
-        about = self._about(time) | self._logprobs(logprobs)
-        thought = item.kind == "reasoning"
-        content, thinking = ("", text) if thought else (text, None)
-        return self._frame(self._line(content, thinking, None, about))
+        return left_out.put_into(
+            dumped(self._line(content, thinking or None, calls or None, about))
+        )
 
     def _frame(self, line: Line | ErrorLine) -> Frame:
         return Frame(dumped(line))
 
     def _about(self, time: str | None = None) -> dict[str, Any]:
         return {"model": self._model, "created_at": time or self._clock.now(), "done": False}
-
-    def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"logprobs": LogprobForm().chat(logprobs).content} if logprobs else {}
 
     def _calls(self, items: Iterable[Item]) -> list[Call]:
         numbers = {item.number: number for number, item in enumerate(self.items.calls)}

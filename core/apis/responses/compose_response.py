@@ -1,6 +1,6 @@
 """Answers of `/v1/responses`: events about one item after the other, or the response whole."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -8,7 +8,7 @@ from uuid import uuid4
 from pydantic_core import to_json
 
 from core.apis.compose_items import ItemComposer
-from core.apis.items import Gain, Item
+from core.apis.items import Item
 from core.apis.responses.response_items import (
     CallForm,
     CustomCallForm,
@@ -27,11 +27,11 @@ from core.apis.schemas.responses_answer import (
     Status,
 )
 from core.apis.schemas.responses_body import ResponsesRequest
-from core.chat.answer.composer import Frame, FrameTemplate
+from core.chat.answer.composer import Frame
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.usage_bodies import Usage
 from core.contract.errors import ServingError
-from core.contract.types import ContentDelta, FinishReason
+from core.contract.types import ContentDelta, FinishReason, TokenLogprob
 from core.serving.answer import Planned
 
 Keep = Callable[[dict[str, Any]], None]
@@ -59,7 +59,7 @@ class ResponseComposer(ItemComposer):
         request: ReadRequest,
         keep: Keep | None,
     ) -> None:
-        super().__init__(id, planned.generation.counter)
+        super().__init__(id, planned.generation.counter, planned.logprob_form)
         self._tools = request.tools
         self._keep = keep
         self._response = _begun(id, planned, request, stored=keep is not None)
@@ -67,6 +67,7 @@ class ResponseComposer(ItemComposer):
         self._thoughts = ThoughtForm(
             summarizes=body.summarizes, seals=body.includes_encrypted_thought
         )
+        self._forms: dict[int, ItemForm] = {}
         self._ids: list[str] = []
         self._events = 0
         self._error: ServingError | None = None
@@ -85,9 +86,17 @@ class ResponseComposer(ItemComposer):
         for kind, fields in form.opens(item):
             yield self._item_event(item, kind, fields)
 
-    def gained(self, gain: Gain) -> Iterable[Frame]:
-        if delta := self._form(gain.item).delta(gain.text, gain.logprobs):
-            yield self._item_event(gain.item, *delta)
+    def gained(
+        self, item: Item, text: str, logprobs: Sequence[TokenLogprob], stamp: str | None = None
+    ) -> Frame | None:
+        delta = self._form(item).delta(text, logprobs)
+        if delta is None:
+            return None
+        kind, fields = delta
+        return _frame(kind, stamp or self.stamp(), {**self._place(item), **fields})
+
+    def stamp(self) -> object:
+        return self._next_number()
 
     def closed(self, item: Item) -> Iterable[Frame]:
         for kind, fields in self._form(item).closes(item):
@@ -111,19 +120,6 @@ class ResponseComposer(ItemComposer):
     def whole_json(self) -> bytes:
         list(self._empty_message())
         return to_json(self._ended())
-
-    def delta_template(self, item: Item) -> FrameTemplate | None:
-        delta = self._form(item).delta("", ())
-        if delta is None:
-            return None
-        kind, fields = delta
-        fields = {**self._place(item), **fields}
-        return FrameTemplate.of(
-            lambda number, text: _frame(kind, number, fields | {"delta": text}), 2
-        )
-
-    def filled(self, template: FrameTemplate, text: str) -> Frame:
-        return template.fill(self._next_number(), text)
 
     def _empty_message(self) -> Iterator[Frame]:
         """Add the message that an answer has that says nothing."""
@@ -150,12 +146,17 @@ class ResponseComposer(ItemComposer):
         return response
 
     def _form(self, item: Item) -> ItemForm:
+        if item.number not in self._forms:
+            self._forms[item.number] = self._new_form(item)
+        return self._forms[item.number]
+
+    def _new_form(self, item: Item) -> ItemForm:
         if item.kind == "reasoning":
             return self._thoughts
         if item.kind == "call":
             tool = self._tools.called(item.name)
             return CustomCallForm(tool) if tool.custom else CallForm(tool)
-        return TextForm(refusal=item.kind == "refusal")
+        return TextForm(self.form, refusal=item.kind == "refusal")
 
     def _whole_item(self, item: Item) -> dict[str, Any]:
         last = item is self.items.open
@@ -189,7 +190,7 @@ class ResponseComposer(ItemComposer):
         return self._events - 1
 
 
-def _frame(kind: str, number: int | str, fields: dict[str, Any]) -> Frame:
+def _frame(kind: str, number: object, fields: dict[str, Any]) -> Frame:
     return Frame(to_json({"type": kind, "sequence_number": number, **fields}), kind)
 
 

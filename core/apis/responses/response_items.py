@@ -15,11 +15,6 @@ Event = tuple[str, Fields]
 """The type of an event, and its fields."""
 
 
-def logprobs_of(entries: Iterable[TokenLogprob]) -> Sequence[Any]:
-    """Logprobs as texts and their deltas have them."""
-    return LogprobForm().chat(entries).content
-
-
 class ItemForm(ABC):
     """What an item of one kind looks like.
 
@@ -56,8 +51,10 @@ class TextForm(ItemForm):
 
     prefix = "msg"
 
-    def __init__(self, *, refusal: bool) -> None:
+    def __init__(self, form: LogprobForm, *, refusal: bool) -> None:
+        self._form = form
         self._refusal = refusal
+        self._logprobs: Sequence[Any] = ()
 
     def begun(self, item: Item) -> Fields:
         return {"type": "message", "role": "assistant", "content": []}
@@ -72,14 +69,14 @@ class TextForm(ItemForm):
     def delta(self, text: str, logprobs: Iterable[TokenLogprob]) -> Event:
         if self._refusal:
             return "response.refusal.delta", {"content_index": 0, "delta": text}
-        fields = {"content_index": 0, "delta": text, "logprobs": logprobs_of(logprobs)}
+        fields = {"content_index": 0, "delta": text, "logprobs": self._form.chat(logprobs).content}
         return "response.output_text.delta", fields
 
     def closes(self, item: Item) -> Iterator[Event]:
         if self._refusal:
             yield "response.refusal.done", {"content_index": 0, "refusal": item.text}
         else:
-            done = {"text": item.text, "logprobs": logprobs_of(item.logprobs)}
+            done = {"text": item.text, "logprobs": self._all_logprobs(item)}
             yield "response.output_text.done", {"content_index": 0, **done}
         yield "response.content_part.done", {"content_index": 0, "part": self._part(item)}
 
@@ -90,8 +87,14 @@ class TextForm(ItemForm):
             "type": "output_text",
             "text": item.text,
             "annotations": [],
-            "logprobs": logprobs_of(item.logprobs),
+            "logprobs": self._all_logprobs(item),
         }
+
+    def _all_logprobs(self, item: Item) -> Sequence[Any]:
+        """Those of the whole text, which several events tell at its end."""
+        if len(self._logprobs) != len(item.logprobs):
+            self._logprobs = self._form.chat(item.logprobs).content
+        return self._logprobs
 
 
 class ThoughtForm(ItemForm):

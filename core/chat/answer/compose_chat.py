@@ -4,11 +4,12 @@ One composer per answer. It turns updates into chunks for a stream, or collects 
 non-streaming response; both come from the same parts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
-from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.composer import dumped
+from core.chat.answer.logprobs import LeftOut, LogprobForm
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import (
     AssistantMessage,
@@ -18,6 +19,7 @@ from core.chat.schemas.chat_answer import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
+    ChatLogprobs,
     ToolCallOut,
 )
 from core.chat.schemas.usage_bodies import PromptLogprobs, WireAnswer
@@ -33,6 +35,8 @@ from core.contract.types import (
 )
 
 Reasoned = TypeVar("Reasoned", ChatDelta, AssistantMessage)
+
+_WriteLogprobs = Callable[[Sequence[TokenLogprob]], ChatLogprobs]
 
 
 class ChatComposer(OpenAIComposer):
@@ -92,6 +96,18 @@ class ChatComposer(OpenAIComposer):
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
 
+    def pieces(self, part: ContentDelta, choice: int) -> list[tuple[str, bytes | None]]:
+        return [(part.text, self._form.chat_json(part.logprobs) if self._logprobs else None)]
+
+    def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
+        assert isinstance(chunk, ChatCompletionChunk)
+        [choice] = chunk.choices
+        for name in choice.delta.model_fields_set:
+            setattr(choice.delta, name, text)
+        if choice.token_ids is not None:
+            choice.token_ids = token_ids
+        return choice.logprobs and choice.logprobs.content
+
     def progress_chunk(self, update: Update) -> WireAnswer:
         delta = ChatDelta(role=self._role, content="")
         return self._wrap(ChatChunkChoice(index=update.index, delta=delta, finish_reason=None), 0)
@@ -106,13 +122,22 @@ class ChatComposer(OpenAIComposer):
         self._messages[update.index].add(update)
 
     def whole(self) -> WireAnswer:
+        return self._whole(self._form.chat)
+
+    def whole_json(self) -> bytes:
+        logprobs = LeftOut(self._form)
+        return logprobs.put_into(dumped(self._whole(logprobs.chat)))
+
+    def _whole(self, logprobs: _WriteLogprobs) -> ChatCompletion:
         answer = ChatCompletion(
             id=self.head.id,
             object="chat.completion",
             created=self.head.created,
             model=self.head.model,
             system_fingerprint=self.head.fingerprint,
-            choices=[self._choice(i, message) for i, message in enumerate(self._messages)],
+            choices=[
+                self._choice(i, message, logprobs) for i, message in enumerate(self._messages)
+            ],
         )
         if self._prompt_logprobs is not None:
             answer.prompt_logprobs = self._prompt_logprobs
@@ -173,7 +198,7 @@ class ChatComposer(OpenAIComposer):
     def _finish_reason(self, reason: FinishReason) -> FinishReason:
         return "function_call" if self._old_names and reason == "tool_calls" else reason
 
-    def _choice(self, index: int, gained: "_Message") -> ChatChoice:
+    def _choice(self, index: int, gained: "_Message", logprobs: _WriteLogprobs) -> ChatChoice:
         message = AssistantMessage(role=self._role, content=gained.content)
         if gained.refusal:
             message.refusal = gained.refusal
@@ -187,7 +212,7 @@ class ChatComposer(OpenAIComposer):
         choice = ChatChoice(
             index=index,
             message=message,
-            logprobs=self._form.chat(gained.logprobs) if show else None,
+            logprobs=logprobs(gained.logprobs) if show else None,
             finish_reason=self._finish_reason(gained.finish_reason),
             stop_reason=gained.stop_reason,
         )

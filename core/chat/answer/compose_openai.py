@@ -2,19 +2,30 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import time
 from typing import TypeVar
 from uuid import uuid4
+
+from pydantic_core import to_json
 
 from core.chat.answer.composer import Composer, Frame, FrameTemplate, dumped
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.error_bodies import ErrorBody
 from core.chat.schemas.usage_bodies import WireAnswer
 from core.contract.errors import ServingError
-from core.contract.types import ContentDelta, Part, ToolCallDelta, Update
+from core.contract.types import (
+    ContentDelta,
+    Part,
+    ReasoningDelta,
+    RefusalDelta,
+    ToolCallDelta,
+    Update,
+)
 
 Wire = TypeVar("Wire", bound=WireAnswer)
+
+_Text = ContentDelta | ReasoningDelta | RefusalDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +76,9 @@ class OpenAIComposer(Composer):
         self._usage = usage
         self._prompt_token_ids = prompt_token_ids
         self._token_ids: list[list[int]] = [[] for _ in range(choices)]
-        self._templates: dict[tuple[int, type[Part]], FrameTemplate | None] = {}
+        self._templates: dict[tuple[int, type[Part], bool], FrameTemplate | None] = {}
         self._unfinished = choices
-        self._varies = usage.continuous or usage.timings_per_token or bool(prompt_token_ids)
+        self._counts = usage.continuous or usage.timings_per_token or prompt_token_ids is not None
         self._finish: WireAnswer | None = None
 
     @property
@@ -75,9 +86,20 @@ class OpenAIComposer(Composer):
         return self.head.id
 
     def frames(self, update: Update) -> list[Frame]:
-        if ready := self._ready_made(update):
-            return [ready]
-        return [Frame(dumped(chunk)) for chunk in self.sent(update)]
+        if (part := _only_text(update)) is None:
+            return [Frame(dumped(chunk)) for chunk in self.sent(update)]
+        logprobs = isinstance(part, ContentDelta) and bool(part.logprobs)
+        kind = update.index, type(part), logprobs
+        if template := self._templates.get(kind):
+            if logprobs or self._counts:
+                return self._filled(template, update, part)
+            return [template.fill(part.text)]
+        chunks = self.sent(update)
+        frames = [Frame(dumped(chunk)) for chunk in chunks]
+        # the first ones of a choice may open it
+        ready = kind in self._templates and bool(chunks)
+        self._templates[kind] = self._template(chunks[-1], kind[2]) if ready else None
+        return frames
 
     def ending(self) -> list[Frame]:
         return [Frame(dumped(chunk)) for chunk in self.last()]
@@ -118,6 +140,17 @@ class OpenAIComposer(Composer):
         """
 
     @abstractmethod
+    def pieces(self, part: ContentDelta, choice: int) -> list[tuple[str, bytes | None]]:
+        """The text of each chunk of a part that has logprobs, and their JSON if it shows them."""
+
+    @abstractmethod
+    def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
+        """Let `text` be all that a chunk says, and `token_ids` its tokens if it shows any.
+
+        What it has of logprobs, of which `pieces` has the JSON.
+        """
+
+    @abstractmethod
     def progress_chunk(self, update: Update) -> WireAnswer:
         """A chunk of a choice that has gained nothing."""
 
@@ -151,27 +184,42 @@ class OpenAIComposer(Composer):
             answer.timings = self._counter.llama_timings
         return answer
 
-    def _ready_made(self, update: Update) -> Frame | None:
-        """What `chunks` says of an update that is one piece of text and nothing else.
+    def _template(self, chunk: WireAnswer, with_logprobs: bool) -> FrameTemplate:
+        """What all chunks of the same kind are like."""
+        text, number = uuid4().hex, uuid4().int
+        shown = self.mark(chunk, text, [number])
+        logprobs = to_json(shown) if shown and with_logprobs else None
+        usage = chunk.usage and dumped(chunk.usage)
+        timings = chunk.timings and dumped(chunk.timings)
+        marks = [text, logprobs, [number], usage, timings]
+        return FrameTemplate(Frame(dumped(chunk)), marks)
 
-        None for other updates, and for the first ones of a choice: those may open it.
-        """
-        if update.finish_reason or update.prompt_logprobs is not None:
-            return None
-        if self._varies or len(update.parts) != 1:
-            return None
-        part = update.parts[0]
-        if isinstance(part, ToolCallDelta) or (isinstance(part, ContentDelta) and part.logprobs):
-            return None
-        key = update.index, type(part)
-        if key not in self._templates:
-            self._templates[key] = None
-            return None
-        template = self._templates[key]
-        if template is None:
-            mark = uuid4().hex
-            chunks = list(self.chunks(replace(update, parts=[replace(part, text=mark)])))
-            if len(chunks) != 1:
-                return None
-            template = self._templates[key] = FrameTemplate(Frame(dumped(chunks[0])), [mark])
-        return template.fill(part.text)
+    def _filled(self, template: FrameTemplate, update: Update, part: _Text) -> list[Frame]:
+        """What `chunks` says of an update that is only this."""
+        index = update.index
+        if self._prompt_token_ids is not None:
+            self._token_ids[index] += update.token_ids
+        if isinstance(part, ContentDelta) and part.logprobs:
+            pieces = self.pieces(part, index)
+        else:
+            pieces = [(part.text, None)]
+        first = update.tokens - len(pieces) + 1
+        return [
+            template.fill(*piece, *(self._counted(index, tokens) if self._counts else ()))
+            for tokens, piece in enumerate(pieces, first)
+        ]
+
+    def _counted(self, choice: int, tokens: int) -> tuple[object, object, object]:
+        """The tokens, the usage and the timings of a chunk that has any of them."""
+        usage = dumped(self._counter.so_far(choice, tokens)) if self._usage.continuous else None
+        per_token = self._usage.timings_per_token
+        timings = dumped(self._counter.llama_timings) if per_token else None
+        return self.token_ids_since(choice), usage, timings
+
+
+def _only_text(update: Update) -> _Text | None:
+    """The text that an update is, if it is one piece of text and nothing else."""
+    if update.finish_reason or update.prompt_logprobs is not None or len(update.parts) != 1:
+        return None
+    part = update.parts[0]
+    return None if isinstance(part, ToolCallDelta) else part

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pydantic_core import to_json
+
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.logprobs import LogprobForm, TextToken
 from core.chat.answer.usage import UsageCounter
@@ -83,7 +85,7 @@ class TextComposer(OpenAIComposer):
             yield from self._opening(index)
         self._token_ids[index] += update.token_ids
         parts = [part for part in update.parts if isinstance(part, ContentDelta)]
-        pieces = [piece for part in parts for piece in self._pieces(part)]
+        pieces = [piece for part in parts for piece in self._cut(part)]
         for left, (piece, entries) in zip(reversed(range(len(pieces))), pieces, strict=True):
             choice = self._choice(index, piece, text.place(entries))
             yield self._wrap(choice, update.tokens - left)
@@ -94,6 +96,20 @@ class TextComposer(OpenAIComposer):
             if update.stop_reason is not None:
                 choice.stop_reason = update.stop_reason
             yield self._wrap(choice, update.tokens)
+
+    def pieces(self, part: ContentDelta, choice: int) -> list[tuple[str, bytes | None]]:
+        if not self._shown.logprobs:
+            return [(part.text, None)]
+        place = self._texts[choice].place
+        return [(text, to_json(self._form.text(place(entries)))) for text, entries in split(part)]
+
+    def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
+        assert isinstance(chunk, Completion)
+        [choice] = chunk.choices
+        choice.text = text
+        if choice.token_ids is not None:
+            choice.token_ids = token_ids
+        return choice.logprobs
 
     def progress_chunk(self, update: Update) -> WireAnswer:
         return self._wrap(self._choice(update.index, "", ()), 0)
@@ -163,7 +179,7 @@ class TextComposer(OpenAIComposer):
         if (token_ids := self.token_ids_since(made)) is not None:
             choice.token_ids = token_ids
 
-    def _pieces(self, part: ContentDelta) -> list[tuple[str, Sequence[TokenLogprob]]]:
+    def _cut(self, part: ContentDelta) -> list[tuple[str, Sequence[TokenLogprob]]]:
         return split(part) if self._shown.logprobs else [(part.text, ())]
 
     def _choice(self, index: int, text: str, tokens: Sequence[TextToken]) -> CompletionChoice:

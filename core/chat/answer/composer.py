@@ -23,17 +23,21 @@ class Frame:
 
 
 class FrameTemplate:
-    """A frame of which only some values vary; in `frame`, a text of `marks` stands for each.
+    """A frame of which only some values vary; in `frame`, one of `marks` stands for each.
 
-    It is serialized once from its schema and split where the marks are.
+    It is serialized once from its schema and split where the marks are. Bytes, as a mark or as a
+    value, are JSON already. A value whose mark is None is not in the frame.
     """
 
     __slots__ = ("_event", "_json", "_numbers")
 
-    def __init__(self, frame: Frame, marks: Sequence[str]) -> None:
+    def __init__(self, frame: Frame, marks: Sequence[object]) -> None:
         self._event = frame.event
-        written = [to_json(mark) for mark in marks]
-        pieces = re.split(b"(" + b"|".join(map(re.escape, written)) + b")", frame.json)
+        written = [
+            mark if mark is None or isinstance(mark, bytes) else to_json(mark) for mark in marks
+        ]
+        cuts = b"|".join(re.escape(json) for json in written if json is not None)
+        pieces = re.split(b"(" + cuts + b")", frame.json)
         self._json = pieces
         self._numbers = [(at, written.index(pieces[at])) for at in range(1, len(pieces), 2)]
 
@@ -47,7 +51,8 @@ class FrameTemplate:
         """The frame with these values, one for each mark."""
         json = self._json.copy()
         for at, number in self._numbers:
-            json[at] = to_json(values[number])
+            value = values[number]
+            json[at] = value if type(value) is bytes else to_json(value)
         return Frame(b"".join(json), self._event)
 
 

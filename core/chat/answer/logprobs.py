@@ -1,24 +1,29 @@
 """Logprobs on the wire, in the forms of OpenAI's two APIs and of vLLM's `prompt_logprobs`."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from math import inf
+from uuid import uuid4
+
+from pydantic_core import to_json
 
 from core.chat.schemas.chat_answer import ChatLogprobs, TopLogprob
 from core.chat.schemas.chat_answer import TokenLogprob as ChatToken
 from core.chat.schemas.completion_bodies import CompletionLogprobs
 from core.chat.schemas.usage_bodies import PromptLogprob, PromptLogprobs
 from core.contract.types import TokenLogprob
+from core.contract.types import TopLogprob as Candidate
 
 LOWEST = -9999.0  # stands for what JSON cannot say: minus infinity, and no number at all
 
 
 def finite(logprob: float) -> float:
     """`logprob`, or a finite number that JSON can represent."""
-    return logprob if LOWEST < logprob < inf else LOWEST
+    return float(logprob) if LOWEST < logprob < inf else LOWEST
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one a token
 class TextToken:
     """A token of a text, where in it the token begins, and its entry; a prompt's first has none."""
 
@@ -28,55 +33,110 @@ class TextToken:
     entry: TokenLogprob | None
 
 
+Token = str | tuple[int, str]
+"""What is written of a token: its text, or, where tokens are written as ids, both."""
+
+_Pieces = tuple[bytes, bytes, bytes, bytes]
+
+
+class TokenPieces(dict[Token, _Pieces]):
+    """The JSON of tokens in the logprobs of chats, without the numbers, made of each token once.
+
+    A candidate is the first two pieces with its logprob between them; a token of the answer the
+    first, its logprob, the third, its candidates, and the last. Every piece in front is behind a
+    comma. The table is for all models of a server. It is emptied when it has `limit` tokens; texts
+    of more than `longest` characters are not kept.
+    """
+
+    def __init__(self, limit: int = 30_000, longest: int = 60) -> None:
+        self._limit = limit
+        self._longest = longest
+
+    def __missing__(self, token: Token) -> _Pieces:
+        if isinstance(token, str):
+            name = text = token
+        else:
+            name, text = _id_name(token[0]), token[1]
+        mark = uuid4().hex
+        candidate = _candidate(name, text, 0.0)
+        before, behind = _around(mark, {**candidate, "logprob": mark})
+        _, between, end = _around(
+            mark, {**_chosen(candidate, []), "logprob": mark, "top_logprobs": mark}
+        )
+        pieces = b"," + before, behind, between + b"[", b"]" + end
+        if len(self) >= self._limit:
+            self.clear()
+        if len(text) <= self._longest:
+            self[token] = pieces
+        return pieces
+
+
 @dataclass(frozen=True, slots=True)
 class LogprobForm:
     """How tokens are written: as text, or, if `as_ids`, as `token_id:<number>`."""
 
     as_ids: bool = False
+    pieces: TokenPieces = field(default_factory=TokenPieces, repr=False)
 
     def name(self, token_id: int, text: str) -> str:
         """One token on the wire."""
-        return f"token_id:{token_id}" if self.as_ids else text
+        return _id_name(token_id) if self.as_ids else text
 
     def chat(self, logprobs: Iterable[TokenLogprob]) -> ChatLogprobs:
         """Of a message's content."""
         return ChatLogprobs(
             content=[
-                ChatToken(
-                    token=self.name(entry.token_id, entry.token),
-                    logprob=finite(entry.logprob),
-                    bytes=_utf8(entry.token),
-                    top_logprobs=[
-                        TopLogprob(
-                            token=self.name(top.token_id, top.token),
-                            logprob=finite(top.logprob),
-                            bytes=_utf8(top.token),
-                        )
-                        for top in entry.top
-                    ],
+                _chosen(
+                    self._candidate(entry),
+                    [self._candidate(top) for top in entry.top],
                 )
                 for entry in logprobs
             ]
         )
 
-    def text(self, tokens: Iterable[TextToken]) -> CompletionLogprobs:
+    def chat_json(self, logprobs: Sequence[TokenLogprob]) -> bytes:
+        """The JSON of the `content` of `chat`, from pieces."""
+        values: list[float] = []
+        for entry in logprobs:
+            values.append(entry.logprob)
+            values += [top.logprob for top in entry.top]
+        numbers = iter(to_json(list(map(finite, values)))[1:-1].split(b","))
+        pieces, as_ids = self.pieces, self.as_ids
+        json: list[bytes] = []
+        for entry in logprobs:
+            before, _, between, end = pieces[
+                (entry.token_id, entry.token) if as_ids else entry.token
+            ]
+            json += (before, next(numbers), between)
+            tops: list[bytes] = []
+            for top in entry.top:
+                before, behind, _, _ = pieces[(top.token_id, top.token) if as_ids else top.token]
+                tops += (before, next(numbers), behind)
+            json += (b"".join(tops)[1:], end)
+        return b"[" + b"".join(json)[1:] + b"]"
+
+    def text(self, tokens: Sequence[TextToken]) -> CompletionLogprobs:
         """Of a text."""
-        logprobs = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for token in tokens:
-            logprobs.tokens.append(self.name(token.token_id, token.text))
-            logprobs.text_offset.append(token.offset)
-            entry = token.entry
-            logprobs.token_logprobs.append(None if entry is None else finite(entry.logprob))
-            logprobs.top_logprobs.append(
-                None
+        entries = [token.entry for token in tokens]
+        return CompletionLogprobs(
+            tokens=[self.name(token.token_id, token.text) for token in tokens],
+            token_logprobs=[entry if entry is None else finite(entry.logprob) for entry in entries],
+            top_logprobs=[
+                entry
                 if entry is None
                 else {self.name(top.token_id, top.token): finite(top.logprob) for top in entry.top}
-            )
-        return logprobs
+                for entry in entries
+            ],
+            text_offset=[token.offset for token in tokens],
+        )
 
     def prompt(self, logprobs: Sequence[TokenLogprob | None]) -> PromptLogprobs:
         """Of a prompt: every token's own entry first, then the likeliest ones."""
         return [None if entry is None else self._candidates(entry) for entry in logprobs]
+
+    def _candidate(self, entry: TokenLogprob | Candidate) -> TopLogprob:
+        name = self.name(entry.token_id, entry.token)
+        return _candidate(name, entry.token, finite(entry.logprob))
 
     def _candidates(self, entry: TokenLogprob) -> dict[int, PromptLogprob]:
         ranks = {top.token_id: rank for rank, top in enumerate(entry.top, 1)}
@@ -99,5 +159,39 @@ class LogprobForm:
         return found
 
 
-def _utf8(token: str) -> list[int]:
-    return list(token.encode(errors="replace"))
+class LeftOut:
+    """Logprobs of a body that are put into its JSON instead of the body, since that is faster.
+
+    In the body a list that says nothing stands for each of them, in the order in which they come.
+    """
+
+    def __init__(self, form: LogprobForm) -> None:
+        self._form = form
+        self._mark = _chosen(_candidate(uuid4().hex, "", 0.0), [])
+        self._lists: list[bytes] = []
+
+    def chat(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs:
+        """Of a message's content."""
+        self._lists.append(self._form.chat_json(logprobs))
+        return ChatLogprobs(content=[self._mark])
+
+    def put_into(self, json: bytes) -> bytes:
+        """The JSON of the body with all of them."""
+        pieces = json.split(to_json([self._mark]))
+        return b"".join(chain.from_iterable(zip_longest(pieces, self._lists, fillvalue=b"")))
+
+
+def _around(mark: str, value: Mapping[str, object]) -> list[bytes]:
+    return to_json(value).split(to_json(mark))
+
+
+def _id_name(token_id: int) -> str:
+    return f"token_id:{token_id}"
+
+
+def _candidate(name: str, text: str, logprob: float) -> TopLogprob:
+    return TopLogprob(token=name, logprob=logprob, bytes=list(text.encode(errors="replace")))
+
+
+def _chosen(candidate: TopLogprob, top_logprobs: list[TopLogprob]) -> ChatToken:
+    return ChatToken(**candidate, top_logprobs=top_logprobs)

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
+from typing_extensions import TypedDict  # pydantic knows only this one before Python 3.12
 
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.prompt_fields import Prompts, prompts_shape
@@ -48,7 +49,7 @@ class CompletionRequest(GenerationBody):
         return data
 
 
-class CompletionLogprobs(BaseModel):
+class CompletionLogprobs(TypedDict):  # made for every token, as those of chats
     """Logprobs of a choice's text; `text_offset` counts its characters.
 
     The first token of an echoed prompt has none.

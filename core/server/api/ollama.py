@@ -85,6 +85,7 @@ def _answer(planned: Planned[Any], body: OllamaGeneration, line: MakeLine) -> An
         planned.generation.counter,
         body.asked_model,
         line,
+        planned.logprob_form,
         tells_reasoning=body.think is not False,
     )
     return Answer(planned, composer)
