@@ -42,7 +42,8 @@ class TagSplitter:
 
         None where all text has to be: some is held back, or stands behind a backtick.
         """
-        return None if self._held or self._before == "`" else self._stops
+        quoted = self._before == "`" and self._stops
+        return None if self._held or quoted else self._stops
 
     def finish(self) -> list[Piece]:
         """The text held back, at the end."""

@@ -1,0 +1,211 @@
+"""Text that no parser need see: answers are the same as if parsers had seen all of it."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.chat.answer.answer_parser import AnswerForm, AnswerParser
+from core.chat.answer.collector import Collector
+from enginebay import (
+    AnswerMarks,
+    ContentDelta,
+    Delta,
+    Parser,
+    Part,
+    ReasoningDelta,
+    ReasoningParser,
+    TokenLogprob,
+)
+from parsers import REASONING, TOOLS
+from tests.effort import examples
+from tests.parsers.test_examples import WEATHER
+
+# Each format, with some of the other kind; its own, if there is one of that name.
+CASES = [(name, None) for name in REASONING] + [(None, name) for name in TOOLS]
+WORDS = ["Well", " so", " it", "'s", " 4", ".", "\n", " ", "f", "H", "a", "{", "[", "<", "`", '"']
+
+
+class Fed(ReasoningParser):
+    """A parser that sees everything."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+
+    def feed(self, text: str) -> list[Part]:
+        return self.parser.feed(text)
+
+    def finish(self) -> list[Part]:
+        return self.parser.finish()
+
+    def settled(self) -> list[tuple[int, bool]]:
+        assert isinstance(self.parser, ReasoningParser)
+        return self.parser.settled()
+
+
+def form_of(name: str, *, inside: bool, calls: bool, trim: bool) -> AnswerForm:
+    format = REASONING[name]
+    marks = [format.answer_marks(behind_thought=each) for each in (False, True)]
+    if not calls:
+        marks = [AnswerMarks(each.opens, each.closes, each.required) for each in marks]
+    return AnswerForm(format.marks(tools=calls), *marks, inside=inside, trim=trim)
+
+
+def parts_of(example: str) -> list[str]:
+    """The tags and the words of an example."""
+    return re.findall(r"<[^<>]*>|\[[^\[\]]*\]|\w+|\W", example)
+
+
+@st.composite
+def texts(draw: st.DrawFn, *names: str) -> list[str]:
+    """What the formats' models may write, in pieces; empty ones among them."""
+    examples = [
+        format.example for name in names for format in (REASONING.get(name), TOOLS.get(name)) if format
+    ]
+    known = [part for example in examples for part in parts_of(example)]
+    fragments = st.one_of(
+        st.sampled_from(WORDS),
+        st.sampled_from(WORDS),
+        st.sampled_from([*known, *examples]),
+        st.sampled_from(known).map(lambda tag: f"`{tag}`"),
+        st.text(max_size=3),
+    )
+    text = "".join(draw(st.lists(fragments, max_size=25)))
+    ends = draw(st.lists(st.integers(0, len(text)), max_size=20).map(sorted))
+    return [text[a:b] for a, b in itertools.pairwise([0, *ends, len(text)])]
+
+
+@st.composite
+def deltas(draw: st.DrawFn, pieces: Sequence[str]) -> list[Delta]:
+    """The deltas of these texts, some of them joined, with or without logprobs."""
+    logprobs = draw(st.booleans())
+    result: list[Delta] = []
+    at = 0
+    while at < len(pieces):
+        joined = pieces[at : at + draw(st.sampled_from([1, 1, 1, 2, 3]))]
+        tokens = [draw(st.integers(0 if text else 1, 2)) for text in joined]
+        entries = tuple(TokenLogprob(n, str(at), -1.0) for n in range(sum(tokens)))
+        sizes = zip(map(len, joined), tokens, strict=True)
+        result.append(
+            Delta(
+                text="".join(joined),
+                token_ids=(at,) * sum(tokens),
+                logprobs=entries if logprobs else None,
+                pieces=tuple(sizes) if len(joined) > 1 else (),
+            )
+        )
+        at += len(joined)
+    return [*result, Delta(finish_reason="stop")]
+
+
+def answer(collector: Collector, deltas: Sequence[Delta]) -> Iterator[object]:
+    """All that a collector says: the parts of each delta, and what it counts."""
+    for delta in deltas:
+        yield collector.feed(delta), collector.reasoning_tokens, collector.tool_calls
+    yield collector.end, collector.finished
+
+
+@pytest.mark.parametrize(("reasoning", "tools"), CASES)
+@examples(120)
+@given(data=st.data(), inside=st.booleans(), trim=st.booleans(), merge=st.booleans())
+def test_answers_are_those_of_parsers_that_see_all_text(
+    reasoning: str | None,
+    tools: str | None,
+    data: st.DataObject,
+    inside: bool,
+    trim: bool,
+    merge: bool,
+) -> None:
+    name = reasoning or tools or ""
+    if tools is None:
+        tools = data.draw(st.sampled_from([None, "hermes", *({name} & {*TOOLS})]))
+    else:
+        reasoning = data.draw(st.sampled_from([None, "think", *({name} & {*REASONING})]))
+    in_thought, schemas = data.draw(st.booleans()), data.draw(st.sampled_from([WEATHER, None]))
+    form = None
+    if reasoning and data.draw(st.booleans()):
+        form = form_of(reasoning, inside=inside, calls=data.draw(st.booleans()), trim=trim)
+
+    def collector(*, fed: bool) -> Collector:
+        thought: ReasoningParser | None = None
+        if reasoning:
+            thought = REASONING[reasoning].parser(
+                inside=inside,
+                spans=TOOLS[tools].spans if tools else (),
+                spans_in_thought=in_thought,
+            )
+        if thought and form:
+            thought = AnswerParser(thought, form)
+        calls = TOOLS[tools].parser(schemas) if tools else None
+        ids = map(str, itertools.count())
+        return Collector(
+            Fed(thought) if thought and fed else thought,
+            Fed(calls) if calls and fed else calls,
+            starts_in_reasoning=inside and reasoning is not None,
+            trim=trim,
+            merge=merge,
+            new_call_id=partial(next, ids),
+        )
+
+    said = data.draw(deltas(data.draw(texts(*filter(None, (reasoning, tools))))))
+    assert list(answer(collector(fed=False), said)) == list(answer(collector(fed=True), said))
+
+
+@pytest.mark.parametrize(("reasoning", "tools"), CASES)
+@given(data=st.data(), inside=st.booleans())
+def test_what_passes_through_is_what_parsers_make_of_it(
+    reasoning: str | None, tools: str | None, data: st.DataObject, inside: bool
+) -> None:
+    if reasoning:
+        parser: Parser = REASONING[reasoning].parser(inside=inside)
+    else:
+        parser = TOOLS[tools or ""].parser(WEATHER)
+    for text in data.draw(texts(reasoning or tools or "")):
+        known = parser.passthrough()
+        parts = parser.feed(text)
+        settled = parser.settled() if isinstance(parser, ReasoningParser) else None
+        if text and known and not set(text) & set(known.stops):
+            thought = known.kind == "reasoning"
+            assert parts == [ReasoningDelta(text) if thought else ContentDelta(text)]
+            assert settled in (None, [(len(text), thought)])
+            assert parser.passthrough() == known
+
+
+@pytest.mark.parametrize("name", REASONING)
+def test_words_pass_through_every_reasoning_format(name: str) -> None:
+    format = REASONING[name]
+    marks = format.marks(tools=False)
+    assert marks
+    for parser in (
+        format.parser(inside=False),
+        AnswerParser(format.parser(inside=False), form_of(name, inside=False, calls=True, trim=True)),
+    ):
+        parser.feed(marks.start)
+        parser.feed("Well\n")
+        assert passes(parser, "reasoning")
+        parser.feed(marks.close)
+        parser.feed(format.answer_marks(behind_thought=True).opens[0] if marks.others else "")
+        parser.feed("Well")
+        assert passes(parser, "content")
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_words_pass_through_every_tool_format(name: str) -> None:
+    parser = TOOLS[name].parser(WEATHER)
+    parser.feed("Well, ")
+    assert passes(parser, "content")
+    # What stands in a call is read, and so is what may be the beginning of one.
+    parser = TOOLS[name].parser(WEATHER)
+    for character in TOOLS[name].example:
+        parser.feed(character)
+        known = parser.passthrough()
+        assert known is None or known.kind == "content"
+
+
+def passes(parser: Parser, kind: str) -> bool:
+    known = parser.passthrough()
+    return known is not None and known.kind == kind and not set(" word") & set(known.stops)
