@@ -62,21 +62,18 @@ def parts_of(example: str) -> list[str]:
 
 @st.composite
 def texts(draw: st.DrawFn, *names: str) -> list[str]:
-    """What the formats' models may write, in pieces; empty ones among them."""
-    examples = [
-        format.example for name in names for format in (REASONING.get(name), TOOLS.get(name)) if format
-    ]
-    known = [part for example in examples for part in parts_of(example)]
-    fragments = st.one_of(
-        st.sampled_from(WORDS),
-        st.sampled_from(WORDS),
-        st.sampled_from([*known, *examples]),
-        st.sampled_from(known).map(lambda tag: f"`{tag}`"),
-        st.text(max_size=3),
-    )
-    text = "".join(draw(st.lists(fragments, max_size=25)))
-    ends = draw(st.lists(st.integers(0, len(text)), max_size=20).map(sorted))
-    return [text[a:b] for a, b in itertools.pairwise([0, *ends, len(text)])]
+    """What the formats' models may write, in pieces: by tags and words, or of one length."""
+    formats = [form for name in names for form in (REASONING.get(name), TOOLS.get(name)) if form]
+    written = st.sampled_from([parts_of(form.example) for form in formats])
+    words = st.sampled_from(WORDS).map(lambda word: [word])
+    begun = st.builds(lambda parts, end: parts[:end], written, st.integers(0, 40))
+    later = st.builds(lambda parts, start: parts[start:], written, st.integers(0, 40))
+    quoted = begun.map(lambda parts: ["`", *parts[:1], "`"])
+    runs = st.one_of(words, words, words, begun, later, quoted, st.text(max_size=3).map(list))
+    pieces = list(itertools.chain.from_iterable(draw(st.lists(runs, max_size=12))))
+    length = draw(st.sampled_from([0, 0, 1, 2, 5]))
+    text = "".join(pieces)
+    return [text[n : n + length] for n in range(0, len(text), length)] if length else pieces
 
 
 @st.composite
@@ -110,7 +107,7 @@ def answer(collector: Collector, deltas: Sequence[Delta]) -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("reasoning", "tools"), CASES)
-@examples(120)
+@examples(60)
 @given(data=st.data(), inside=st.booleans(), trim=st.booleans(), merge=st.booleans())
 def test_answers_are_those_of_parsers_that_see_all_text(
     reasoning: str | None,
@@ -156,6 +153,7 @@ def test_answers_are_those_of_parsers_that_see_all_text(
 
 
 @pytest.mark.parametrize(("reasoning", "tools"), CASES)
+@examples(60)
 @given(data=st.data(), inside=st.booleans())
 def test_what_passes_through_is_what_parsers_make_of_it(
     reasoning: str | None, tools: str | None, data: st.DataObject, inside: bool
@@ -182,7 +180,9 @@ def test_words_pass_through_every_reasoning_format(name: str) -> None:
     assert marks
     for parser in (
         format.parser(inside=False),
-        AnswerParser(format.parser(inside=False), form_of(name, inside=False, calls=True, trim=True)),
+        AnswerParser(
+            format.parser(inside=False), form_of(name, inside=False, calls=True, trim=True)
+        ),
     ):
         parser.feed(marks.start)
         parser.feed("Well\n")
