@@ -158,11 +158,27 @@ def test_answers_are_those_of_parsers_that_see_all_text(
 def test_what_passes_through_is_what_parsers_make_of_it(
     reasoning: str | None, tools: str | None, data: st.DataObject, inside: bool
 ) -> None:
+    check(parser_of(reasoning, tools, inside=inside), data.draw(texts(reasoning or tools or "")))
+
+
+@pytest.mark.parametrize(("reasoning", "tools"), CASES)
+def test_words_anywhere_in_an_example(reasoning: str | None, tools: str | None) -> None:
+    form = REASONING[reasoning] if reasoning else TOOLS[tools or ""]
+    parts = parts_of(form.example)
+    for at in range(len(parts)):
+        said = ["Well", " so", " it", '"', " is", *parts[at:]]
+        check(parser_of(reasoning, tools, inside=False), [*parts[:at], *said])
+
+
+def parser_of(reasoning: str | None, tools: str | None, *, inside: bool) -> Parser:
     if reasoning:
-        parser: Parser = REASONING[reasoning].parser(inside=inside)
-    else:
-        parser = TOOLS[tools or ""].parser(WEATHER)
-    for text in data.draw(texts(reasoning or tools or "")):
+        return REASONING[reasoning].parser(inside=inside)
+    return TOOLS[tools or ""].parser(WEATHER)
+
+
+def check(parser: Parser, texts: Sequence[str]) -> None:
+    """Feed texts, of which some need not be."""
+    for text in texts:
         known = parser.passthrough()
         parts = parser.feed(text)
         settled = parser.settled() if isinstance(parser, ReasoningParser) else None
@@ -185,7 +201,7 @@ def test_words_pass_through_every_reasoning_format(name: str) -> None:
         ),
     ):
         parser.feed(marks.start)
-        parser.feed("Well\n")
+        parser.feed("Well, two and two is four.\n")
         assert passes(parser, "reasoning")
         parser.feed(marks.close)
         parser.feed(format.answer_marks(behind_thought=True).opens[0] if marks.others else "")
@@ -198,12 +214,6 @@ def test_words_pass_through_every_tool_format(name: str) -> None:
     parser = TOOLS[name].parser(WEATHER)
     parser.feed("Well, ")
     assert passes(parser, "content")
-    # What stands in a call is read, and so is what may be the beginning of one.
-    parser = TOOLS[name].parser(WEATHER)
-    for character in TOOLS[name].example:
-        parser.feed(character)
-        known = parser.passthrough()
-        assert known is None or known.kind == "content"
 
 
 def passes(parser: Parser, kind: str) -> bool:
