@@ -204,7 +204,7 @@ def test_words_pass_through_every_reasoning_format(name: str) -> None:
         parser.feed("Well, two and two is four.\n")
         assert passes(parser, "reasoning")
         parser.feed(marks.close)
-        parser.feed(format.answer_marks(behind_thought=True).opens[0] if marks.others else "")
+        parser.feed("".join(format.answer_marks(behind_thought=True).opens[:1]))
         parser.feed("Well")
         assert passes(parser, "content")
 
