@@ -145,7 +145,9 @@ class Collector:
 
         None where a parser has to see them, or something is held back or due in front of them.
         """
-        if self._logprobs or self._held_logprobs or not self._thought_tokens.decided:
+        if self._phase == "tool" or self._logprobs or self._held_logprobs:
+            return None
+        if not self._thought_tokens.decided:
             return None
         thought = self._reasoning.passthrough() if self._reasoning else Passthrough("content")
         if thought is None or thought.kind != self._phase:
