@@ -37,6 +37,7 @@ from core.contract.estimates import MemoryUse as MemoryUse
 from core.contract.formats import AnswerMarks as AnswerMarks
 from core.contract.formats import CallGrammar as CallGrammar
 from core.contract.formats import Parser as Parser
+from core.contract.formats import Passthrough as Passthrough
 from core.contract.formats import ReasoningFormat as ReasoningFormat
 from core.contract.formats import ReasoningParser as ReasoningParser
 from core.contract.formats import Schemas as Schemas

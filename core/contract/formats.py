@@ -9,7 +9,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from core.contract.grammar import Case, Grammar, choice, optional, sequence
@@ -33,6 +33,14 @@ def new_call_id() -> str:
     return f"call_{uuid4().hex[:24]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Passthrough:
+    """Text without any character of `stops` is reasoning or content (`kind`), just as it stands."""
+
+    kind: Literal["content", "reasoning"]
+    stops: str = ""
+
+
 class Parser(ABC):
     """Turns the text of one choice into parts, as it arrives."""
 
@@ -43,6 +51,15 @@ class Parser(ABC):
     @abstractmethod
     def finish(self) -> list[Part]:
         """What was held back, once the text has ended. Called once."""
+
+    def passthrough(self) -> Passthrough | None:
+        """What need not be fed, from now until something is fed; None if everything has to be.
+
+        Such text, any amount of it, would change nothing but what `settled` says: nothing is held
+        back, and it is as if it had not come. It is what most of an answer is, so this saves most
+        of the time that parsing takes.
+        """
+        return None
 
 
 @dataclass(frozen=True, slots=True)

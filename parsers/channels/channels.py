@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from enginebay import (
     AnswerMarks,
     Part,
+    Passthrough,
     ReasoningFormat,
     ReasoningParser,
     Span,
@@ -88,6 +90,11 @@ class _ChannelsParser(ReasoningParser):
 
     def feed(self, text: str) -> list[Part]:
         return self._read(self._reader.feed(text))
+
+    def passthrough(self) -> Passthrough | None:
+        stops = self._reader.stops()
+        kind: Literal["reasoning", "content"] = "reasoning" if self._in_reasoning else "content"
+        return None if stops is None else Passthrough(kind, stops)
 
     def finish(self) -> list[Part]:
         return self._read(self._reader.finish())

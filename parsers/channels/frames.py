@@ -79,6 +79,13 @@ class MessageReader:
         for piece in self._splitter.feed(text):
             yield from self._read(piece)
 
+    def stops(self) -> str | None:
+        """The characters without which text is more of this body and need not be fed.
+
+        None where all text has to be: in headers, and in calls, whose JSON is followed.
+        """
+        return None if self._header is not None or self._in_call else self._splitter.stops()
+
     def finish(self) -> Iterator[Segment]:
         """The text held back, at the end."""
         for piece in self._splitter.finish():

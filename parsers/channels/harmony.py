@@ -11,6 +11,7 @@ from enginebay import (
     CallGrammar,
     Parser,
     Part,
+    Passthrough,
     SchemaError,
     Schemas,
     Span,
@@ -94,6 +95,10 @@ class _HarmonyParser(Parser):
 
     def feed(self, text: str) -> list[Part]:
         return self._read(self._reader.feed(text))
+
+    def passthrough(self) -> Passthrough | None:
+        stops = None if self._in_call else self._reader.stops()
+        return None if stops is None else Passthrough("content", stops)
 
     def finish(self) -> list[Part]:
         self._read_all(self._reader.finish())

@@ -4,7 +4,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from enginebay import CallGrammar, Parser, Part, Schemas, Span, ToolCallDelta, ToolFormat
+from enginebay import (
+    CallGrammar,
+    Parser,
+    Part,
+    Passthrough,
+    Schemas,
+    Span,
+    ToolCallDelta,
+    ToolFormat,
+)
 from parsers.channels.frames import Kind, MessageReader, Segment, Tags
 from parsers.stream.delta_builder import DeltaBuilder
 
@@ -56,6 +65,13 @@ class _MuseParser(Parser):
     def feed(self, text: str) -> list[Part]:
         self._read(self._reader.feed(text))
         return self._deltas.take()
+
+    def passthrough(self) -> Passthrough | None:
+        stops = self._reader.stops()
+        calls = self._calls.passthrough() if self._calls else Passthrough("content")
+        if stops is None or calls is None:
+            return None
+        return Passthrough("content", stops + calls.stops)
 
     def finish(self) -> list[Part]:
         self._read(self._reader.finish())

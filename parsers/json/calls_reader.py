@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum, auto
 
-from enginebay import Parser, Part
+from enginebay import Parser, Part, Passthrough
 from parsers.json.call import Call
 from parsers.json.syntax import SPACE, Frame
 from parsers.stream.delta_builder import DeltaBuilder
@@ -68,6 +68,10 @@ class CallsParser(Parser):
     def feed(self, text: str) -> list[Part]:
         self._read(self._splitter.feed(text))
         return self._deltas.take()
+
+    def passthrough(self) -> Passthrough | None:
+        stops = self._splitter.stops() if self._state is _State.OUTSIDE else None
+        return None if stops is None else Passthrough("content", stops)
 
     def finish(self) -> list[Part]:
         self._read(self._splitter.finish())

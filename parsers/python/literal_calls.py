@@ -82,7 +82,9 @@ class _LiteralCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, tags: LiteralCalls, schemas: Schemas | None) -> None:
-        super().__init__(_State.START if tags.may_be_bare else _State.OUTSIDE)
+        start = _State.START if tags.may_be_bare else _State.OUTSIDE
+        stops = tags.patterns.outside_before_end.stops()
+        super().__init__(start, outside=_State.OUTSIDE, stops=stops)
         self._tags = tags
         self._schemas = schemas
         self._end_is_due = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enginebay import (
     AnswerMarks,
     Part,
+    Passthrough,
     ReasoningFormat,
     ReasoningParser,
     Span,
@@ -112,6 +113,12 @@ class _TagPairParser(ReasoningParser):
         for piece in self._splitter.feed(text):
             self._read(piece)
         return self._deltas.take()
+
+    def passthrough(self) -> Passthrough | None:
+        stops = self._splitter.stops()
+        if stops is None or self._opening or self._span or self._header is not None:
+            return None
+        return Passthrough("reasoning" if self._inside else "content", stops)
 
     def finish(self) -> list[Part]:
         for piece in self._splitter.finish():

@@ -21,8 +21,9 @@ class TagSplitter:
 
     def __init__(self, tags: Iterable[str]) -> None:
         known = sorted({tag for tag in tags if tag})
-        firsts = "".join(map(re.escape, sorted({tag[0] for tag in known})))
-        self._first = re.compile(f"[{firsts}]" if known else r"(?!)")
+        firsts = "".join(sorted({tag[0] for tag in known}))
+        self._first = re.compile(f"[{re.escape(firsts)}]" if known else r"(?!)")
+        self._stops = f"{firsts}`" if known else ""
         self._pattern = re.compile("|".join(map(re.escape, known)) or r"(?!)")
         self._beginnings = frozenset(tag[:n] for tag in known for n in range(1, len(tag)))
         self._longest = max(map(len, self._beginnings), default=0)
@@ -35,6 +36,14 @@ class TagSplitter:
             self._before = text[-1]
             return [Piece(text)]
         return self._split(text, final=False)
+
+    def stops(self) -> str | None:
+        """The characters without which text need not be fed, see `Parser.passthrough`.
+
+        None where all text has to be: some is held back, or stands behind a backtick.
+        """
+        quoted = self._before == "`" and self._stops
+        return None if self._held or quoted else self._stops
 
     def finish(self) -> list[Piece]:
         """The text held back, at the end."""

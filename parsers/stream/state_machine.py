@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Generic, TypeVar
 
-from enginebay import Parser, Part
+from enginebay import Parser, Part, Passthrough
 from parsers.stream.delta_builder import DeltaBuilder
 
 State = TypeVar("State", bound=Enum)
@@ -14,11 +14,15 @@ State = TypeVar("State", bound=Enum)
 class StateMachine(Parser, Generic[State]):
     """Reads `_text` from `_at` on, as far as it is certain what it is.
 
-    `kept` characters in front of `_at` are kept when more text comes.
+    `kept` characters in front of `_at` are kept when more text comes. In the state `outside`, text
+    without any of `stops` is content.
     """
 
-    def __init__(self, state: State, *, kept: int = 0) -> None:
+    def __init__(self, state: State, *, outside: State, stops: str, kept: int = 0) -> None:
         self._state = state
+        self._outside = outside
+        self._content = Passthrough("content", stops)
+        self._stops = tuple(stops)
         self._kept = kept
         self._text = ""
         self._at = 0
@@ -30,6 +34,10 @@ class StateMachine(Parser, Generic[State]):
         self._at -= kept
         self._read(final=False)
         return self._deltas.take()
+
+    def passthrough(self) -> Passthrough | None:
+        held = self._at < len(self._text) or self._text.endswith(self._stops)
+        return None if held or self._state is not self._outside else self._content
 
     def finish(self) -> list[Part]:
         self._read(final=True)

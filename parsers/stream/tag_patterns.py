@@ -64,6 +64,14 @@ class TagPatterns:
         self._open = re.compile("|".join(both))
         self._final = re.compile("|".join([*finals, *partials]))
 
+    def stops(self) -> str:
+        """The characters without which a text holds no tag, no beginning of one, and no end.
+
+        Only for tags that begin with a text of their own.
+        """
+        firsts = {literal_start(tag.text)[0] for tag in self._tags}
+        return "".join(sorted(firsts | {tag.not_behind for tag in self._tags}))
+
     def search(self, text: str, at: int, *, final: bool) -> Found | None:
         """The first one that stands in `text` from `at` on."""
         return self._found((self._final if final else self._open).search(text, at))

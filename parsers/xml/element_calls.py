@@ -150,7 +150,8 @@ class _ElementCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, patterns: _Patterns, schemas: Schemas) -> None:
-        super().__init__(_State.OUTSIDE)
+        stops = patterns.outside_before_end.stops()
+        super().__init__(_State.OUTSIDE, outside=_State.OUTSIDE, stops=stops)
         self._patterns = patterns
         self._schemas = schemas
         self._end_is_due = False

@@ -109,7 +109,9 @@ class _XmlCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, tags: XmlCalls, schemas: Schemas) -> None:
-        super().__init__(_State.OUTSIDE, kept=1)  # to see whether a tag stands after a backtick
+        stops = tags.patterns.outside_before_end.stops()
+        # Kept to see whether a tag stands after a backtick.
+        super().__init__(_State.OUTSIDE, outside=_State.OUTSIDE, stops=stops, kept=1)
         self._tags = tags
         self._schemas = schemas
         self._end_is_due = False

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core.contract.formats import AnswerMarks, ReasoningParser, ThoughtMarks
+from core.contract.formats import AnswerMarks, Passthrough, ReasoningParser, ThoughtMarks
 from core.contract.types import ContentDelta, Part
 
 
@@ -41,6 +41,19 @@ class AnswerParser(ReasoningParser):
     def feed(self, text: str) -> list[Part]:
         """Parts that are certain now."""
         return self._read(text)
+
+    def passthrough(self) -> Passthrough | None:
+        """Thought as the format's parser has it; content where no tag at its end may begin."""
+        if self._read == self._content:
+            firsts = "".join(close[:1] for close in self._marks.closes)
+            return None if self._held else Passthrough("content", firsts)
+        if self._read == self._parser.feed:
+            return self._parser.passthrough()
+        if self._read != self._thought or self._form.thought is None:
+            return None
+        first = self._form.thought.end[:1]
+        thought = None if first in self._held else self._parser.passthrough()
+        return thought and Passthrough(thought.kind, thought.stops + first)
 
     def finish(self) -> list[Part]:
         """What was held back."""

@@ -4,12 +4,19 @@ Deltas of a chat already have parts, which enter the pipeline after the parsers.
 part as it arrives; a non-streaming response joins the same parts.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Literal
 
 from core.chat.answer.reasoning_tokens import ThoughtTokens
 from core.contract.errors import ServingError
-from core.contract.formats import Parser, ReasoningParser, is_json, new_call_id
+from core.contract.formats import (
+    Parser,
+    Passthrough,
+    ReasoningParser,
+    is_json,
+    new_call_id,
+)
 from core.contract.types import (
     ContentDelta,
     Delta,
@@ -64,6 +71,9 @@ class Collector:
         self._calls: dict[int, int] = {}  # numbers on the wire, by those that pieces have
         self._arguments: list[list[str]] = []  # of each call, in pieces
         self.finished = False
+        self._stops = ""  # the characters that `_stop` searches for
+        self._stop: Callable[[str], object] | None = None
+        self._passthrough = self._find_passthrough()
 
     @property
     def reasons(self) -> bool:
@@ -96,8 +106,23 @@ class Collector:
 
         `ServingError` for a call without a name.
         """
-        if self._passes_on(delta):
-            return [ContentDelta(delta.text)]
+        text, pieces = delta.text, delta.pieces
+        if (
+            self._passthrough
+            and text
+            and not delta.finish_reason
+            and (self._stop is None or not self._stop(text))
+            and (not pieces or pieces[-1][0])  # it does not end in tokens of the text that follows
+        ):
+            if self._passthrough == "content":
+                return [ContentDelta(text, delta.logprobs or ())]
+            self._thought_tokens.count += len(delta.token_ids)
+            return [ContentDelta(text) if self._merge else ReasoningDelta(text)]
+        parts = self._feed(delta)
+        self._passthrough = self._find_passthrough()
+        return parts
+
+    def _feed(self, delta: Delta) -> list[Part]:
         if self._reasoning:
             for piece in delta.pieces or ((len(delta.text), len(delta.token_ids)),):
                 self._thought_tokens.add(*piece)
@@ -115,11 +140,31 @@ class Collector:
             logprobs += (*self._logprobs, *self._held_logprobs)
         return _attach(_join(result), logprobs)
 
-    def _passes_on(self, delta: Delta) -> bool:
-        """Whether a text passes through as content unchanged: the common case without parsers."""
-        parsed = self._reasoning or self._tools or self._space is not None
-        logprobs = delta.logprobs or self._logprobs
-        return not (parsed or logprobs or delta.finish_reason) and bool(delta.text)
+    def _find_passthrough(self) -> Literal["content", "reasoning"] | None:
+        """What texts without any of `_stops` are, as long as nothing else is fed.
+
+        None where a parser has to see them, or something is held back or due in front of them.
+        """
+        if self._phase == "tool" or self._logprobs or self._held_logprobs:
+            return None
+        if not self._thought_tokens.decided:
+            return None
+        thought = self._reasoning.passthrough() if self._reasoning else Passthrough("content")
+        if thought is None or thought.kind != self._phase:
+            return None
+        stops = thought.stops
+        if self._phase == "reasoning":
+            if self._merge and not self._tag_is_open:
+                return None
+        else:
+            calls = self._tools.passthrough() if self._tools else Passthrough("content")
+            if calls is None or self._space is not None:
+                return None
+            stops += calls.stops
+        if stops != self._stops:
+            self._stops = stops
+            self._stop = re.compile(f"[{re.escape(stops)}]").search if stops else None
+        return thought.kind
 
     def _goes_on(self, delta: Delta, part: Part) -> bool:
         """Whether a part continues the kind of the last one, with nothing held back or pending."""

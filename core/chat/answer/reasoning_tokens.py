@@ -24,6 +24,11 @@ class ThoughtTokens:
         self.count = 0
         self._undecided: deque[_Piece] = deque()
 
+    @property
+    def decided(self) -> bool:
+        """Whether it is known of all tokens so far."""
+        return not self._undecided
+
     def add(self, characters: int, tokens: int) -> None:
         """The choice has gained this many tokens with this many characters."""
         last = self._undecided[-1] if self._undecided else None
