@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from benchmarks import overhead, report, scenarios
+from benchmarks import compare, overhead, report, scenarios
 from benchmarks.load import burst
 from benchmarks.prompts import Prompts
 from benchmarks.servers import PEERS, Server
-from tests.support import DEMO_MODEL, plugins_with, scripted, scripted_config, serve
+from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
 WORDS = [f" word{i}" for i in range(2000)]
 
@@ -161,3 +161,36 @@ def test_an_overhead_is_how_many_times_as_many_tokens_the_bare_app_sends() -> No
     ]
     row = "| chat | 16 | 100,000 | 50,000 | 0.50 | 10 | 20 | 2.00 | 1.00 | 80,000 | 0.80 | 1 |"
     assert row in overhead.table({"measured": measured})
+
+
+def _layer(*cpu: tuple[float, float]) -> report.Json:
+    """Results of `overhead.py`: the CPU time of the bare app and of Enginebay in each round."""
+    return {
+        "measured": [
+            {"mode": "chat", "streams": 1, "server": name, "cpu_ms_per_1000_tokens": ms}
+            for pair in cpu
+            for name, ms in zip(("bare", "in step"), pair, strict=True)
+        ]
+    }
+
+
+def test_slower_is_worse_by_more_than_noise() -> None:
+    old = compare.ratios(_layer((4, 8), (4, 8.4), (8, 16)))  # on a slower machine it is the same
+    assert old == {"chat, 1 streams, CPU: bare": [0.5, 4 / 8.4, 0.5]}
+    for new, worse in (
+        (_layer((5, 10), (5, 10)), False),
+        (_layer((4, 10), (4, 10)), True),
+        (_layer((4, 10), (4, 10), (4, 7.9)), False),  # one round was as before
+        (_layer((4, 8.3), (4, 8.3)), False),
+    ):
+        table, found = compare.compared(old, compare.ratios(new), 0.1)
+        assert bool(found) is worse
+        assert ("worse" in table) is worse
+
+
+def test_every_result_file_that_is_compared_is_as_good_as_itself() -> None:
+    for name in ("overhead", "cpu-100m"):
+        text = (REPOSITORY / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
+        seen = compare.ratios(json.loads(text))
+        assert len(seen) > 10
+        assert compare.compared(seen, seen, 0.0)[1] == []
