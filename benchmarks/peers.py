@@ -13,9 +13,10 @@ import asyncio
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
@@ -55,7 +56,7 @@ class Measured:
 
     bursts: dict[str, list[report.Json]] = field(default_factory=dict)
     limits: dict[str, list[report.Json]] = field(default_factory=dict)
-    scenarios: dict[str, dict[str, list[report.Json]]] = field(default_factory=dict)
+    scenarios: dict[str, dict[str, list[Mapping[str, Any]]]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -133,20 +134,27 @@ async def measure_scenarios(plan: Plan, peers: list[Peer], measured: Measured) -
     settings = scenarios.settings(plan.settings)
     prompts = Prompts(plan.model.folder)
     for peer in peers:
-        seen: dict[str, list[report.Json]] = {"repeated_prompt": [], "long_prompt": []}
+        seen: dict[str, list[Mapping[str, Any]]] = {name: [] for name in scenarios.NAMES}
+        measured.scenarios[peer.name] = seen
         with measured.failing(peer.name), running(peer, settings) as server:
             await burst(server, 2, prompts.make(2, 64, "warm-up"), 8)
             for number in range(plan.rounds):
-                seed = f"round {number}"
-                again = await scenarios.repeated_prompt(server, prompts, seed)
-                seen["repeated_prompt"].append(again)
-                print(peer.name, again, flush=True)
-                if peer.batches:
-                    context = settings.context
-                    stalled = await scenarios.long_prompt(server, prompts, seed, context)
-                    seen["long_prompt"].append(stalled)
-                    print(peer.name, stalled, flush=True)
-            measured.scenarios[peer.name] = seen
+                async for name, row in scenario_rows(server, prompts, f"round {number}", settings):
+                    seen[name].append(row)
+                    print(f"round {number + 1} {peer.name} {name} {row}", flush=True)
+
+
+async def scenario_rows(
+    server: Server, prompts: Prompts, seed: str, settings: Settings
+) -> AsyncIterator[tuple[str, Mapping[str, Any]]]:
+    """One round of all scenarios that make sense for a server."""
+    yield "repeated_prompt", await scenarios.repeated_prompt(server, prompts, seed)
+    if server.peer.batches:
+        yield "long_prompt", await scenarios.long_prompt(server, prompts, seed, settings.context)
+    for number in (1, scenarios.STREAMS):
+        yield "conversations", await scenarios.conversations(server, prompts, seed, number)
+        if server.peer.constrained:
+            yield "constrained", await scenarios.constrained(server, prompts, seed, number)
 
 
 def show(number: int, name: str, seen: report.Json) -> None:
