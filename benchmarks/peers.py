@@ -2,6 +2,7 @@
 
     python3 start.py python benchmarks/peers.py
     python3 start.py python benchmarks/peers.py --engines llamacpp --model demo --streams 1,16
+    python3 start.py python benchmarks/peers.py --engines layer --model demo --tokens 1000
 
 Servers of one engine run side by side, all but the measured one stopped by a signal, and take turns
 in every round, so that what else the machine does concerns all alike. benchmarks/README.md explains
@@ -24,6 +25,9 @@ from benchmarks import environments, models, report, scenarios
 from benchmarks.load import burst
 from benchmarks.prompts import Prompts
 from benchmarks.servers import PEERS, Peer, Server, Settings, running
+
+LAYER = "layer"
+"""The servers without a model: no scenario makes sense for them, and one of them is the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +99,10 @@ async def measure_load(plan: Plan, peers: list[Peer], measured: Measured) -> Non
                         continue
                     with measured.failing(name), server.awake():
                         seen = (await burst(server, streams, texts, plan.tokens)).summary()
-                        measured.bursts.setdefault(name, []).append(seen)
+                        kept = measured.limits if server.peer.limit else measured.bursts
+                        kept.setdefault(name, []).append(seen)
                         show(number, name, seen)
-                if plan.limits:
+                if plan.limits and peers[0].engine != LAYER:
                     with measured.failing("the limit"):
                         name, speed = limit(plan, peers[0].engine, streams)
                         measured.limits.setdefault(name, []).append(speed)
@@ -206,7 +211,7 @@ def read_plan() -> Plan:
         threads=args.threads,
         limits=not args.no_limits,
         scenarios=not args.no_scenarios,
-        output=args.output or results / f"{model.name}.json",
+        output=args.output or results / f"{LAYER if engines == [LAYER] else model.name}.json",
         plot=args.plot,
     )
 
@@ -231,7 +236,7 @@ async def measure(plan: Plan) -> None:
         peers = [peer for peer in plan.peers if peer.engine == engine]
         measured = Measured()
         await measure_load(plan, peers, measured)
-        if plan.scenarios:
+        if plan.scenarios and engine != LAYER:
             await measure_scenarios(plan, peers, measured)
         results["engines"][engine] = {
             "bursts": measured.bursts,

@@ -1,8 +1,8 @@
 """Results: the JSON file, and the tables that are printed of it.
 
-    python benchmarks/report.py benchmarks/results/100m.json
-    python benchmarks/report.py --summary benchmarks/results/100m.json benchmarks/results/layer.json
-    python benchmarks/report.py --summary ... --into docs/internals/benchmarks.md
+python benchmarks/report.py benchmarks/results/100m.json
+python benchmarks/report.py --summary benchmarks/results/100m.json benchmarks/results/layer.json
+python benchmarks/report.py --summary ... --into docs/internals/benchmarks.md
 """
 
 import argparse

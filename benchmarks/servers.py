@@ -64,6 +64,9 @@ class Peer:
         program = self.install()
         if program.name == "llama-server":
             return {"source package of llama_cpp_python": environments.LLAMA_CPP_PYTHON}
+        if self.name == "tabbyapi":
+            commit = {"tabbyapi": environments.TABBYAPI}
+            return commit | environments.installed_versions(program)
         return environments.installed_versions(program)
 
 
@@ -131,7 +134,7 @@ def running(peer: Peer, settings: Settings) -> Iterator[Server]:
     """
     port = free_port()
     environments.FOLDER.mkdir(exist_ok=True)
-    log = environments.FOLDER / f"{peer.name}.log"
+    log = environments.FOLDER / f"{peer.name.removeprefix('limit: ')}.log"
     command = peer.command(peer.install(), settings, port)
     environment = os.environ | {"OMP_NUM_THREADS": str(settings.threads), "HF_HUB_OFFLINE": "1"}
     with log.open("w", encoding="utf-8") as output:
@@ -144,7 +147,8 @@ def running(peer: Peer, settings: Settings) -> Iterator[Server]:
         )
     try:
         _wait_until_healthy(popen, f"http://127.0.0.1:{port}{peer.health}", log)
-        name = "bench" if peer.name.startswith("enginebay") else str(settings.model.folder)
+        ours = peer.name.startswith("enginebay") or peer.engine == "layer"
+        name = "bench" if ours else str(settings.model.folder)
         yield Server(peer, port, name, psutil.Process(popen.pid))
     finally:
         _stop(popen)
@@ -255,6 +259,24 @@ def _llama_server(program: Path, settings: Settings, port: int) -> list[str]:
     return [str(program), *_flat(arguments)]
 
 
+def _layer(server: str) -> Callable[[Path, Settings, int], list[str]]:
+    """What starts one of the servers of `layer.py`."""
+    return lambda python, _, port: [
+        str(python),
+        "-m",
+        "benchmarks.layer",
+        server,
+        "--port",
+        str(port),
+    ]
+
+
+def _tabbyapi(python: Path, _: Settings, port: int) -> list[str]:
+    script = str(Path(__file__).with_name("layer_tabbyapi.py"))
+    source = str(environments.tabbyapi_source())  # it has packages of the same names as Enginebay
+    return [str(python), "-E", script, source, "--port", str(port)]
+
+
 def _flat(arguments: Mapping[str, Any]) -> list[str]:
     return [str(part) for pair in arguments.items() for part in pair]
 
@@ -309,6 +331,20 @@ PEERS = {
             _llama_server,
             EXACT_LENGTH,
             constrained=_json_schema,
+        ),
+        Peer(
+            "enginebay-layer",
+            "layer",
+            lambda: environments.enginebay("layer"),
+            _layer("enginebay"),
+        ),
+        Peer("tabbyapi", "layer", environments.tabbyapi, _tabbyapi),
+        Peer(
+            "limit: bare ASGI app",
+            "layer",
+            lambda: environments.enginebay("layer"),
+            _layer("bare"),
+            limit=True,
         ),
     )
 }

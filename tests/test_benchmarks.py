@@ -4,14 +4,16 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from benchmarks import compare, overhead, report, scenarios
+from benchmarks import compare, layer, layer_tabbyapi, overhead, report, scenarios
 from benchmarks.load import burst
+from benchmarks.models import Model
 from benchmarks.prompts import Prompts
-from benchmarks.servers import PEERS, Server
+from benchmarks.servers import PEERS, Server, Settings, running
 from core.testing.scripted import Script
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
@@ -29,8 +31,8 @@ def _server() -> Iterator[Server]:
 def serving(words: Script | list[str], peer: str, context_length: int = 4096) -> Iterator[Server]:
     """A server that says these words, asked as this peer is."""
     backend = scripted(words, context_length=context_length)
-    with serve(scripted_config(), plugins_with(scripted=backend)) as running:
-        port = int(running.url.rpartition(":")[2])
+    with serve(scripted_config(), plugins_with(scripted=backend)) as served:
+        port = int(served.url.rpartition(":")[2])
         yield Server(PEERS[peer], port, "scripted", psutil.Process())
 
 
@@ -94,6 +96,32 @@ async def test_constrained_answers_are_as_long_as_free_ones(server: Server) -> N
     assert row["streams"] == 2
     assert row["exact"]
     assert row["ratio"] == pytest.approx(row["constrained"] / row["free"], abs=0.001)
+
+
+@pytest.mark.parametrize("peer", ["enginebay-layer", "limit: bare ASGI app"])
+async def test_the_servers_without_a_model_give_the_tokens_asked_for(peer: str) -> None:
+    settings = Settings(Model("demo", DEMO_MODEL, DEMO_MODEL, "float32"), 1, 2, 256)
+    with running(PEERS[peer], settings) as server:
+        seen = await burst(server, 2, ["a", "b"], 5)
+    assert seen.tokens == 10
+    assert seen.exact
+    assert len(seen.gaps) == 8  # each token came by itself
+
+
+async def test_tabbyapi_gets_a_token_each_tick_and_then_the_end() -> None:
+    polled: list[None] = []
+
+    class Disconnect:
+        async def poll(self) -> None:
+            polled.append(None)
+
+    container = layer_tabbyapi.TickingContainer()
+    params = SimpleNamespace(max_tokens=3)
+    chunks = [chunk async for chunk in container.stream_generate("1", "", params, Disconnect())]
+    assert [chunk.get("text") for chunk in chunks] == [layer.PIECE] * 3 + [None]
+    assert chunks[-1]["finish_reason"] == "length"
+    assert len(polled) == 3
+    assert (layer.TICK, layer.PIECE) == (layer_tabbyapi.TICK, layer_tabbyapi.PIECE)
 
 
 def test_a_peer_without_schemas_is_not_asked_for_them(server: Server) -> None:
