@@ -56,6 +56,14 @@ def _of_engines(results: report.Json) -> Iterator[tuple[str, list[float]]]:
         if long := seen.get("long_prompt"):
             gaps = [each["median_gap_before_ms"] / each["worst_gap_ms"] for each in long]
             yield f"{prefix}: a step beside a long prompt", gaps
+        kept: dict[str, list[float]] = {}
+        for row in seen.get("conversations", ()):
+            name = f"{prefix}: the last turn of {row['chats']} chats"
+            kept.setdefault(name, []).append(row["ttft_ms"][0] / row["ttft_ms"][-1])
+        for row in seen.get("constrained", ()):
+            name = f"{prefix}: a JSON schema, {row['streams']} streams"
+            kept.setdefault(name, []).append(row["ratio"])
+        yield from kept.items()
 
 
 def is_worse(old: Sequence[float], new: Sequence[float], tolerance: float) -> bool:

@@ -35,7 +35,7 @@ _LLAMA_SERVER_BUILD = (
 
 def enginebay(engine: str) -> Path:
     """The Python that runs Enginebay: this one, with what the engine needs installed into it."""
-    library = {"hf": "torch", "llamacpp": "llama_cpp", "layer": "uvicorn"}[engine]
+    library = {"hf": "torch", "llamacpp": "llama_cpp"}[engine]
     if importlib.util.find_spec(library) is None:
         _run([sys.executable, "-m", "pip", "install", "--editable", f"{ROOT}[{engine}]"])
     return Path(sys.executable)

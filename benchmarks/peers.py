@@ -202,7 +202,11 @@ def read_plan() -> Plan:
     results = environments.ROOT / "benchmarks" / "results"
     return Plan(
         model=model,
-        peers=[PEERS[name] for name in names if PEERS[name].engine in engines],
+        peers=[
+            peer
+            for peer in map(PEERS.__getitem__, names)
+            if peer.engine in engines and not (peer.limit and args.no_limits)
+        ],
         streams=[int(number) for number in args.streams.split(",")],
         rounds=args.rounds,
         requests=args.requests,

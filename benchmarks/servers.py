@@ -259,16 +259,12 @@ def _llama_server(program: Path, settings: Settings, port: int) -> list[str]:
     return [str(program), *_flat(arguments)]
 
 
-def _layer(server: str) -> Callable[[Path, Settings, int], list[str]]:
-    """What starts one of the servers of `layer.py`."""
-    return lambda python, _, port: [
-        str(python),
-        "-m",
-        "benchmarks.layer",
-        server,
-        "--port",
-        str(port),
-    ]
+def _enginebay_layer(python: Path, _: Settings, port: int) -> list[str]:
+    return [str(python), "-m", "benchmarks.layer", "enginebay", "--port", str(port)]
+
+
+def _bare_app(python: Path, _: Settings, port: int) -> list[str]:
+    return [str(python), "-m", "benchmarks.layer", "bare", "--port", str(port)]
 
 
 def _tabbyapi(python: Path, _: Settings, port: int) -> list[str]:
@@ -332,18 +328,13 @@ PEERS = {
             EXACT_LENGTH,
             constrained=_json_schema,
         ),
-        Peer(
-            "enginebay-layer",
-            "layer",
-            lambda: environments.enginebay("layer"),
-            _layer("enginebay"),
-        ),
+        Peer("enginebay-layer", "layer", lambda: Path(sys.executable), _enginebay_layer),
         Peer("tabbyapi", "layer", environments.tabbyapi, _tabbyapi),
         Peer(
             "limit: bare ASGI app",
             "layer",
-            lambda: environments.enginebay("layer"),
-            _layer("bare"),
+            lambda: Path(sys.executable),
+            _bare_app,
             limit=True,
         ),
     )

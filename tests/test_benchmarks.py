@@ -293,6 +293,25 @@ def test_slower_is_worse_by_more_than_noise() -> None:
         assert ("worse" in table) is worse
 
 
+def test_slower_turns_and_schemas_are_worse() -> None:
+    def results(last_turn: float, ratio: float) -> report.Json:
+        rows = {
+            "conversations": [{"chats": 4, "ttft_ms": [100.0, last_turn]}],
+            "constrained": [{"streams": 1, "ratio": ratio}],
+        }
+        measured = {"bursts": {}, "limits": {}, "scenarios": {"enginebay-hf": rows}}
+        return {"model": "m", "engines": {"hf": measured}}
+
+    old = compare.ratios(results(10, 0.9))
+    assert old == {
+        "m, hf: the last turn of 4 chats": [10.0],
+        "m, hf: a JSON schema, 1 streams": [0.9],
+    }
+    assert compare.compared(old, compare.ratios(results(11, 0.9)), 0.2)[1] == []
+    worse = compare.compared(old, compare.ratios(results(20, 0.5)), 0.2)[1]
+    assert worse == list(old)
+
+
 def test_every_result_file_that_is_compared_is_as_good_as_itself() -> None:
     for name in ("overhead", "cpu-100m"):
         text = (REPOSITORY / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
