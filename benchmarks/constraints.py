@@ -18,7 +18,6 @@ import contextlib
 import gc
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -63,18 +62,11 @@ SCHEMAS: dict[str, Json] = {
 }
 
 
-def constrained(server: Server, schema: Json) -> Server:
-    """The same server, asked for answers of this schema."""
-    response_format = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
-    body = {**server.peer.body, "response_format": response_format}
-    return replace(server, peer=replace(server.peer, body=body))
-
-
 async def decode(
     server: Server, prompts: Prompts, streams: Sequence[int], rounds: int, tokens: int
 ) -> Json:
     """Tokens/s by way and number of streams, a number each round."""
-    ways = {"free": server, **{name: constrained(server, s) for name, s in SCHEMAS.items()}}
+    ways = {"free": server, **{name: server.constrained(s) for name, s in SCHEMAS.items()}}
     speeds: Json = {name: {str(n): [] for n in streams} for name in ways}
     for name, way in ways.items():  # compiled, and warm
         await burst(way, 1, prompts.make(1, PROMPT_TOKENS, f"warm {name}"), tokens)

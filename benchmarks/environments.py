@@ -16,6 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / ".peers"
 LLAMA_CPP_PYTHON = "0.3.36"
+TABBYAPI = "e632af41eba68abeadc3437c62674360f2f8cbf1"
+"""Its commit; it has no releases."""
 
 _LLAMA_SERVER_BUILD = (
     "-DCMAKE_BUILD_TYPE=Release",
@@ -53,6 +55,23 @@ def llama_cpp_python() -> Path:
     )
 
 
+def tabbyapi() -> Path:
+    """The Python of TabbyAPI's server, without torch and its engine; needs git."""
+    source = tabbyapi_source()
+    if not (source / "pyproject.toml").exists():
+        source.mkdir(parents=True, exist_ok=True)
+        git = ["git", "-C", str(source)]
+        _run([*git, "init", "--quiet"])
+        _run([*git, "fetch", "--depth", "1", "https://github.com/theroyallab/tabbyAPI", TABBYAPI])
+        _run([*git, "checkout", "--quiet", TABBYAPI])
+    return _environment("tabbyapi", [str(source)])
+
+
+def tabbyapi_source() -> Path:
+    """The folder of its source."""
+    return FOLDER / f"tabbyapi-{TABBYAPI[:7]}"
+
+
 def tools() -> Path:
     """A Python with what makes GGUF files and plots."""
     return _environment("tools", ["gguf", "numpy", "safetensors", "matplotlib"])
@@ -85,7 +104,8 @@ def installed_versions(python: Path) -> dict[str, str]:
     """The versions of the packages that matter to speed, as far as this Python has them."""
     code = (
         "import importlib.metadata as m, json, platform\n"
-        "names = 'enginebay', 'torch', 'transformers', 'llama_cpp_python', 'numpy', 'uvicorn'\n"
+        "names = 'enginebay', 'torch', 'transformers', 'llama_cpp_python', 'numpy', 'uvicorn', "
+        "'uvloop', 'httptools', 'starlette', 'fastapi', 'sse-starlette'\n"
         "have = {d.name: d.version for d in m.distributions()}\n"
         "found = {n: have[n] for n in names if n in have}\n"
         "print(json.dumps({'python': platform.python_version()} | found))"

@@ -1,4 +1,4 @@
-"""Load over HTTP: streamed requests to `/v1/completions`, and what was seen of their answers."""
+"""Load over HTTP: streamed requests, and what was seen of their answers."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.servers import Server
+from benchmarks.servers import Prompt, Server
 
 _CLOCK_TICK = 0.01
 """The least CPU time that systems count, in seconds."""
@@ -23,7 +23,8 @@ class Answer:
 
     `arrivals` are the times at which text came; `tokens` counts what the server's usage says, or,
     where it says nothing, the tokens asked for if that is why the answer ended. `exact` is false
-    where only the pieces of text could be counted.
+    where only the pieces of text could be counted. `cached_tokens` are those of the prompt that
+    the server had computed before; None where it does not say.
     """
 
     sent: float
@@ -31,6 +32,7 @@ class Answer:
     tokens: int = 0
     exact: bool = True
     text: str = ""
+    cached_tokens: int | None = None
 
     @property
     def ttft(self) -> float:
@@ -83,7 +85,7 @@ class Burst:
         }
 
 
-async def burst(server: Server, streams: int, prompts: Sequence[str], tokens: int) -> Burst:
+async def burst(server: Server, streams: int, prompts: Sequence[Prompt], tokens: int) -> Burst:
     """Answer all prompts, `streams` of them at any time, each with `tokens` tokens."""
     waiting = list(reversed(prompts))
     answers: list[Answer] = []
@@ -112,7 +114,7 @@ async def burst(server: Server, streams: int, prompts: Sequence[str], tokens: in
     )
 
 
-async def answer(server: Server, prompt: str, tokens: int) -> Answer:
+async def answer(server: Server, prompt: Prompt, tokens: int) -> Answer:
     """One whole answer; raises RuntimeError when it is an error or has no text."""
     seen = Answer(time.perf_counter())
     async for _ in follow(server, prompt, tokens, seen):
@@ -123,38 +125,39 @@ async def answer(server: Server, prompt: str, tokens: int) -> Answer:
 
 
 async def follow(
-    server: Server, prompt: str, tokens: int, seen: Answer
+    server: Server, prompt: Prompt, tokens: int, seen: Answer
 ) -> AsyncGenerator[Answer, None]:
     """Send the request and note in `seen` what comes; yields it after each piece of text.
 
     Closing the iterator closes the connection, which is how a client aborts.
     """
-    usage: dict[str, int] = {}
+    usage: dict[str, Any] = {}
     finish_reason = None
-    async with aclosing(_events(server.port, server.body(prompt, tokens))) as events:
+    async with aclosing(_events(server.port, *server.request(prompt, tokens))) as events:
         async for arrival, event in events:
             if "error" in event:
                 raise RuntimeError(f"{server.peer.name}: {event['error']}")
             usage = event.get("usage") or usage
             for choice in event.get("choices", ()):
                 finish_reason = choice.get("finish_reason") or finish_reason
-                if choice.get("text"):
+                if text := choice.get("text") or choice.get("delta", {}).get("content"):
                     seen.arrivals.append(arrival)
-                    seen.text += choice["text"]
+                    seen.text += text
                     yield seen
     if usage:
         seen.tokens = usage["completion_tokens"]
+        seen.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     else:
         seen.exact = finish_reason == "length"
         seen.tokens = tokens if seen.exact else len(seen.arrivals)
 
 
 async def _events(
-    port: int, body: dict[str, Any]
+    port: int, path: str, body: dict[str, Any]
 ) -> AsyncGenerator[tuple[float, dict[str, Any]], None]:
     """The server-sent events of a request, each with the time it came."""
     buffer = b""
-    async with aclosing(_post(port, json.dumps(body).encode())) as chunks:
+    async with aclosing(_post(port, path, json.dumps(body).encode())) as chunks:
         async for chunk in chunks:
             arrival = time.perf_counter()
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -163,13 +166,15 @@ async def _events(
                     yield arrival, json.loads(line[6:])
 
 
-async def _post(port: int, body: bytes) -> AsyncGenerator[bytes, None]:
+async def _post(port: int, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
     """The chunks of the answer's body, by hand: a client library would cost more than a server."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % (path.encode(), len(body))
+            + body
         )
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in head.partition(b"\r\n")[0]:

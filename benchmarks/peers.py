@@ -2,6 +2,7 @@
 
     python3 start.py python benchmarks/peers.py
     python3 start.py python benchmarks/peers.py --engines llamacpp --model demo --streams 1,16
+    python3 start.py python benchmarks/peers.py --engines layer --model demo --tokens 1000
 
 Servers of one engine run side by side, all but the measured one stopped by a signal, and take turns
 in every round, so that what else the machine does concerns all alike. benchmarks/README.md explains
@@ -13,9 +14,10 @@ import asyncio
 import contextlib
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
@@ -23,6 +25,9 @@ from benchmarks import environments, models, report, scenarios
 from benchmarks.load import burst
 from benchmarks.prompts import Prompts
 from benchmarks.servers import PEERS, Peer, Server, Settings, running
+
+LAYER = "layer"
+"""The servers without a model: no scenario makes sense for them, and one of them is the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,7 @@ class Measured:
 
     bursts: dict[str, list[report.Json]] = field(default_factory=dict)
     limits: dict[str, list[report.Json]] = field(default_factory=dict)
-    scenarios: dict[str, dict[str, list[report.Json]]] = field(default_factory=dict)
+    scenarios: dict[str, dict[str, list[Mapping[str, Any]]]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -94,9 +99,10 @@ async def measure_load(plan: Plan, peers: list[Peer], measured: Measured) -> Non
                         continue
                     with measured.failing(name), server.awake():
                         seen = (await burst(server, streams, texts, plan.tokens)).summary()
-                        measured.bursts.setdefault(name, []).append(seen)
+                        kept = measured.limits if server.peer.limit else measured.bursts
+                        kept.setdefault(name, []).append(seen)
                         show(number, name, seen)
-                if plan.limits:
+                if plan.limits and peers[0].engine != LAYER:
                     with measured.failing("the limit"):
                         name, speed = limit(plan, peers[0].engine, streams)
                         measured.limits.setdefault(name, []).append(speed)
@@ -133,20 +139,27 @@ async def measure_scenarios(plan: Plan, peers: list[Peer], measured: Measured) -
     settings = scenarios.settings(plan.settings)
     prompts = Prompts(plan.model.folder)
     for peer in peers:
-        seen: dict[str, list[report.Json]] = {"repeated_prompt": [], "long_prompt": []}
+        seen: dict[str, list[Mapping[str, Any]]] = {name: [] for name in scenarios.NAMES}
+        measured.scenarios[peer.name] = seen
         with measured.failing(peer.name), running(peer, settings) as server:
             await burst(server, 2, prompts.make(2, 64, "warm-up"), 8)
             for number in range(plan.rounds):
-                seed = f"round {number}"
-                again = await scenarios.repeated_prompt(server, prompts, seed)
-                seen["repeated_prompt"].append(again)
-                print(peer.name, again, flush=True)
-                if peer.batches:
-                    context = settings.context
-                    stalled = await scenarios.long_prompt(server, prompts, seed, context)
-                    seen["long_prompt"].append(stalled)
-                    print(peer.name, stalled, flush=True)
-            measured.scenarios[peer.name] = seen
+                async for name, row in scenario_rows(server, prompts, f"round {number}", settings):
+                    seen[name].append(row)
+                    print(f"round {number + 1} {peer.name} {name} {row}", flush=True)
+
+
+async def scenario_rows(
+    server: Server, prompts: Prompts, seed: str, settings: Settings
+) -> AsyncIterator[tuple[str, Mapping[str, Any]]]:
+    """One round of all scenarios that make sense for a server."""
+    yield "repeated_prompt", await scenarios.repeated_prompt(server, prompts, seed)
+    if server.peer.batches:
+        yield "long_prompt", await scenarios.long_prompt(server, prompts, seed, settings.context)
+    for number in (1, scenarios.STREAMS):
+        yield "conversations", await scenarios.conversations(server, prompts, seed, number)
+        if server.peer.constrained:
+            yield "constrained", await scenarios.constrained(server, prompts, seed, number)
 
 
 def show(number: int, name: str, seen: report.Json) -> None:
@@ -189,7 +202,11 @@ def read_plan() -> Plan:
     results = environments.ROOT / "benchmarks" / "results"
     return Plan(
         model=model,
-        peers=[PEERS[name] for name in names if PEERS[name].engine in engines],
+        peers=[
+            peer
+            for peer in map(PEERS.__getitem__, names)
+            if peer.engine in engines and not (peer.limit and args.no_limits)
+        ],
         streams=[int(number) for number in args.streams.split(",")],
         rounds=args.rounds,
         requests=args.requests,
@@ -198,7 +215,7 @@ def read_plan() -> Plan:
         threads=args.threads,
         limits=not args.no_limits,
         scenarios=not args.no_scenarios,
-        output=args.output or results / f"{model.name}.json",
+        output=args.output or results / f"{LAYER if engines == [LAYER] else model.name}.json",
         plot=args.plot,
     )
 
@@ -223,7 +240,7 @@ async def measure(plan: Plan) -> None:
         peers = [peer for peer in plan.peers if peer.engine == engine]
         measured = Measured()
         await measure_load(plan, peers, measured)
-        if plan.scenarios:
+        if plan.scenarios and engine != LAYER:
             await measure_scenarios(plan, peers, measured)
         results["engines"][engine] = {
             "bursts": measured.bursts,

@@ -1,4 +1,9 @@
-"""Results: the JSON file, and the tables that are printed of it."""
+"""Results: the JSON file, and the tables that are printed of it.
+
+python benchmarks/report.py benchmarks/results/100m.json
+python benchmarks/report.py --summary benchmarks/results/100m.json benchmarks/results/layer.json
+python benchmarks/report.py --summary ... --into docs/internals/benchmarks.md
+"""
 
 import argparse
 import datetime
@@ -6,11 +11,14 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
+
+_SUMMARY = "<!-- summary of"
+_END_OF_SUMMARY = "<!-- end of summary -->"
 
 
 def machine() -> Json:
@@ -52,7 +60,7 @@ def tables(results: Json) -> str:
     parts = []
     for engine, measured in results["engines"].items():
         parts += [f"## {engine}: {results['model']}, {results['threads']} threads\n"]
-        parts += [_load_table(engine, measured), _scenario_table(measured["scenarios"])]
+        parts += [_load_table(engine, measured), _scenario_tables(measured["scenarios"])]
         busy = max(
             (b["other_cores"] for bursts in measured["bursts"].values() for b in bursts), default=0
         )
@@ -111,8 +119,13 @@ def _latencies(bursts: list[Json], streams: int) -> list[str]:
     ]
 
 
-def _scenario_table(scenarios: dict[str, dict[str, list[Json]]]) -> str:
-    """One row for each server: medians of the rounds."""
+def _scenario_tables(scenarios: dict[str, dict[str, list[Json]]]) -> str:
+    """Those that were measured, with one row for each server: medians of the rounds."""
+    tables = [_latency_table(scenarios), _conversation_table(scenarios), _schema_table(scenarios)]
+    return "".join(f"\n{table}\n" for table in tables if table)
+
+
+def _latency_table(scenarios: dict[str, dict[str, list[Json]]]) -> str:
     columns: dict[str, Callable[[Json], str]] = {
         "800 tokens TTFT ms": lambda s: _median(s["repeated_prompt"], "first_ms"),
         "the same again ms": lambda s: _median(s["repeated_prompt"], "again_ms"),
@@ -123,11 +136,86 @@ def _scenario_table(scenarios: dict[str, dict[str, list[Json]]]) -> str:
         "its TTFT ms": lambda s: _median(s["long_prompt"], "long_prompt_ttft_ms"),
     }
     rows = ([name, *(cell(s) for cell in columns.values())] for name, s in scenarios.items())
-    return "\n" + markdown(["", *columns], rows) if scenarios else ""
+    return markdown(["", *columns], rows) if scenarios else ""
 
 
-def _median(values: list[Json], key: str) -> str:
-    return number(statistics.median(value[key] for value in values)) if values else ""
+def _conversation_table(scenarios: dict[str, dict[str, list[Json]]]) -> str:
+    """TTFT of each turn, and how many tokens of the last one's prompt were cached."""
+    rows = []
+    turns = 0
+    for chats, name, seen in _by_number(scenarios, "conversations", "chats"):
+        ttft = [statistics.median(values) for values in zip(*_all(seen, "ttft_ms"), strict=True)]
+        turns = len(ttft)
+        cached = [counts[-1] for counts in _all(seen, "cached_tokens") if counts]
+        told = number(statistics.median(cached)) if cached else ""
+        speed = _median(seen, "tokens_per_second")
+        rows.append([name, str(chats), *map(number, ttft), told, speed])
+    head = ["", "chats", *(f"turn {turn + 1} TTFT ms" for turn in range(turns))]
+    return markdown([*head, "cached in the last", "tokens/s"], rows) if rows else ""
+
+
+def _schema_table(scenarios: dict[str, dict[str, list[Json]]]) -> str:
+    """The speed of answers that keep to a JSON schema beside others of the same round."""
+    rows = [
+        [name, str(streams), *(_median(seen, key) for key in ("free", "constrained", "ratio"))]
+        for streams, name, seen in _by_number(scenarios, "constrained", "streams")
+    ]
+    return markdown(["", "streams", "free tokens/s", "JSON schema", "ratio"], rows) if rows else ""
+
+
+def _by_number(
+    scenarios: dict[str, dict[str, list[Json]]], scenario: str, key: str
+) -> list[tuple[int, str, list[Json]]]:
+    """The rounds of a scenario by a number that its rows have, and by server."""
+    found: dict[tuple[int, str], list[Json]] = {}
+    for name, seen in scenarios.items():
+        for row in seen.get(scenario, ()):
+            found.setdefault((row[key], name), []).append(row)
+    return [(n, name, found[n, name]) for n, name in sorted(found, key=lambda pair: pair[0])]
+
+
+def _all(rows: list[Json], key: str) -> list[Any]:
+    return [row[key] for row in rows]
+
+
+def _median(rows: list[Json], key: str) -> str:
+    return number(statistics.median(_all(rows, key))) if rows else ""
+
+
+def summary(files: Sequence[Path]) -> str:
+    """A Markdown table of Enginebay's speed to each other server's and to the limits.
+
+    By number of streams: the median of the rounds' ratios of tokens/s, in brackets per CPU-second.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for file in files:
+        results: Json = json.loads(file.read_text(encoding="utf-8"))
+        for engine, measured in results["engines"].items():
+            ours = f"enginebay-{engine}"
+            for name in [*measured["bursts"], *measured["limits"]]:
+                row = f"{engine}, {results['model']}: {name}"
+                for streams in speeds(measured, name, "tokens_per_second"):
+                    per_second = _ratio(measured, ours, name, streams, "tokens_per_second")
+                    per_cpu = _ratio(measured, ours, name, streams, "tokens_per_cpu_second")
+                    if per_second:
+                        found.setdefault(row, {})[streams] = f"{per_second} ({per_cpu})"
+    columns = sorted({streams for cells in found.values() for streams in cells})
+    rows = ([row, *(cells.get(n, "") for n in columns)] for row, cells in found.items())
+    return markdown(["Enginebay × / streams", *map(str, columns)], rows)
+
+
+def with_summary(text: str, folder: Path, files: Sequence[str] = ()) -> str:
+    """A document with the summary of these files of `folder` between its markers.
+
+    Without `files`: of those that it names now. Raises ValueError if it has no markers.
+    """
+    before, found, after = text.partition(_SUMMARY)
+    inside, ended, after = after.partition(_END_OF_SUMMARY)
+    if not (found and ended):
+        raise ValueError(f"no {_SUMMARY} FILES --> and {_END_OF_SUMMARY} in the document")
+    names = files or inside.partition("-->")[0].split()
+    table = summary([folder / name for name in names])
+    return f"{before}{_SUMMARY} {' '.join(names)} -->\n\n{table}\n\n{_END_OF_SUMMARY}{after}"
 
 
 def number(value: float) -> str:
@@ -142,10 +230,26 @@ def markdown(head: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def main() -> None:
-    """Print the tables of a results file."""
-    parser = argparse.ArgumentParser(description="Print the tables of a results file.")
-    parser.add_argument("results", type=Path)
-    print(tables(json.loads(parser.parse_args().results.read_text(encoding="utf-8"))))
+    """Command line entry."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--summary", action="store_true", help="one table of the ratios of all")
+    parser.add_argument("--into", type=Path, help="put the summary between that file's markers")
+    options = parser.parse_args()
+    if options.into:
+        folders = {file.parent for file in options.results}
+        if len(folders) > 1:
+            parser.error("--into takes results of one folder")
+        text = options.into.read_text(encoding="utf-8")
+        names = [file.name for file in options.results]
+        options.into.write_text(with_summary(text, folders.pop(), names), encoding="utf-8")
+    elif options.summary:
+        print(summary(options.results))
+    else:
+        for file in options.results:
+            print(tables(json.loads(file.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

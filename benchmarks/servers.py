@@ -10,8 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks import environments
 from benchmarks.models import Model
+
+Prompt = str | Sequence[Mapping[str, str]]
+"""A text to continue, or the messages of a chat."""
 
 _START_TIMEOUT = 180.0
 
@@ -41,7 +44,9 @@ class Peer:
 
     `engine` says which servers it is compared with. `command` gives what starts it on a port,
     `body` what its requests have beside what all have. `batches` is whether it runs several
-    requests at once, `reports_usage` whether its streams end with the count of tokens.
+    requests at once. `constrained` gives what else a request has whose answer must be of a JSON
+    schema; None where that cannot be asked for. `limit` is for one that no server can be faster
+    than.
     """
 
     name: str
@@ -51,12 +56,17 @@ class Peer:
     body: Mapping[str, Any] = field(default_factory=dict)
     batches: bool = True
     health: str = "/health"
+    constrained: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    limit: bool = False
 
     def versions(self) -> dict[str, str]:
         """The versions of what it is made of."""
         program = self.install()
         if program.name == "llama-server":
             return {"source package of llama_cpp_python": environments.LLAMA_CPP_PYTHON}
+        if self.name == "tabbyapi":
+            commit = {"tabbyapi": environments.TABBYAPI}
+            return commit | environments.installed_versions(program)
         return environments.installed_versions(program)
 
 
@@ -69,10 +79,23 @@ class Server:
     model: str
     _process: psutil.Process
 
-    def body(self, prompt: str, tokens: int) -> dict[str, Any]:
-        """A streamed greedy request to `/v1/completions` for an answer of `tokens` tokens."""
-        asked = {"model": self.model, "prompt": prompt, "max_tokens": tokens}
-        return {**asked, "temperature": 0, "stream": True, **self.peer.body}
+    def request(self, prompt: Prompt, tokens: int) -> tuple[str, dict[str, Any]]:
+        """Path and body of a streamed greedy request for an answer of `tokens` tokens.
+
+        A text goes to `/v1/completions`, messages to `/v1/chat/completions`.
+        """
+        text = isinstance(prompt, str)
+        path = "/v1/completions" if text else "/v1/chat/completions"
+        asked = {"model": self.model, "prompt" if text else "messages": prompt}
+        greedy = {"max_tokens": tokens, "temperature": 0, "stream": True}
+        return path, {**asked, **greedy, **self.peer.body}
+
+    def constrained(self, schema: dict[str, Any]) -> "Server":
+        """The same server, asked for answers of this JSON schema."""
+        if self.peer.constrained is None:
+            raise RuntimeError(f"{self.peer.name} cannot keep to a JSON schema")
+        body = {**self.peer.body, **self.peer.constrained(schema)}
+        return replace(self, peer=replace(self.peer, body=body))
 
     def cpu_seconds(self) -> float:
         """CPU time that it and its child processes have used so far."""
@@ -111,7 +134,7 @@ def running(peer: Peer, settings: Settings) -> Iterator[Server]:
     """
     port = free_port()
     environments.FOLDER.mkdir(exist_ok=True)
-    log = environments.FOLDER / f"{peer.name}.log"
+    log = environments.FOLDER / f"{peer.name.removeprefix('limit: ')}.log"
     command = peer.command(peer.install(), settings, port)
     environment = os.environ | {"OMP_NUM_THREADS": str(settings.threads), "HF_HUB_OFFLINE": "1"}
     with log.open("w", encoding="utf-8") as output:
@@ -124,7 +147,8 @@ def running(peer: Peer, settings: Settings) -> Iterator[Server]:
         )
     try:
         _wait_until_healthy(popen, f"http://127.0.0.1:{port}{peer.health}", log)
-        name = "bench" if peer.name.startswith("enginebay") else str(settings.model.folder)
+        ours = peer.name.startswith("enginebay") or peer.engine == "layer"
+        name = "bench" if ours else str(settings.model.folder)
         yield Server(peer, port, name, psutil.Process(popen.pid))
     finally:
         _stop(popen)
@@ -166,6 +190,7 @@ def free_port() -> int:
 def enginebay(backend: str, path: Path, options: dict[str, Any], port: int) -> list[str]:
     """Write the config.yml (JSON is YAML); the command that serves it with this Python."""
     model = {"name": "bench", "backend": backend, "path": str(path), "options": options}
+    model["reasoning"] = "none"  # as for the others: a thought is text of the answer
     server = {"port": port, "log_level": "warning"}
     config = environments.FOLDER / f"enginebay-{backend}.yml"
     config.write_text(json.dumps({"server": server, "models": [model]}), encoding="utf-8")
@@ -227,10 +252,25 @@ def _llama_server(program: Path, settings: Settings, port: int) -> list[str]:
         "--parallel": settings.slots,
         "--threads": settings.threads,
         "--threads-batch": settings.threads,
+        "--reasoning-format": "none",
         "--host": "127.0.0.1",
         "--port": port,
     }
     return [str(program), *_flat(arguments)]
+
+
+def _enginebay_layer(python: Path, _: Settings, port: int) -> list[str]:
+    return [str(python), "-m", "benchmarks.layer", "enginebay", "--port", str(port)]
+
+
+def _bare_app(python: Path, _: Settings, port: int) -> list[str]:
+    return [str(python), "-m", "benchmarks.layer", "bare", "--port", str(port)]
+
+
+def _tabbyapi(python: Path, _: Settings, port: int) -> list[str]:
+    script = str(Path(__file__).with_name("layer_tabbyapi.py"))
+    source = str(environments.tabbyapi_source())  # it has packages of the same names as Enginebay
+    return [str(python), "-E", script, source, "--port", str(port)]
 
 
 def _flat(arguments: Mapping[str, Any]) -> list[str]:
@@ -238,6 +278,18 @@ def _flat(arguments: Mapping[str, Any]) -> list[str]:
 
 
 EXACT_LENGTH = {"ignore_eos": True, "stream_options": {"include_usage": True}}
+
+
+def _json_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """As OpenAI's API asks for it."""
+    json_schema = {"name": "answer", "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+
+
+def _json_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """As llama_cpp.server asks for it; only in chats."""
+    return {"response_format": {"type": "json_object", "schema": schema}}
+
 
 PEERS = {
     peer.name: peer
@@ -248,6 +300,7 @@ PEERS = {
             lambda: environments.enginebay("hf"),
             _enginebay_hf,
             EXACT_LENGTH,
+            constrained=_json_schema,
         ),
         Peer("transformers", "hf", environments.transformers, _transformers),
         Peer(
@@ -256,6 +309,7 @@ PEERS = {
             lambda: environments.enginebay("llamacpp"),
             _enginebay_llamacpp,
             EXACT_LENGTH,
+            constrained=_json_schema,
         ),
         Peer(
             "llama-cpp-python",
@@ -264,6 +318,7 @@ PEERS = {
             _llama_cpp_python,
             batches=False,
             health="/v1/models",
+            constrained=_json_object,
         ),
         Peer(
             "llama-server",
@@ -271,6 +326,16 @@ PEERS = {
             environments.llama_server,
             _llama_server,
             EXACT_LENGTH,
+            constrained=_json_schema,
+        ),
+        Peer("enginebay-layer", "layer", lambda: Path(sys.executable), _enginebay_layer),
+        Peer("tabbyapi", "layer", environments.tabbyapi, _tabbyapi),
+        Peer(
+            "limit: bare ASGI app",
+            "layer",
+            lambda: Path(sys.executable),
+            _bare_app,
+            limit=True,
         ),
     )
 }
