@@ -22,6 +22,7 @@ from core.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogpro
 from core.engine.backend import EngineBackend
 from core.plugins import Plugins
 from core.server.app import create_app
+from core.server.http.protocol import limited_protocol
 from core.server.http.sockets import listen
 from core.server.http.sse import DONE
 from core.server.http.uvicorn_server import Server
@@ -208,6 +209,11 @@ def serve_bare(ready: Connection) -> None:
     listening = listen("127.0.0.1", 0)
     ready.send(listening.getsockname()[1])
     config = uvicorn.Config(
-        Bare(), log_config=None, log_level="warning", access_log=False, lifespan="off"
+        Bare(),
+        http=limited_protocol(60.0),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
     )
     uvicorn.Server(config).run([listening])
