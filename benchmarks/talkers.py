@@ -22,6 +22,7 @@ from core.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogpro
 from core.engine.backend import EngineBackend
 from core.plugins import Plugins
 from core.server.app import create_app
+from core.server.http.asgi import DIRECT_BODY, DirectBody
 from core.server.http.protocol import limited_protocol
 from core.server.http.sockets import listen
 from core.server.http.sse import DONE
@@ -60,6 +61,21 @@ class Gate:
             self._all_sent.put(None)
 
 
+class CountedBody:
+    """A body written directly, of which the gate is told."""
+
+    def __init__(self, body: DirectBody, gate: Gate) -> None:
+        self.ready = body.ready
+        self._write = body.write
+        self._gate = gate
+
+    def write(self, body: bytes) -> None:
+        """Write an event."""
+        self._write(body)
+        if body != DONE:
+            self._gate.sent()
+
+
 class GateKeeper:
     """ASGI middleware that tells the gate of each event."""
 
@@ -73,6 +89,8 @@ class GateKeeper:
             if message.get("more_body") and message["body"] != DONE:
                 self._gate.sent()
 
+        if direct := scope.get("extensions", {}).get(DIRECT_BODY):
+            scope["extensions"][DIRECT_BODY] = CountedBody(direct, self._gate)
         await self._app(scope, receive, counted)
 
 

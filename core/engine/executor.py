@@ -4,6 +4,7 @@ import asyncio
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,20 +29,33 @@ class EventBridge:
     def __init__(self, receive: Receive) -> None:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
-        self._pending = threading.Semaphore(_MAX_PENDING)
+        self._room = threading.Semaphore(_MAX_PENDING)
+        self._pending: deque[Event] = deque()  # which can be counted from any thread
+
+    @property
+    def pending(self) -> bool:
+        """Whether more events are on their way."""
+        return bool(self._pending)
 
     def __call__(self, event: Event) -> None:
-        self._pending.acquire()
+        self._room.acquire()
+        self._pending.append(event)
         with suppress(RuntimeError):  # the event loop is closed: nothing can receive it
             self._loop.call_soon_threadsafe(self._arrive, event)
 
     def _arrive(self, event: Event) -> None:
-        self._pending.release()
+        self._room.release()
+        self._pending.popleft()
         self._receive(event)
 
 
 class Executor(ABC):
     """Runs engines, one at a time. Every method is called on the event loop."""
+
+    @property
+    @abstractmethod
+    def is_ahead(self) -> bool:
+        """Whether the engine has sent more than has been received."""
 
     @property
     def pid(self) -> int | None:
@@ -72,10 +86,15 @@ class ThreadExecutor(Executor):
         self._create_engine = create_engine
         self._runs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._engine_loop: EngineLoop | None = None
+        self._events: EventBridge | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_ahead(self) -> bool:
+        return self._events is not None and self._events.pending
+
     def start(self, receive: Receive) -> None:
-        emit = EventBridge(receive)
+        emit = self._events = EventBridge(receive)
         self._engine_loop = EngineLoop(self._create_engine, emit)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)
