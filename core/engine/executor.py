@@ -30,22 +30,24 @@ class EventBridge:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
         self._room = threading.Semaphore(_MAX_PENDING)
-        self._pending: deque[Event] = deque()  # which can be counted from any thread
+        self._steps: deque[Event] = deque()  # on their way; of a kind that threads can share
 
     @property
-    def pending(self) -> bool:
-        """Whether more events are on their way."""
-        return bool(self._pending)
+    def is_ahead(self) -> bool:
+        """Whether the output of more steps is on its way."""
+        return bool(self._steps)
 
     def __call__(self, event: Event) -> None:
         self._room.acquire()
-        self._pending.append(event)
+        if isinstance(event, list):
+            self._steps.append(event)
         with suppress(RuntimeError):  # the event loop is closed: nothing can receive it
             self._loop.call_soon_threadsafe(self._arrive, event)
 
     def _arrive(self, event: Event) -> None:
         self._room.release()
-        self._pending.popleft()
+        if isinstance(event, list):
+            self._steps.popleft()
         self._receive(event)
 
 
@@ -55,7 +57,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def is_ahead(self) -> bool:
-        """Whether the engine has sent more than has been received."""
+        """Whether the engine has made more steps than have been received."""
 
     @property
     def pid(self) -> int | None:
@@ -91,7 +93,7 @@ class ThreadExecutor(Executor):
 
     @property
     def is_ahead(self) -> bool:
-        return self._events is not None and self._events.pending
+        return self._events is not None and self._events.is_ahead
 
     def start(self, receive: Receive) -> None:
         emit = self._events = EventBridge(receive)

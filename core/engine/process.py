@@ -44,7 +44,7 @@ class ProcessExecutor(Executor):
 
     @property
     def is_ahead(self) -> bool:
-        return self._events is not None and self._events.pending
+        return self._events is not None and self._events.is_ahead
 
     @property
     def pid(self) -> int | None:
