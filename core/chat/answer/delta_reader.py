@@ -45,6 +45,7 @@ class DeltaReader:
         self._first = first
         self._collectors = collectors
         self._tokens = dict.fromkeys(collectors, 0)
+        self._reasons = any(each.reasons for each in collectors.values())
         self._counter = counter
         self._counts = counts
         self._prompt_only = prompt_only
@@ -67,24 +68,19 @@ class DeltaReader:
         self._counter.add(delta)
         self._tokens[index] += len(delta.token_ids)
         update = self._update(collector, delta)
-        if collector.reasons:
+        if self._reasons:
             self._counter.set_reasoning(update.index, collector.reasoning_tokens)
         if update.tokens or update.parts:
             self.answered = True
-        self._note(update)
         return update
 
     def ends(self, end: Delta, *, aborted: bool) -> Iterator[Update]:
         """The last updates of choices that have none yet: as by `end`, or aborted."""
         for index, collector in self._collectors.items():
             if not collector.finished:
-                update = self._update(collector, replace(end, index=index))
-                if aborted:
-                    update.finish_reason = "abort"
-                self._note(update)
-                yield update
+                yield self._update(collector, replace(end, index=index), aborted=aborted)
 
-    def _update(self, collector: Collector, delta: Delta) -> Update:
+    def _update(self, collector: Collector, delta: Delta, *, aborted: bool = False) -> Update:
         choice = self._first + delta.index
         parts = collector.feed(delta)
         if self._capture:
@@ -92,6 +88,11 @@ class DeltaReader:
         finish_reason: FinishReason | None = delta.finish_reason
         if finish_reason == "stop":
             finish_reason = collector.end
+        if aborted:
+            finish_reason = "abort"
+        self._counts.add(choice, len(delta.token_ids), finish_reason)
+        if self._texts is not None:
+            self._texts[choice] += map(text_of, parts)
         return Update(
             choice,
             parts,
@@ -101,11 +102,6 @@ class DeltaReader:
             delta.prompt_logprobs,
             delta.token_ids,
         )
-
-    def _note(self, update: Update) -> None:
-        self._counts.add(update.index, len(update.token_ids), update.finish_reason)
-        if self._texts is not None:
-            self._texts[update.index] += map(text_of, update.parts)
 
 
 class AtOnce:
