@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from core.chat.answer.collector import Collector
 from core.chat.answer.compose_openai import OpenAIComposer
 from core.chat.answer.delta_reader import AtOnce
 from core.config.schema import Config
@@ -399,22 +400,27 @@ def test_an_engine_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("part", "name"), [(OpenAIComposer, "frames"), (Collector, "feed")], ids=["composer", "parser"]
+)
+@pytest.mark.parametrize(
     "error", [ServingError("no such form"), ValueError("secret"), StopIteration("secret")], ids=str
 )
-def test_a_composer_that_fails(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_what_fails_on_the_way(
+    monkeypatch: pytest.MonkeyPatch, part: Any, name: str, error: Exception
+) -> None:
     """The error is the next event, and the engine is told to stop."""
-    frames = OpenAIComposer.frames
+    works = getattr(part, name)
     found = []
     for own_protocol in (True, False):
         made: list[int] = []
 
-        def failing(self: OpenAIComposer, update: Any, made: list[int] = made) -> Any:
+        def failing(self: Any, given: Any, made: list[int] = made) -> Any:
             made.append(1)
             if len(made) > 6:
                 raise error
-            return frames(self, update)
+            return works(self, given)
 
-        monkeypatch.setattr(OpenAIComposer, "frames", failing)
+        monkeypatch.setattr(part, name, failing)
         with asked(monkeypatch, forever, own_protocol=own_protocol) as at:
             chunks = at.chunks(TEXT, {"prompt": "hi", "stream": True})
             found.append((chunks, at.usage(), at.metrics()))
