@@ -110,7 +110,8 @@ class EngineBackend(Backend):
         self._executor.start(self._receive)
         return await self._started
 
-    def generate(self, request: GenerationRequest) -> EngineStream:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        """An `EngineStream`, which can be read as any generator."""
         stream = DeltaStream()
         return EngineStream(self._generate(request, stream), stream)
 

@@ -17,6 +17,7 @@ from core.contract.types import Isolation
 from core.engine.backoff import Backoff
 from core.engine.loop import EngineLoop
 from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
+from core.engine.streams import EngineStream
 from core.testing import ScriptedEngine, check_backend
 from enginebay import (
     BackendSettings,
@@ -669,6 +670,7 @@ async def test_an_engine_that_runs_ahead_has_its_tokens_joined() -> None:
 
     async def reading(backend: EngineBackend) -> None:
         deltas = backend.generate(request("1"))
+        assert isinstance(deltas, EngineStream)
         async with aclosing(deltas):
             deltas.hand_over(take)
             async for delta in deltas:

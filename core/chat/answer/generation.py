@@ -126,7 +126,7 @@ class Generation:
         if self._from_engine:
             stream, reader = self._from_engine
             at_once = AtOnce(reader, self._running, outlet)
-            stream.hand_over(partial(copy_context().run, at_once))
+            stream.hand_over(partial(copy_context().run, at_once))  # type: ignore[call-arg]
 
     @asynccontextmanager
     async def updates(self) -> AsyncIterator[AsyncGenerator[Update, None]]:
@@ -154,6 +154,7 @@ class Generation:
             outcome, reason = "failed", f": {error}"
             raise
         finally:
+            self._from_engine = None  # which refers to whoever sends, who refers to this
             self._counts.end(outcome)
             if self._capture:
                 self._capture.end(outcome)
