@@ -463,7 +463,8 @@ def test_pings_come_while_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> 
         assert sum(chunk == b": ping\n\n" for chunk in chunks) >= 3
         assert running.sent > 10
         data = [without_times(chunk) for chunk in chunks if chunk != b": ping\n\n"]
-        assert data == running.chunks(CHAT, HI)
+        again = running.chunks(CHAT, HI)
+        assert data == [chunk for chunk in again if chunk != b": ping\n\n"]
 
 
 def test_progress_of_running_requests(monkeypatch: pytest.MonkeyPatch) -> None:
