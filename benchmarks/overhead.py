@@ -5,33 +5,30 @@
 Enginebay with an engine that has nothing to compute and a bare ASGI app, which sends the same bytes
 ready-made, take turns under the same client; `talkers.py` has both. Enginebay is measured twice: in
 step with its streams, so that every token is an event of its own, and with an engine that runs
-free, so that tokens which pile up are sent together.
+free, so that tokens which pile up are sent together. Then both are paced as a real engine paces a
+server: a token for every stream each 20 ms, which is late by how long it takes to the client.
 """
 
 import argparse
 import importlib.metadata
 import json
-import multiprocessing
 import platform
-import selectors
-import socket
 import statistics
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
-
-import psutil  # type: ignore[import-untyped]
 
 from benchmarks import report, talkers
+from benchmarks.watched import TIMEOUT, Talker, post, running, watch
 
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 STREAMS = (1, 16, 64)
+PACED_STREAMS = (64, 256)
+PACED = ("chat", "chat, thought and tools")
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -61,11 +58,20 @@ class Mode:
         return [event for event in body.split(self.separator) if self.mark in event]
 
 
+OFFERED = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 MODES: Mapping[str, Mode] = {
     "chat": Mode("/v1/chat/completions", {"messages": HELLO}, b'"delta":'),
     "chat, logprobs": Mode(
         "/v1/chat/completions",
         {"messages": HELLO, "logprobs": True, "top_logprobs": 5},
+        b'"delta":',
+    ),
+    "chat, thought": Mode(
+        "/v1/chat/completions", {"model": "thinker", "messages": HELLO}, b'"delta":'
+    ),
+    "chat, thought and tools": Mode(
+        "/v1/chat/completions",
+        {"model": "thinker", "messages": HELLO, "tools": [OFFERED]},
         b'"delta":',
     ),
     "completions": Mode("/v1/completions", {"prompt": "Hello"}, b'"text":'),
@@ -95,109 +101,14 @@ MODES: Mapping[str, Mode] = {
 }
 SERVERS: Mapping[str, Callable[[Connection], None]] = {
     "bare": talkers.serve_bare,
-    "in step": partial(talkers.serve_enginebay, gated=True),
-    "free": partial(talkers.serve_enginebay, gated=False),
+    "in step": partial(talkers.serve_enginebay, pace="in step"),
+    "free": partial(talkers.serve_enginebay, pace="free"),
+    "paced": partial(talkers.serve_enginebay, pace="ticking"),
 }
-_END = b"0\r\n\r\n"
-_TIMEOUT = 60.0
+BURSTS = ("bare", "in step", "free")
 _CLOCK_TICK = 0.01
 """The least CPU time that systems count, in seconds."""
 _PACKAGES = ("uvicorn", "uvloop", "httptools", "starlette", "fastapi", "pydantic")
-
-
-@dataclass(frozen=True, slots=True)
-class Talker:
-    """A server in a process of its own."""
-
-    port: int
-    process: psutil.Process
-
-    def cpu_seconds(self) -> float:
-        """CPU time that it has used so far."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-
-@contextmanager
-def running(serve: Callable[[Connection], None]) -> Iterator[Talker]:
-    """Run a server until the block ends."""
-    context = multiprocessing.get_context("spawn")
-    ready, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield Talker(_port(ready), psutil.Process(process.pid))
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _port(ready: Connection) -> int:
-    try:
-        if ready.poll(_TIMEOUT):
-            return int(ready.recv())
-    except EOFError:
-        pass
-    raise RuntimeError("the server did not start")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What came while all streams ran: after the last had begun, before the first ended."""
-
-    bodies: list[bytes]
-    seconds: float
-    cpu_seconds: float
-    client_seconds: float
-
-
-def watch(server: Talker, request: bytes, streams: int, mark: bytes) -> Window:
-    """Send the request on so many connections at once and read all answers to their end.
-
-    An answer has begun with `mark`.
-    """
-    unfinished = streams
-    before = after = (0.0, 0.0, 0.0)
-    bodies: list[bytes] = []
-    with selectors.DefaultSelector() as selector, ExitStack() as stack:
-        connections = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            for _ in range(streams)
-        ]
-        received: dict[Any, list[bytes]] = {connection: [] for connection in connections}
-        silent = set(connections)
-        for connection in connections:
-            selector.register(connection, selectors.EVENT_READ)
-            connection.sendall(request)
-        while unfinished:
-            ready = selector.select(_TIMEOUT)
-            if not ready:
-                raise RuntimeError("the server has stopped answering")
-            for key, _ in ready:
-                connection = key.fileobj
-                assert isinstance(connection, socket.socket)
-                data = connection.recv(1 << 15)
-                if not data:
-                    raise RuntimeError("the server closed the connection")
-                received[connection].append(data)
-                if connection in silent and mark in data:
-                    silent.remove(connection)
-                    if not silent:
-                        before = _clocks(server)
-                        received = {connection: [] for connection in connections}
-                if data.endswith(_END):
-                    if silent:
-                        raise RuntimeError("an answer ended before all had begun")
-                    if unfinished == streams:
-                        after = _clocks(server)
-                        bodies = [b"".join(pieces) for pieces in received.values()]
-                    unfinished -= 1
-    return Window(bodies, *(b - a for a, b in zip(before, after, strict=True)))
-
-
-def _clocks(server: Talker) -> tuple[float, float, float]:
-    return time.perf_counter(), server.cpu_seconds(), time.process_time()
 
 
 def measure(server: Talker, request: bytes, streams: int, mode: Mode, event: bytes) -> report.Json:
@@ -216,16 +127,6 @@ def measure(server: Talker, request: bytes, streams: int, mode: Mode, event: byt
     }
 
 
-def post(path: str, body: report.Json) -> bytes:
-    """A request as it goes over the wire."""
-    content = json.dumps(body).encode()
-    return (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(content)}\r\n\r\n".encode()
-        + content
-    )
-
-
 def single_event(server: Talker, mode: str) -> bytes:
     """The event that brings one token, as Enginebay sends it."""
     asked = MODES[mode]
@@ -234,7 +135,7 @@ def single_event(server: Talker, mode: str) -> bytes:
         json.dumps(asked.asks(4, 1)).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         events = asked.events(answer.read())
     return events[2] + asked.separator
 
@@ -245,9 +146,10 @@ def question(mode: str, tokens: int, streams: int) -> bytes:
     return post(asked.path, asked.asks(tokens, streams))
 
 
-def ready_made(event: bytes, tokens: int, streams: int) -> bytes:
+def ready_made(event: bytes, tokens: int, streams: int, *, ticking: bool = False) -> bytes:
     """Asks the bare app to send this event so many times, on one of so many streams."""
-    return post("/", {"event": event.decode(), "tokens": tokens, "streams": streams})
+    asked = {"event": event.decode(), "tokens": tokens, "streams": streams, "ticking": ticking}
+    return post("/", asked)
 
 
 def compare(
@@ -260,6 +162,32 @@ def compare(
         request = ready_made(event, tokens, streams) if bare else question(mode, tokens, streams)
         measured = measure(server, request, streams, MODES[mode], event)
         yield {"server": name, "mode": mode, **measured}
+
+
+def compare_paced(
+    servers: Mapping[str, Talker], streams: int, mode: str, seconds: float
+) -> Iterator[report.Json]:
+    """The same with so many seconds of a token each tick."""
+    tokens = int(seconds / talkers.TICK)
+    event = single_event(servers["in step"], mode)
+    for name in servers:
+        if name in ("bare", "paced"):
+            bare = name == "bare"
+            request = (
+                ready_made(event, tokens, streams, ticking=True)
+                if bare
+                else question(mode, tokens, streams)
+            )
+            window = watch(servers[name], request, streams, MODES[mode].mark)
+            late = sorted(window.late(talkers.PIECE.encode(), talkers.TICK))
+            yield {
+                "server": name,
+                "mode": mode,
+                "streams": streams,
+                "cpu_ms_per_1000_tokens": round(window.cpu_seconds / len(late) * 1e6, 3),
+                "cores": round(window.cpu_seconds / window.seconds, 3),
+                "late_ms": [round(late[int(len(late) * at)] * 1e3, 2) for at in (0.5, 0.99)],
+            }
 
 
 def table(results: report.Json) -> str:
@@ -277,8 +205,8 @@ def table(results: report.Json) -> str:
                     if (entry["server"], entry["mode"], entry["streams"]) == (server, *at)
                 ]
 
-            speed = {name: values(name, "tokens_per_second") for name in SERVERS}
-            cpu = {name: values(name, "cpu_ms_per_1000_tokens") for name in SERVERS}
+            speed = {name: values(name, "tokens_per_second") for name in BURSTS}
+            cpu = {name: values(name, "cpu_ms_per_1000_tokens") for name in BURSTS}
             of_chat = values("in step", "cpu_ms_per_1000_tokens", ("chat", streams))
             if speed["bare"]:
                 rows.append(
@@ -292,6 +220,35 @@ def table(results: report.Json) -> str:
                         report.number(statistics.median(values("free", "tokens_per_event"))),
                     ]
                 )
+    return report.markdown(head, rows)
+
+
+def paced_table(results: report.Json) -> str:
+    """The same of paced streams, with how late tokens came: median and 99th percentile."""
+    head = ["", "streams", "bare CPU ms", "Enginebay", "ratio", "bare cores", "Enginebay"]
+    head += ["bare late ms", "Enginebay", "bare p99", "Enginebay"]
+    rows = []
+    for mode, streams in dict.fromkeys((e["mode"], e["streams"]) for e in results["paced"]):
+        bare, ours = (
+            [
+                entry
+                for entry in results["paced"]
+                if (entry["server"], entry["mode"], entry["streams"]) == (server, mode, streams)
+            ]
+            for server in ("bare", "paced")
+        )
+        cpu = [[entry["cpu_ms_per_1000_tokens"] for entry in each] for each in (bare, ours)]
+        others = [
+            [read(entry) for entry in each]
+            for read in (
+                lambda entry: entry["cores"],
+                lambda entry: entry["late_ms"][0],
+                lambda entry: entry["late_ms"][1],
+            )
+            for each in (bare, ours)
+        ]
+        medians = [report.number(statistics.median(values)) for values in others]
+        rows.append([mode, str(streams), *_compared(*cpu), *medians])
     return report.markdown(head, rows)
 
 
@@ -311,6 +268,9 @@ def main() -> None:
     parser.add_argument("--streams", default=",".join(map(str, STREAMS)))
     parser.add_argument("--modes", default=";".join(MODES), help="separated by semicolons")
     parser.add_argument("--tokens", type=int, default=1000, help="of an answer")
+    parser.add_argument("--paced-modes", default=";".join(PACED), help="the same; may be empty")
+    parser.add_argument("--paced-streams", default=",".join(map(str, PACED_STREAMS)))
+    parser.add_argument("--paced-seconds", type=float, default=10, help="that each of them takes")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     results: report.Json = {
@@ -318,26 +278,36 @@ def main() -> None:
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "measured": [],
+        "paced": [],
     }
-    names = list(SERVERS)
-    with (
-        running(SERVERS["bare"]) as bare,
-        running(SERVERS["in step"]) as in_step,
-        running(SERVERS["free"]) as free,
-    ):
-        servers = dict(zip(names, (bare, in_step, free), strict=True))
-        modes = options.modes.split(";")
-        for mode in modes:
-            list(compare(servers, 8, mode, 4000))  # to warm up
+    modes = [mode for mode in options.modes.split(";") if mode]
+    paced_modes = [mode for mode in options.paced_modes.split(";") if mode]
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(running(serve)) for name, serve in SERVERS.items()}
+        bursting = {name: servers[name] for name in BURSTS}
+        for mode in dict.fromkeys(modes + paced_modes):
+            list(compare(bursting, 8, mode, 4000))  # to warm up
+            list(compare_paced(servers, 8, mode, 1.0))
         for number in range(options.rounds):
-            order = names[number % 3 :] + names[: number % 3]
-            taken = {name: servers[name] for name in order}
             for mode in modes:
                 for streams in map(int, options.streams.split(",")):
                     tokens = max(options.tokens, options.tokens * 32 // streams)
-                    results["measured"] += compare(taken, streams, mode, tokens)
+                    results["measured"] += compare(_turned(bursting, number), streams, mode, tokens)
+            for mode in paced_modes:
+                for streams in map(int, options.paced_streams.split(",")):
+                    results["paced"] += compare_paced(
+                        _turned(servers, number), streams, mode, options.paced_seconds
+                    )
     report.write(results, options.output)
     print(table(results))
+    print(paced_table(results))
+
+
+def _turned(servers: Mapping[str, Talker], number: int) -> dict[str, Talker]:
+    """The same servers, beginning with another one each time."""
+    names = list(servers)
+    at = number % len(names)
+    return {name: servers[name] for name in names[at:] + names[:at]}
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ of its steps gives every stream one ready-made token.
 import asyncio
 import json
 import queue
+import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import Literal
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +24,8 @@ from core.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogpro
 from core.engine.backend import EngineBackend
 from core.plugins import Plugins
 from core.server.app import create_app
+from core.server.http.asgi import DIRECT_BODY, DirectBody
+from core.server.http.protocol import limited_protocol
 from core.server.http.sockets import listen
 from core.server.http.sse import DONE
 from core.server.http.uvicorn_server import Server
@@ -31,6 +35,11 @@ PIECE = " token"
 """The text of every token."""
 
 CANDIDATES = (PIECE, " word", " piece", " letter", " sign")
+TICK = 0.02
+"""Seconds from one token of a stream to the next, where an engine is not in a hurry."""
+
+Pace = Literal["in step", "free", "ticking"]
+
 _STALLED = 30.0
 _TOP = tuple(TopLogprob(i, text, -0.25 - i) for i, text in enumerate(CANDIDATES))
 _LOGPROBS = (TokenLogprob(0, PIECE, -0.25, _TOP),)
@@ -59,6 +68,40 @@ class Gate:
             self._all_sent.put(None)
 
 
+class Ticker:
+    """Holds the engine's next step until it is due, at a multiple of `TICK` by `time.monotonic`.
+
+    None is left out, however late the ones before were.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def begin(self) -> None:
+        """The next step is the first."""
+        self._due = time.monotonic() // TICK * TICK
+
+    def enter(self, tokens: int) -> None:
+        """Wait until the next step is due, of however many tokens."""
+        self._due += TICK
+        time.sleep(max(0.0, self._due - time.monotonic()))
+
+
+class CountedBody:
+    """A body written directly, of which the gate is told."""
+
+    def __init__(self, body: DirectBody, gate: Gate) -> None:
+        self.ready = body.ready
+        self._write = body.write
+        self._gate = gate
+
+    def write(self, body: bytes) -> None:
+        """Write an event."""
+        self._write(body)
+        if body != DONE:
+            self._gate.sent()
+
+
 class GateKeeper:
     """ASGI middleware that tells the gate of each event."""
 
@@ -72,6 +115,8 @@ class GateKeeper:
             if message.get("more_body") and message["body"] != DONE:
                 self._gate.sent()
 
+        if direct := scope.get("extensions", {}).get(DIRECT_BODY):
+            scope["extensions"][DIRECT_BODY] = CountedBody(direct, self._gate)
         await self._app(scope, receive, counted)
 
 
@@ -92,7 +137,7 @@ class Talker(Engine):
         context_length=10**9, vocab_size=1000, longest_token=1, chat_template=CHAT_TEMPLATE
     )
 
-    def __init__(self, gate: Gate | None) -> None:
+    def __init__(self, gate: Gate | Ticker | None) -> None:
         self._gate = gate
         self._waiting: list[_Stream] = []
         self._streams: list[_Stream] = []
@@ -104,6 +149,8 @@ class Talker(Engine):
         logprobs = sampling.logprobs is not None
         self._waiting.append(_Stream(request.request_id, sampling.max_tokens, logprobs))
         if len(self._waiting) >= (sampling.seed or 1):
+            if isinstance(self._gate, Ticker) and not self._streams:
+                self._gate.begin()
             self._streams += self._waiting
             self._waiting.clear()
 
@@ -145,13 +192,20 @@ _DELTAS = {
 }
 
 
-def serve_enginebay(ready: Connection, *, gated: bool) -> None:
-    """Run the real app; its port goes to `ready` once the model is loaded."""
-    gate = Gate() if gated else None
+def serve_enginebay(ready: Connection, *, pace: Pace) -> None:
+    """Run the real app; its port goes to `ready` once its models are loaded.
+
+    `talker` only talks; what `thinker` says is searched for thought, and calls of functions.
+    """
+    gate = Gate() if pace == "in step" else None
     plugins = Plugins()
-    plugins.backends("talker", lambda settings: EngineBackend(lambda: Talker(gate)))
-    model = {"name": "talker", "backend": "talker", "path": "."}
-    app = create_app(Config.model_validate({"models": [model]}), plugins)
+    plugins.backends(
+        "talker",
+        lambda settings: EngineBackend(lambda: Talker(Ticker() if pace == "ticking" else gate)),
+    )
+    talker = {"name": "talker", "backend": "talker", "path": "."}
+    thinker = {**talker, "name": "thinker", "reasoning": "think", "tools": "hermes"}
+    app = create_app(Config.model_validate({"models": [talker, thinker]}), plugins)
     if gate:
         app.add_middleware(GateKeeper, gate=gate)
     listening = listen("127.0.0.1", 0)
@@ -163,26 +217,65 @@ def serve_enginebay(ready: Connection, *, gated: bool) -> None:
     Server(app, "warning", started).run([listening])
 
 
-class Bare:
-    """Sends the `event` of a request's body `tokens` times, each in a turn of the event loop.
+@dataclass(slots=True)
+class _Ticking:
+    send: Send
+    message: Message
+    left: int
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
-    The body's `streams` says with how many others it begins.
+
+class Bare:
+    """Sends the `event` of a request's body `tokens` times, each in a turn of the event loop, or
+    one each tick.
+
+    The body's `streams` says with how many others it begins, `ticking` that it ticks.
     """
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Event] = []
+        self._ticking: list[_Ticking] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = json.loads(await _body(receive))
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._wait_for_others(asked["streams"])
-        event = asked["event"].encode()
-        for _ in range(asked["tokens"]):
-            await send({"type": "http.response.body", "body": event, "more_body": True})
-            await asyncio.sleep(0)
+        message = {
+            "type": "http.response.body",
+            "body": asked["event"].encode(),
+            "more_body": True,
+        }
+        if asked["ticking"]:
+            await self._tick(_Ticking(send, message, asked["tokens"]))
+        else:
+            for _ in range(asked["tokens"]):
+                await send(message)
+                await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": DONE, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _tick(self, stream: "_Ticking") -> None:
+        self._ticking.append(stream)
+        if len(self._ticking) == 1:
+            args = asyncio.get_running_loop(), Ticker()
+            threading.Thread(target=self._run_ticker, args=args, daemon=True).start()
+        await stream.ended.wait()
+
+    def _run_ticker(self, loop: asyncio.AbstractEventLoop, ticker: Ticker) -> None:
+        """As an engine on its thread; a clock of the event loop would tick by the millisecond."""
+        ticker.begin()
+        while self._ticking:
+            ticker.enter(len(self._ticking))
+            asyncio.run_coroutine_threadsafe(self._send_all(), loop).result()
+
+    async def _send_all(self) -> None:
+        for stream in self._ticking:
+            await stream.send(stream.message)
+            stream.left -= 1
+            if not stream.left:
+                stream.ended.set()
+        self._ticking = [stream for stream in self._ticking if stream.left]
 
     async def _wait_for_others(self, streams: int) -> None:
         everyone = asyncio.Event()
@@ -208,6 +301,11 @@ def serve_bare(ready: Connection) -> None:
     listening = listen("127.0.0.1", 0)
     ready.send(listening.getsockname()[1])
     config = uvicorn.Config(
-        Bare(), log_config=None, log_level="warning", access_log=False, lifespan="off"
+        Bare(),
+        http=limited_protocol(60.0),
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
     )
     uvicorn.Server(config).run([listening])

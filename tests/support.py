@@ -22,6 +22,7 @@ from core.plugins import Plugins
 from core.server.access.key_store import KeyStore
 from core.server.app import create_app
 from core.server.http import uvicorn_server
+from core.server.http.protocol import limited_protocol
 from core.testing import ScriptedEngine
 from demo.language_model import extract
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
@@ -120,11 +121,17 @@ async def _until_answered() -> None:
 
 @contextmanager
 def serve(
-    config: Config, plugins: Plugins, *, wait: bool = True, keys: KeyStore | None = None
+    config: Config,
+    plugins: Plugins,
+    *,
+    wait: bool = True,
+    keys: KeyStore | None = None,
+    own_protocol: bool = True,
 ) -> Iterator[Server]:
-    """Run the app in a thread of its own until the block ends.
+    """Run the app in a thread of its own until the block ends, as `enginebay serve` does.
 
     Where neither the config nor `keys` say anything of keys, nobody needs one, admins neither.
+    Without `own_protocol` HTTP is spoken as by any other server.
     """
     if config.server.auth == "auto" and not config.server.api_keys and keys is None:
         without_keys = config.server.model_copy(update={"auth": "none"})
@@ -132,6 +139,7 @@ def serve(
     app = create_app(config, plugins, keys=keys)
     config_of_uvicorn = uvicorn.Config(
         app,
+        http=limited_protocol(config.server.request_timeout) if own_protocol else "httptools",
         port=0,
         log_config=None,
         access_log=False,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from benchmarks import compare, layer, layer_tabbyapi, overhead, report, scenarios
+from benchmarks import compare, layer, layer_tabbyapi, overhead, report, scenarios, watched
 from benchmarks.load import burst
 from benchmarks.models import Model
 from benchmarks.prompts import Prompts
@@ -217,17 +217,17 @@ def test_a_summary_needs_a_place_in_the_document() -> None:
 
 
 @pytest.fixture(name="talkers", scope="module")
-def _talkers() -> Iterator[dict[str, overhead.Talker]]:
+def _talkers() -> Iterator[dict[str, watched.Talker]]:
     with (
-        overhead.running(overhead.SERVERS["bare"]) as bare,
-        overhead.running(overhead.SERVERS["in step"]) as in_step,
+        watched.running(overhead.SERVERS["bare"]) as bare,
+        watched.running(overhead.SERVERS["in step"]) as in_step,
     ):
         yield {"bare": bare, "in step": in_step}
 
 
 @pytest.mark.parametrize("mode", overhead.MODES)
 def test_overhead_is_measured_with_one_event_a_token(
-    talkers: dict[str, overhead.Talker], mode: str
+    talkers: dict[str, watched.Talker], mode: str
 ) -> None:
     measured = list(overhead.compare(talkers, 3, mode, 3000))
     assert [entry["server"] for entry in measured] == ["bare", "in step"]
@@ -235,7 +235,7 @@ def test_overhead_is_measured_with_one_event_a_token(
     assert all(entry["tokens_per_second"] > 0 for entry in measured)
 
 
-def test_the_bare_app_sends_the_events_of_enginebay(talkers: dict[str, overhead.Talker]) -> None:
+def test_the_bare_app_sends_the_events_of_enginebay(talkers: dict[str, watched.Talker]) -> None:
     event = overhead.single_event(talkers["in step"], "chat")
     assert json.loads(event.removeprefix(b"data: "))["choices"][0]["delta"] == {"content": " token"}
     _, _, body = overhead.ready_made(event, 3, 1).partition(b"\r\n\r\n")

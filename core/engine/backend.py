@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import logging
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,7 @@ from core.engine.messages import (
     Started,
 )
 from core.engine.process import ProcessExecutor
-from core.engine.streams import DeltaStream
+from core.engine.streams import DeltaStream, EngineStream
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,14 @@ class EngineBackend(Backend):
         self._executor.start(self._receive)
         return await self._started
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        """An `EngineStream`, which can be read as any generator."""
+        stream = DeltaStream()
+        return EngineStream(self._generate(request, stream), stream)
+
+    async def _generate(
+        self, request: GenerationRequest, stream: DeltaStream
+    ) -> AsyncGenerator[Delta, None]:
         engine = self._engine()
         if request.request_id in self._in_use:
             raise InvalidRequestError(f"request id {request.request_id!r} is already in use")
@@ -123,10 +130,9 @@ class EngineBackend(Backend):
         self._in_use[request.request_id] = id
         unfinished = 0
         try:
-            constraint, compiled = request.sampling.constraint, 0.0
-            if constraint is not None:
-                compiled = await engine.call(Engine.compile, constraint)
-            stream = self._streams[id] = DeltaStream()
+            if (constraint := request.sampling.constraint) is not None:
+                stream.compiled = await engine.call(Engine.compile, constraint)
+            self._streams[id] = stream
             self._executor.send(replace(request, request_id=id, adapter=adapter))
             unfinished = request.n
             while unfinished:
@@ -136,8 +142,6 @@ class EngineBackend(Backend):
                         raise item
                     if item.finish_reason:
                         unfinished -= 1
-                    if compiled and not item.prefill:
-                        item, compiled = replace(item, grammar_init_s=compiled), 0.0
                     yield item
         finally:
             self._streams.pop(id, None)
@@ -261,9 +265,11 @@ class EngineBackend(Backend):
             self._adapters.forget(name)
 
     def _deliver(self, outputs: list[Output]) -> None:
+        is_ahead = self._executor.is_ahead
+        several = _repeated([request_id for request_id, _ in outputs])
         for request_id, item in outputs:
             if stream := self._streams.get(request_id):
-                stream.put(item)
+                stream.put(item, more=is_ahead or request_id in several)
 
     def _die(self, reason: str) -> None:
         if self._closed or not self._info:
@@ -290,6 +296,13 @@ class EngineBackend(Backend):
         delay = self._backoff.delay(self._failures)
         logger.error("%s; restarting it in %g s", self._restarting, delay)
         self._waiting = self._loop.call_later(delay, self._executor.start, self._receive)
+
+
+def _repeated(ids: list[str]) -> Collection[str]:
+    """Those that are there more than once."""
+    if len(set(ids)) == len(ids):
+        return ()
+    return {id for id, times in Counter(ids).items() if times > 1}
 
 
 def _failed(what: str, answer: asyncio.Future[None]) -> bool:

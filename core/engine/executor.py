@@ -4,6 +4,7 @@ import asyncio
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,20 +29,35 @@ class EventBridge:
     def __init__(self, receive: Receive) -> None:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
-        self._pending = threading.Semaphore(_MAX_PENDING)
+        self._room = threading.Semaphore(_MAX_PENDING)
+        self._steps: deque[Event] = deque()  # on their way; of a kind that threads can share
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the output of more steps is on its way."""
+        return bool(self._steps)
 
     def __call__(self, event: Event) -> None:
-        self._pending.acquire()
+        self._room.acquire()
+        if isinstance(event, list):
+            self._steps.append(event)
         with suppress(RuntimeError):  # the event loop is closed: nothing can receive it
             self._loop.call_soon_threadsafe(self._arrive, event)
 
     def _arrive(self, event: Event) -> None:
-        self._pending.release()
+        self._room.release()
+        if isinstance(event, list):
+            self._steps.popleft()
         self._receive(event)
 
 
 class Executor(ABC):
     """Runs engines, one at a time. Every method is called on the event loop."""
+
+    @property
+    @abstractmethod
+    def is_ahead(self) -> bool:
+        """Whether the engine has made more steps than have been received."""
 
     @property
     def pid(self) -> int | None:
@@ -72,10 +88,15 @@ class ThreadExecutor(Executor):
         self._create_engine = create_engine
         self._runs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._engine_loop: EngineLoop | None = None
+        self._events: EventBridge | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_ahead(self) -> bool:
+        return self._events is not None and self._events.is_ahead
+
     def start(self, receive: Receive) -> None:
-        emit = EventBridge(receive)
+        emit = self._events = EventBridge(receive)
         self._engine_loop = EngineLoop(self._create_engine, emit)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="enginebay-engine", daemon=True)

@@ -37,9 +37,14 @@ class ProcessExecutor(Executor):
         self._create_engine = create_engine
         self._grace = grace
         self._child: _Child | None = None
+        self._events: EventBridge | None = None
         self._started = False
         self._ending = False
         self._killing: asyncio.TimerHandle | None = None
+
+    @property
+    def is_ahead(self) -> bool:
+        return self._events is not None and self._events.is_ahead
 
     @property
     def pid(self) -> int | None:
@@ -66,7 +71,8 @@ class ProcessExecutor(Executor):
 
         self._cancel_kill()
         self._started = self._ending = False
-        self._child = _Child(packed, self._grace, report_progress, EventBridge(received))
+        self._events = EventBridge(received)
+        self._child = _Child(packed, self._grace, report_progress, self._events)
 
     def send(self, command: Command) -> None:
         assert self._child is not None

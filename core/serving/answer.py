@@ -1,13 +1,14 @@
 """One answer of a request that generates text: its plan, its run and its form."""
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from core.chat.answer.compose_openai import Head, OpenAIComposer
 from core.chat.answer.composer import Composer, Frame
+from core.chat.answer.delta_reader import Outlet
 from core.chat.answer.generation import Generation
 from core.chat.answer.logprobs import LogprobForm
 from core.chat.plan.request_plan import RequestPlan
@@ -18,6 +19,9 @@ from core.contract.types import Update
 from core.serving.asked import Asked, Names
 
 logger = logging.getLogger(__name__)
+
+WriteFrames = Callable[[list[Frame]], Iterable[bytes]]
+"""Makes of frames what is sent of them, each piece on its own."""
 
 Form = TypeVar("Form", bound=Composer)
 Body = TypeVar("Body", bound=GenerationBody)
@@ -80,27 +84,47 @@ class Answer(Generic[Form]):
     async def updates(self) -> AsyncGenerator[Update, None]:
         """What each choice gains, as it arrives."""
         with self._visible_errors():
-            async with aclosing(self._generation.updates()) as updates:
+            async with self._generation.updates() as updates:
                 async for update in updates:
                     yield update
 
-    async def frames(self) -> AsyncGenerator[list[Frame], None]:
-        """All of it, as a stream sends it: what each update comes to, then the end."""
+    async def stream(self, write: WriteFrames, end: bytes = b"") -> AsyncGenerator[bytes, None]:
+        """All of it, as a stream sends it: what `write` makes of each update's frames, then of the
+        last ones; `end` is behind them.
+        """
         composer = self._composer
         opened = False
         try:
             with self._visible_errors():
-                async with aclosing(self._generation.updates()) as updates:
+                async with self._generation.updates() as updates:
                     async for update in updates:
                         if frames := composer.frames(update):
                             opened = True
-                            yield frames
+                            for piece in write(frames):
+                                yield piece
                 if frames := composer.ending():
-                    yield frames
+                    for piece in write(frames):
+                        yield piece
         except ServingError as error:
             if not opened:
                 raise
-            yield composer.failed(error)
+            for piece in write(composer.failed(error)):
+                yield piece
+        if end:
+            yield end
+
+    def send_at_once(self, write: WriteFrames, outlet: Outlet[bytes]) -> None:
+        """Send what comes next of the `stream` that is read through `outlet`, where it can be, so
+        that whoever reads it need not be woken. All before it has been sent.
+        """
+        composer, put = self._composer, outlet.send
+
+        def send(update: Update) -> None:
+            if frames := composer.frames(update):
+                for piece in write(frames):
+                    put(piece)
+
+        self._generation.send_at_once(Outlet(outlet.ready, send))
 
     async def whole_json(self) -> bytes:
         """All of it, as one answer in JSON."""
@@ -109,7 +133,7 @@ class Answer(Generic[Form]):
             return self._composer.whole_json()
 
     async def _collect(self) -> None:
-        async with aclosing(self._generation.updates()) as updates:
+        async with self._generation.updates() as updates:
             async for update in updates:
                 self._composer.add(update)
 
@@ -139,7 +163,7 @@ class OpenAIAnswer(Answer[OpenAIComposer]):
     async def chunks(self) -> AsyncGenerator[WireAnswer, None]:
         """All of it, as chunks of the API's streams."""
         with self._visible_errors():
-            async with aclosing(self._generation.updates()) as updates:
+            async with self._generation.updates() as updates:
                 async for update in updates:
                     for chunk in self._composer.sent(update):
                         yield chunk

@@ -7,6 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
+from core.chat.answer.delta_reader import Outlet
+from core.server.http.asgi import DIRECT_BODY
 from core.server.http.sse import PING, EventStreamResponse
 
 Message = MutableMapping[str, Any]
@@ -100,3 +102,111 @@ async def test_a_slow_client_gets_all(ping: bytes | None) -> None:
     data = [piece for piece in client.taken if piece.startswith(b"data")]
     assert data == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
     assert client.complete
+
+
+class Direct:
+    """A connection that is written to directly while its client reads."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.reads = True
+
+    def ready(self) -> bool:
+        return self.reads
+
+    def write(self, body: bytes) -> None:
+        self.written.append(body)
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def scope(direct: Direct) -> Message:
+    return {"type": "http", "extensions": {DIRECT_BODY: direct}}
+
+
+async def test_events_go_straight_to_who_reads_them() -> None:
+    """But for the first, and the end, which middleware and the server see."""
+    direct, client = Direct(), Client(takes=100)
+    outlets: list[Outlet[bytes]] = []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        assert client.taken == [b"first"]
+        [outlet] = outlets
+        yield b"1"
+        assert outlet.ready()
+        outlet.send(b"2")
+        yield b"3"
+        direct.reads = False
+        assert not outlet.ready()
+        yield b"4"
+        direct.reads = True
+        yield b"5"
+
+    response = EventStreamResponse(
+        events(), first=b"first", at_once=outlets.append, ping_interval=60, headers={}
+    )
+    await response(scope(direct), never, client.send)
+    assert direct.written == [b"1", b"2", b"3", b"5"]
+    assert client.taken == [b"first", b"4"]
+    assert client.complete
+
+
+async def test_without_a_server_that_offers_it_nothing_is_sent_at_once() -> None:
+    client = Client(takes=100)
+    outlets: list[Outlet[bytes]] = []
+    response = EventStreamResponse(
+        Events().generate(), first=b"f", at_once=outlets.append, ping_interval=60, headers={}
+    )
+    await response({"type": "http"}, never, client.send)
+    assert client.taken == [b"f", b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
+    assert not outlets
+
+
+@pytest.mark.parametrize("ping", [None, PING])
+async def test_who_stops_reading_what_is_sent_at_once_is_closed_too(
+    ping: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    direct, client = Direct(), Client(takes=1)
+    closed = []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"1"
+            direct.reads = False
+            yield b"2"
+            raise AssertionError("2 was never read")
+        finally:
+            closed.append(True)
+
+    response = EventStreamResponse(
+        events(), first=b"f", ping_interval=0.001, headers={}, send_timeout=0.001, ping=ping
+    )
+    await response(scope(direct), never, client.send)
+    assert direct.written == [b"1"]
+    assert closed
+    assert not client.complete
+    assert "not read" in caplog.text
+
+
+async def test_what_is_sent_at_once_puts_off_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of the last event is the time that a ping looks at."""
+    direct, client = Direct(), Client(takes=100)
+    times = iter(range(1000))
+    monkeypatch.setattr("core.server.http.sse.monotonic", lambda: float(next(times)))
+    outlets: list[Outlet[bytes]] = []
+    sent: list[float] = []
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        for _ in range(3):
+            outlets[0].send(b"x")
+            sent.append(response._last_sent)
+        yield b"1"
+
+    response = EventStreamResponse(
+        events(), first=b"f", at_once=outlets.append, ping_interval=60, headers={}
+    )
+    await response(scope(direct), never, client.send)
+    assert len(set(sent)) == 3

@@ -17,6 +17,7 @@ from core.contract.types import Isolation
 from core.engine.backoff import Backoff
 from core.engine.loop import EngineLoop
 from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
+from core.engine.streams import EngineStream
 from core.testing import ScriptedEngine, check_backend
 from enginebay import (
     BackendSettings,
@@ -647,3 +648,50 @@ async def test_the_contract_is_kept(isolation: Isolation) -> None:
 
 
 PIECES: Sequence[str] = ["Hi", " the", "re,", " how", " are", " you", "?", " ok"]
+
+
+async def test_an_engine_that_runs_ahead_has_its_tokens_joined() -> None:
+    """One in step is handed over token by token; what piles up is not, but read together."""
+    made, goes_on = threading.Event(), threading.Semaphore(0)
+
+    class Told(ScriptedEngine):
+        def step(self) -> Steps:
+            goes_on.acquire()
+            yield from super().step()
+            made.set()
+
+    taken: list[str] = []
+    read: list[str] = []
+
+    def take(delta: Delta) -> bool:
+        if not delta.finish_reason:
+            taken.append(delta.text)
+        return not delta.finish_reason
+
+    async def reading(backend: EngineBackend) -> None:
+        deltas = backend.generate(request("1"))
+        assert isinstance(deltas, EngineStream)
+        async with aclosing(deltas):
+            deltas.hand_over(take)
+            async for delta in deltas:
+                read.append(delta.text)
+
+    def steps(count: int) -> None:
+        """Let the engine make some while the event loop does something else."""
+        for _ in range(count):
+            made.clear()
+            goes_on.release()
+            assert made.wait(60)
+
+    async with asyncio.timeout(60), running(lambda: Told("abcdefgh")) as backend:
+        task = asyncio.create_task(reading(backend))
+        for count in (1, 2, 3):
+            goes_on.release()
+            while len(taken) < count:  # noqa: ASYNC110  (nobody tells)
+                await asyncio.sleep(0)
+        steps(4)  # of which the last may still be on its way
+        goes_on.release(2)
+        await task
+    assert taken[:3] == ["a", "b", "c"]
+    assert "".join(taken) + "".join(read) in ("abcdefgh", "abchdefg")
+    assert len(read[0]) >= 3

@@ -107,6 +107,10 @@ class AnswerCounts:
         self._last: dict[int, float] = {}  # when each choice gained something last
         self._counted = 0
 
+    def prefill(self) -> None:
+        """A prompt is being read."""
+        self._model.progress()
+
     def add(self, choice: int, tokens: int, finish_reason: FinishReason | None) -> None:
         """A choice has gained tokens; several at once count as evenly spaced."""
         model = self._model

@@ -5,14 +5,17 @@ Chat and text completions, streaming or not, all read the same updates.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import fields, replace
+from functools import partial
 from time import monotonic
 
 from core.chat.answer.capture import Capture
-from core.chat.answer.collector import Collector, text_of
+from core.chat.answer.collector import Collector
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
+from core.chat.answer.delta_reader import AtOnce, DeltaReader, Outlet
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
 from core.chat.answer.thought_end import ThoughtEnd
@@ -29,11 +32,10 @@ from core.contract.errors import (
 from core.contract.sampling_params import SamplingParams
 from core.contract.types import (
     Delta,
-    FinishReason,
     GenerationRequest,
-    Part,
     Update,
 )
+from core.engine.streams import EngineStream
 from core.models.served import ServedModel
 from core.plugins import Plugins
 
@@ -75,7 +77,9 @@ class Generation:
         self._running = running
         running.counter, running.choices = self.counter, self.choices
         running.end_reasoning = self.end_reasoning
-        self._answered = False
+        self._counts = AnswerCounts(counts, self.counter)
+        self._readers: list[DeltaReader] = []
+        self._from_engine: tuple[EngineStream, DeltaReader] | None = None
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
         self._texts: list[list[str]] | None = (
@@ -113,8 +117,20 @@ class Generation:
             raise NotReasoningError("none of its choices is thinking now")
         return sum(ended)
 
-    async def updates(self) -> AsyncGenerator[Update, None]:
-        """Updates of all choices as they arrive. Closing the generator aborts what is running.
+    def send_at_once(self, outlet: Outlet[Update]) -> None:
+        """Send what arrives from now on through `outlet` where it can be, see `AtOnce`.
+
+        To be called while `updates` are read, with all that has been read sent; what is logged is
+        about the request of the calling task.
+        """
+        if self._from_engine:
+            stream, reader = self._from_engine
+            at_once = AtOnce(reader, self._running, outlet)
+            stream.hand_over(partial(copy_context().run, at_once))  # type: ignore[call-arg]
+
+    @asynccontextmanager
+    async def updates(self) -> AsyncIterator[AsyncGenerator[Update, None]]:
+        """Updates of all choices as they arrive. Leaving the block aborts what is running.
 
         Each request waits for its turn. When the answer is cancelled, or its model is unloaded,
         after that, its choices end as they are, with the `finish_reason` "abort"; if its key was
@@ -129,24 +145,17 @@ class Generation:
             first += request.n
         outcome: Outcome = "aborted"
         reason = ""
-        counts = AnswerCounts(self._model_counts, self.counter)
         try:
             with self._model_counts.working():
                 async with aclosing(merge(streams)) as updates:
-                    async for update in updates:
-                        if update.prefill:
-                            self._model_counts.progress()
-                        else:
-                            counts.add(update.index, len(update.token_ids), update.finish_reason)
-                        if self._texts is not None:
-                            self._texts[update.index] += map(text_of, update.parts)
-                        yield update
+                    yield updates
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
             outcome, reason = "failed", f": {error}"
             raise
         finally:
-            counts.end(outcome)
+            self._from_engine = None  # which refers to whoever sends, who refers to this
+            self._counts.end(outcome)
             if self._capture:
                 self._capture.end(outcome)
             self._log_answer(outcome + reason)
@@ -193,7 +202,16 @@ class Generation:
         formats = self._plugins.reasoning, self._plugins.tools
         collectors = {index: self._recipe.collector(*formats) for index in range(request.n)}
         self._collectors += collectors.values()
-        tokens = [0] * request.n
+        reader = DeltaReader(
+            first,
+            collectors,
+            self.counter,
+            self._counts,
+            prompt_only=self._prompt_only,
+            capture=self._capture,
+            texts=self._texts,
+        )
+        self._readers.append(reader)
         aborted = False
         timed = LimitedTime(self._time_limit, request.n) if self._time_limit else None
         asked = monotonic()
@@ -209,29 +227,15 @@ class Generation:
                 aclosing(timed.deltas(generated) if timed else generated) as deltas,
             ):
                 self._model_counts.queue_time.observe(monotonic() - asked)
+                simple = len(self.requests) == 1 and not (self._prompt_only or self._capture)
+                if simple and isinstance(deltas, EngineStream):
+                    self._from_engine = deltas, reader
                 with self._running.interruptible() as waiting:
                     async for delta in deltas:
-                        if delta.prefill:
+                        if update := reader.read(delta):
                             waiting.waits = False
-                            yield Update(first + delta.index, [], prefill=delta.prefill)
+                            yield update
                             waiting.resume()
-                            continue
-                        collector = collectors[delta.index]
-                        if delta.usage:
-                            self.counter.take(delta.usage)
-                        if collector.finished:
-                            continue
-                        if self._prompt_only:
-                            delta = _of_the_prompt(delta)
-                        self.counter.add(delta)
-                        tokens[delta.index] += len(delta.token_ids)
-                        update = self._update(first, collector, delta, tokens[delta.index])
-                        if collector.reasons:
-                            self.counter.set_reasoning(update.index, collector.reasoning_tokens)
-                        self._answered = self._answered or bool(update.tokens or update.parts)
-                        waiting.waits = False
-                        yield update
-                        waiting.resume()
         except InvalidRequestError as error:
             if error.param == "constraint":
                 error.param = self._constrained_by
@@ -243,55 +247,19 @@ class Generation:
                 raise
             aborted = True
         except ModelUnloadedError:
-            if not self._answered:
+            if not any(each.answered for each in self._readers):
                 raise
             aborted = True
-        for index, collector in collectors.items():
-            if not collector.finished:  # or a backend that forgot to say so
-                end = Delta(index=index, finish_reason="stop")
-                if timed and timed.passed:
-                    end = Delta(index=index, finish_reason="length", stop_reason=MAX_SECONDS)
-                update = self._update(first, collector, end, tokens[index])
-                yield replace(update, finish_reason="abort") if aborted else update
+        end = Delta(finish_reason="stop")  # of a backend that forgot to say so
+        if timed and timed.passed:
+            end = Delta(finish_reason="length", stop_reason=MAX_SECONDS)
+        for update in reader.ends(end, aborted=aborted):
+            yield update
 
     def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         # Only now: while a request waits, other LoRAs may have been loaded.
         request = replace(request, adapter=self.model.applied_adapter)
         return self._plugins.generate(self.model.backend, request)
-
-    def _update(self, first: int, collector: Collector, delta: Delta, tokens: int) -> Update:
-        parts = collector.feed(delta)
-        if self._capture:
-            self._capture.delta(first + delta.index, delta, parts)
-        return _update(first, collector, delta, tokens, parts)
-
-
-def _update(
-    first: int, collector: Collector, delta: Delta, tokens: int, parts: list[Part]
-) -> Update:
-    finish_reason: FinishReason | None = delta.finish_reason
-    if finish_reason == "stop":
-        finish_reason = collector.end
-    return Update(
-        first + delta.index,
-        parts,
-        finish_reason,
-        delta.stop_reason,
-        tokens,
-        delta.prompt_logprobs,
-        delta.token_ids,
-    )
-
-
-def _of_the_prompt(delta: Delta) -> Delta:
-    """What a delta says about the prompt, without tokens that were not requested."""
-    return Delta(
-        index=delta.index,
-        finish_reason="length" if delta.finish_reason else None,
-        prefill_tokens=delta.prefill_tokens,
-        cached_tokens=delta.cached_tokens,
-        prompt_logprobs=delta.prompt_logprobs,
-    )
 
 
 def merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:

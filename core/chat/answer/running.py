@@ -30,8 +30,8 @@ class RunningRequest:
     that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
     its tokens. `account`: where what it uses is counted. `free`: it is answered even if its key has
     reached a limit of tokens, as long as it uses none. `end_reasoning` ends the thought of what is
-    generated for it; None before that. `keep_alive`: seconds that it wants its model to stay loaded
-    without requests.
+    generated for it; None before that. `cancelled`: why it was, if it was. `keep_alive`: seconds
+    that it wants its model to stay loaded without requests.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -50,11 +50,11 @@ class RunningRequest:
         self.free = False
         self.end_reasoning: Callable[[], Awaitable[int]] | None = None
         self.loading = False
+        self.cancelled: RequestCancelledError | None = None
         self._held = AsyncExitStack()
         self._places: list[Place] = []
         self._started = False
         self._counted: set[str] = set()
-        self._cancelled: RequestCancelledError | None = None
         self._interruptible: set[Interruptible] = set()
 
     async def hold(self, context: AbstractAsyncContextManager[T]) -> T:
@@ -150,19 +150,14 @@ class RunningRequest:
         """A block that `cancel` ends where it waits."""
         return Interruptible(self)
 
-    @property
-    def cancelled(self) -> RequestCancelledError | None:
-        """Why it was cancelled; None if it was not."""
-        return self._cancelled
-
     def cancel(self, error: RequestCancelledError | None = None) -> None:
         """Cancel it: whatever waits gets `error`; an answer that has begun ends as it is.
 
         Calling it again has no effect.
         """
-        if self._cancelled:
+        if self.cancelled:
             return
-        self._cancelled = error or RequestCancelledError("the request was cancelled")
+        self.cancelled = error or RequestCancelledError("the request was cancelled")
         for block in self._interruptible:
             block.interrupt()
 
@@ -190,8 +185,8 @@ class Interruptible:
 
     def resume(self) -> None:
         """Go on, unless the request has been cancelled meanwhile. Called once a token."""
-        if self._request._cancelled:
-            raise copy(self._request._cancelled)
+        if self._request.cancelled:
+            raise copy(self._request.cancelled)
         if self._task.done():  # `current_task` itself takes as long as the rest of a token
             self._task = _current_task()
         self.waits = True
@@ -214,8 +209,8 @@ class Interruptible:
         # Somebody else may have cancelled the task as well, and then has to get that.
         wanted = self._task.uncancel() > 0
         if kind is asyncio.CancelledError and not wanted:
-            assert self._request._cancelled
-            raise copy(self._request._cancelled) from None
+            assert self._request.cancelled
+            raise copy(self._request.cancelled) from None
 
 
 def _current_task() -> asyncio.Task[Any]:

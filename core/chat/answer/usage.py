@@ -23,6 +23,7 @@ class UsageCounter:
 
     `received` is when its request came, by `time.monotonic`; now, if that is not known. `used`:
     where all that is used of its model is counted, with what its prompts have begun with.
+    `last_token_at`: when the last delta arrived, `received` before the first.
     """
 
     def __init__(self, received: float | None = None, used: Used | None = None) -> None:
@@ -35,7 +36,7 @@ class UsageCounter:
         self._completion_tokens = 0
         self._reasoning_tokens: dict[int, int] = {}
         self._first_token_at: float | None = None
-        self._last_token_at = self.received
+        self.last_token_at = self.received
         self._constrained = False
         self._grammar_init_s = 0.0
         self._grammar_s = 0.0
@@ -53,15 +54,17 @@ class UsageCounter:
     def add(self, delta: Delta) -> None:
         """Count a delta. The parts of a chat count as a token each until its own counts come."""
         tokens = len(delta.token_ids) or (0 if delta.usage else len(delta.parts))
-        self._cached_tokens += delta.cached_tokens
         self._completion_tokens += tokens
-        self._used.cached_tokens += delta.cached_tokens
         self._used.completion_tokens += tokens
-        self._grammar_init_s += delta.grammar_init_s
-        self._grammar_s += delta.grammar_s
-        self._last_token_at = monotonic()
+        if delta.cached_tokens:
+            self._cached_tokens += delta.cached_tokens
+            self._used.cached_tokens += delta.cached_tokens
+        if self._constrained:
+            self._grammar_init_s += delta.grammar_init_s
+            self._grammar_s += delta.grammar_s
+        self.last_token_at = monotonic()
         if self._first_token_at is None:
-            self._first_token_at = self._last_token_at
+            self._first_token_at = self.last_token_at
 
     def take(self, counts: TokenCounts) -> None:
         """Take the counts of a chat, which is the one request of its answer."""
@@ -78,11 +81,6 @@ class UsageCounter:
     def set_reasoning(self, choice: int, tokens: int) -> None:
         """Record how many tokens of a choice are reasoning so far."""
         self._reasoning_tokens[choice] = tokens
-
-    @property
-    def last_token_at(self) -> float:
-        """When the last delta arrived; `received` before the first."""
-        return self._last_token_at
 
     @property
     def time_to_first_token(self) -> float | None:
@@ -143,8 +141,8 @@ class UsageCounter:
 
     def _phases(self) -> tuple[float, float]:
         """Seconds up to the first token, and from there to the last one."""
-        first = self._last_token_at if self._first_token_at is None else self._first_token_at
-        return first - self.received, self._last_token_at - first
+        first = self.last_token_at if self._first_token_at is None else self._first_token_at
+        return first - self.received, self.last_token_at - first
 
     def _timings(self) -> Timings:
         """WebLLM's formulas, over the tokens that were computed: cached ones took no time."""

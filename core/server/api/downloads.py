@@ -9,7 +9,7 @@ from core.models.downloads import Progress
 from core.server.access.auth import require_admin
 from core.server.http import sse
 from core.server.http.headers import unsupported_header
-from core.server.http.respond import or_client_leaves, prepend
+from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
 from core.server.schemas.download_bodies import DownloadEvent, DownloadRequest, DownloadResponse
 from core.server.services import services
@@ -35,7 +35,8 @@ async def download(body: DownloadRequest, http: Request) -> Response:
     events = sse.of_work(running, _events(progress))
     first = await or_client_leaves(http, anext(events))
     return sse.EventStreamResponse(
-        prepend(first, events),
+        events,
+        first=first,
         ping_interval=services(http).config.server.ping_interval,
         headers=headers,
     )

@@ -18,7 +18,7 @@ from core.server.http import sse
 from core.server.http.framing import NDJSON_TYPE
 from core.server.http.headers import unsupported_header
 from core.server.http.json_route import JsonRoute
-from core.server.http.respond import or_client_leaves, prepend
+from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
 from core.server.services import services
 
@@ -41,7 +41,8 @@ async def pull(body: OllamaPull, http: Request) -> Response:
     lines = sse.of_work(running, statuses, write=lambda body: dumped(body) + b"\n", fail=_failed)
     first = await or_client_leaves(http, anext(lines))
     return sse.EventStreamResponse(
-        prepend(first, lines),
+        lines,
+        first=first,
         ping_interval=services(http).config.server.ping_interval,
         ping=None,
         headers=headers,

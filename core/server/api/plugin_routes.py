@@ -14,7 +14,7 @@ from core.contract.routes import Route, RouteRegister, RouteResponse
 from core.server.access.auth import require_admin
 from core.server.api.plugin_request import PluginRequest
 from core.server.http import sse
-from core.server.http.respond import or_client_leaves, prepend
+from core.server.http.respond import or_client_leaves
 from core.server.paths import Paths
 from core.server.services import services
 
@@ -95,7 +95,8 @@ async def _stream(
     pieces = _pieces(http, route, asked, answer.body, media_type)
     first = await or_client_leaves(http, anext(pieces, b""))
     return sse.EventStreamResponse(
-        prepend(first, pieces),
+        pieces,
+        first=first,
         ping_interval=services(http).config.server.ping_interval,
         ping=answer.ping or (sse.PING if media_type == sse.MEDIA_TYPE else None),
         status=answer.status,

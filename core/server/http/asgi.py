@@ -1,13 +1,32 @@
-"""The types of ASGI applications, for middleware that needs no framework.
+"""The types of ASGI applications, for middleware that needs no framework, and our own extension.
 
 https://asgi.readthedocs.io/en/latest/specs/main.html
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+DIRECT_BODY = "enginebay.direct_body"
+"""The extension of a server that has a `DirectBody` for a request's answer.
+
+Events of a stream then pass all middleware by: what changes bodies has to take it out of the scope.
+"""
+
+
+class DirectBody(Protocol):
+    """Writes pieces of an answer's body to the connection, without `send` and all that wraps it."""
+
+    def ready(self) -> bool:
+        """Whether `write` may be called: the answer has begun, and its client is there and reads.
+
+        Where it may not, `send` waits or does what else there is to do.
+        """
+
+    def write(self, body: bytes) -> None:
+        """Write a piece of the body; what the client does not read is kept for it."""

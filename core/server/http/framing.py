@@ -1,10 +1,11 @@
 """How frames of a stream are written: what an API's clients read it by."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.chat.answer.composer import Frame
 from core.server.http import sse
+from core.serving.answer import WriteFrames
 
 NDJSON_TYPE = "application/x-ndjson"
 
@@ -17,16 +18,20 @@ class Framing:
     """
 
     media_type: str
-    write: Callable[[Sequence[Frame]], Iterable[bytes]]
+    write: WriteFrames
     end: bytes = b""
     ping: bytes | None = sse.PING
 
 
 def _data(frames: Sequence[Frame]) -> Iterable[bytes]:
+    if len(frames) == 1:  # as nearly all are
+        return (sse.data(frames[0].json),)
     return (b"".join(sse.data(frame.json) for frame in frames),)
 
 
 def _named(frames: Sequence[Frame]) -> Iterable[bytes]:
+    if len(frames) == 1:
+        return (sse.named(frames[0].event or "message", frames[0].json),)
     return (b"".join(sse.named(frame.event or "message", frame.json) for frame in frames),)
 
 

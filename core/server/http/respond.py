@@ -1,13 +1,12 @@
 """Responses of all generation routes, streaming or not."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
-from contextlib import aclosing
+from collections.abc import Awaitable
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
 
-from core.chat.answer.composer import Frame
 from core.server.http import sse
 from core.server.http.framing import DATA, Framing
 from core.server.http.headers import answer_headers
@@ -29,7 +28,7 @@ async def respond(
 ) -> Response:
     """The HTTP answer of a request that generates text, with the headers it calls for.
 
-    A stream's first frames are awaited before the status is sent, so that whatever goes wrong up to
+    A stream's first frame is awaited before the status is sent, so that whatever goes wrong up to
     the first token has a status of its own. The generation is aborted when the client leaves.
     `framing`: how a stream is written.
     """
@@ -39,36 +38,17 @@ async def respond(
     if not answer.plan.body.stream:
         whole = await or_client_leaves(http, answer.whole_json())
         return Response(whole, media_type="application/json", headers=said)
-    frames = answer.frames()
-    first = await or_client_leaves(http, anext(frames, []))
+    events = answer.stream(framing.write, framing.end)
+    first = await or_client_leaves(http, anext(events, b""))
     return sse.EventStreamResponse(
-        _written(first, frames, framing),
+        events,
+        first=first,
+        at_once=partial(answer.send_at_once, framing.write),
         ping_interval=services(http).config.server.ping_interval,
         ping=framing.ping,
         headers=said,
         media_type=framing.media_type,
     )
-
-
-async def _written(
-    first: list[Frame], rest: AsyncGenerator[list[Frame], None], framing: Framing
-) -> AsyncGenerator[bytes, None]:
-    async with aclosing(rest):
-        for chunk in framing.write(first):
-            yield chunk
-        async for frames in rest:
-            for chunk in framing.write(frames):
-                yield chunk
-    if framing.end:
-        yield framing.end
-
-
-async def prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """`first`, then `rest`, which is closed with this."""
-    async with aclosing(rest):
-        yield first
-        async for item in rest:
-            yield item
 
 
 async def or_client_leaves(http: Request, work: Awaitable[T]) -> T:

@@ -9,11 +9,13 @@ import anyio
 from fastapi.sse import KEEPALIVE_COMMENT
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
+from core.chat.answer.delta_reader import Outlet
 from core.chat.answer.running import RunningRequest
 from core.chat.schemas.error_bodies import ErrorBody
 from core.contract.errors import ServingError
+from core.server.http.asgi import DIRECT_BODY, DirectBody
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +85,18 @@ class EventStreamResponse(StreamingResponse):
     Proxies drop idle connections; a comment keeps them, and clients ignore it. The events'
     generator is closed at once when the client leaves, and when it has read nothing for
     `send_timeout` seconds beyond a ping: it would keep others from their turn.
+
+    Events are written to the connection directly where the server offers that, as a token costs
+    less there than all middleware. `first`: an event before those of the generator. `at_once` gets
+    an outlet for those that need not come through the generator, when `first` has been sent.
     """
 
     def __init__(
         self,
         events: AsyncGenerator[bytes, None],
         *,
+        first: bytes = b"",
+        at_once: Callable[[Outlet[bytes]], None] | None = None,
         ping_interval: float,
         headers: Mapping[str, str],
         send_timeout: float = 60.0,
@@ -104,11 +112,19 @@ class EventStreamResponse(StreamingResponse):
         )
         self._ping = ping
         self._events = events
+        self._first = first
+        self._at_once = at_once
+        self._direct: DirectBody | None = None
         self._ping_interval = ping_interval
         self._send_timeout = send_timeout
         self._last_sent = 0.0
         self._sending = False
         self._complete = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, its events past all middleware if the server lets them."""
+        self._direct = scope.get("extensions", {}).get(DIRECT_BODY)
+        await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
         """Send the events, and pings beside them."""
@@ -122,14 +138,29 @@ class EventStreamResponse(StreamingResponse):
             )
             keep_alive = self._keep_alive if self._ping is not None else self._look_after
             tasks.start_soon(keep_alive, send, tasks.cancel_scope)
+            if self._first:
+                await self._send(self._first, send)
+            if self._at_once and self._direct:
+                self._at_once(Outlet(self._direct.ready, self._write))
             async for chunk in self._events:
-                self._last_sent, self._sending = monotonic(), True
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                self._sending = False
+                if self._direct and self._direct.ready():
+                    self._write(chunk)
+                else:
+                    await self._send(chunk, send)
             self._complete = True
             tasks.cancel_scope.cancel()
         if self._complete:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, chunk: bytes, send: Send) -> None:
+        self._last_sent, self._sending = monotonic(), True
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        self._sending = False
+
+    def _write(self, chunk: bytes) -> None:
+        assert self._direct
+        self._last_sent = monotonic()
+        self._direct.write(chunk)
 
     async def _keep_alive(self, send: Send, stream: anyio.CancelScope) -> None:
         ping = {"type": "http.response.body", "body": self._ping, "more_body": True}
