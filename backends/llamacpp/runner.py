@@ -24,6 +24,10 @@ from enginebay import (
 )
 
 
+_TILE = 64
+"""GGML_FA_TILE_Q: rows of queries that flash attention computes at once on a CPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class _TileChunk:
     """A chunk within a span: some of the rows of its tile."""
@@ -71,6 +75,7 @@ class LlamaRunner(NumpyRunner):
             shares=size.unified,
             one_adapter=True,
             neighbours=not size.unified,
+            tile=_TILE,
             media_spans="cut" if media is None or media.causal else "whole",
             media_apart=True,
         )

@@ -63,7 +63,9 @@ class NumpyRunner(Runner[Rows, RowSampler]):
         tokens = _greedy(logits, rows, samplers, masks)
         sampled = []
         for i, (row, sampler, mask) in enumerate(zip(rows, samplers, masks, strict=True)):
-            token_id = tokens[i] if i in tokens else sampler.sample(logits[row], mask)
+            token_id = tokens.get(i)
+            if token_id is None:
+                token_id = sampler.sample(logits[row], mask)
             sampled.append(self.force(logits, row, sampler, token_id))
         return sampled
 
@@ -106,10 +108,12 @@ def _greedy(
     ]
     wanted = [rows[i] for i in greedy]
     if isinstance(logits, np.ndarray) and len(set(wanted)) == len(logits):
-        best = logits.argmax(axis=1)[wanted].tolist()
+        found = logits.argmax(axis=1)[wanted]
+        highest = logits[wanted, found]
+        best = found.tolist()
     else:
         best = [int(logits[row].argmax()) for row in wanted]
-    # The highest of a row with NaN in it is NaN.
-    if any(np.isnan(logits[row][token]) for row, token in zip(wanted, best, strict=True)):
+        highest = np.array([logits[row][token] for row, token in zip(wanted, best, strict=True)])
+    if np.isnan(highest).any():  # the highest of a row with NaN in it is NaN
         raise FloatingPointError("the logits are not numbers")
     return dict(zip(greedy, best, strict=True))

@@ -84,7 +84,7 @@ class StepDivider(Generic[Sampler]):
         if decoding and prefilling:
             # The more are waiting for their first token, the longer the others wait for their next.
             paced = self._pace.tokens * len(prefilling)
-            budget = min(max(budget - len(decoding), 1), paced)
+            budget = self._tiled(paced, len(decoding), max(budget - len(decoding), 1))
         rows = _PROMPT_ROWS
         prompt_tokens = 0
         encoder = _EncoderTurn(self._runner, one=bool(decoding))
@@ -119,6 +119,16 @@ class StepDivider(Generic[Sampler]):
         """What was divided last has been run."""
         if not any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
             self._pace.ends()
+
+    def _tiled(self, tokens: int, decoding: int, most: int) -> int:
+        """About so many tokens of prompts, at `most`, so that no tile is nearly empty."""
+        memory = self._runner.memory
+        beside = -1 if memory.neighbours else decoding
+        tiles = round((min(tokens, most) + beside) / memory.tile)
+        whole = tiles * memory.tile - beside
+        if whole > most:
+            whole -= memory.tile
+        return whole if whole > 0 else min(tokens, most)
 
     def _is_whole(self, choice: ChoiceState[Sampler]) -> bool:
         memory = self._runner.memory
