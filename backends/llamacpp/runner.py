@@ -23,7 +23,6 @@ from enginebay import (
     RunnerMemory,
 )
 
-
 _TILE = 64
 """GGML_FA_TILE_Q: rows of queries that flash attention computes at once on a CPU."""
 
