@@ -1,6 +1,7 @@
 """Base of runners with numpy logits: sampling, without the model."""
 
 from collections.abc import Callable, Collection, Sequence
+from math import isnan
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -108,12 +109,11 @@ def _greedy(
     ]
     wanted = [rows[i] for i in greedy]
     if isinstance(logits, np.ndarray) and len(set(wanted)) == len(logits):
-        found = logits.argmax(axis=1)[wanted]
-        highest = logits[wanted, found]
-        best = found.tolist()
+        of_row = logits.argmax(axis=1).tolist()
+        best = [of_row[row] for row in wanted]
     else:
         best = [int(logits[row].argmax()) for row in wanted]
-        highest = np.array([logits[row][token] for row, token in zip(wanted, best, strict=True)])
-    if np.isnan(highest).any():  # the highest of a row with NaN in it is NaN
+    # The highest of a row with NaN in it is NaN.
+    if any(isnan(logits[row].item(token)) for row, token in zip(wanted, best, strict=True)):
         raise FloatingPointError("the logits are not numbers")
     return dict(zip(greedy, best, strict=True))
