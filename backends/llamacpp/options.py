@@ -69,7 +69,7 @@ class LlamaCppOptions(BaseModel):
     prefill_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="Prompt tokens per pass while streams run; default: 256, on a GPU 512.",
+        description="Most prompt tokens per pass while streams run; default: 256, on a GPU 512.",
     )
     threads: int | None = Field(
         default=None, gt=0, description="CPU threads for decoding; default: the physical cores."

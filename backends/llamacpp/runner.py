@@ -23,6 +23,9 @@ from enginebay import (
     RunnerMemory,
 )
 
+_TILE = 64
+"""GGML_FA_TILE_Q: rows of queries that flash attention computes at once on a CPU."""
+
 
 @dataclass(frozen=True, slots=True)
 class _TileChunk:
@@ -73,6 +76,7 @@ class LlamaRunner(NumpyRunner):
             shares=size.unified,
             one_adapter=True,
             neighbours=not size.unified,
+            tile=_TILE,
             media_spans="cut" if media is None or media.causal else "whole",
             media_apart=True,
         )

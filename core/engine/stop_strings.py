@@ -27,6 +27,8 @@ class StopStrings:
 
     def feed(self, text: str) -> str:
         """The text that certainly precedes any stop string."""
+        if not self.strings:
+            return text
         if self.found is not None:
             return ""
         text = self._held + text

@@ -246,8 +246,23 @@ def test_many_prompts_at_once_get_more_of_a_step() -> None:
     for number in range(2, 5):
         run.add(request([number] * 20, id=str(number), max_tokens=1))
     run.steps(1)
-    assert sum(len(c.token_ids) for c in engine._runner.runs[-1]) == 1 + 10
+    assert sum(len(c.token_ids) for c in engine._runner.runs[-1]) == 10
     run.finish()
+
+
+def test_prompts_beside_others_leave_no_tile_nearly_empty() -> None:
+    """Attention takes as long for one token more than a tile as for two tiles."""
+    for neighbours, beside in ((False, 2), (True, -1)):
+        memory = RunnerMemory(slots=4, tokens=4 * CONTEXT, neighbours=neighbours, tile=8)
+        engine = make_engine(memory, prefill_tokens=8)
+        run = Run(engine, request([5, 6], id="a", max_tokens=30)).steps(1)
+        run.add(request([7, 8], id="b", max_tokens=30))
+        run.steps(1)
+        run.add(request(range(2, 42), id="long", max_tokens=1))
+        run.steps(3)
+        lengths = [max(len(c.token_ids) for c in chunks) for chunks in engine._runner.runs[-3:]]
+        assert [(length + beside) % 8 for length in lengths] == [0, 0, 0]
+        run.finish()
 
 
 def test_a_prompt_alone_takes_whole_steps() -> None:

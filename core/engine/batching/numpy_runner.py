@@ -1,6 +1,7 @@
 """Base of runners with numpy logits: sampling, without the model."""
 
 from collections.abc import Callable, Collection, Sequence
+from math import isnan
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -63,7 +64,9 @@ class NumpyRunner(Runner[Rows, RowSampler]):
         tokens = _greedy(logits, rows, samplers, masks)
         sampled = []
         for i, (row, sampler, mask) in enumerate(zip(rows, samplers, masks, strict=True)):
-            token_id = tokens[i] if i in tokens else sampler.sample(logits[row], mask)
+            token_id = tokens.get(i)
+            if token_id is None:
+                token_id = sampler.sample(logits[row], mask)
             sampled.append(self.force(logits, row, sampler, token_id))
         return sampled
 
@@ -106,10 +109,11 @@ def _greedy(
     ]
     wanted = [rows[i] for i in greedy]
     if isinstance(logits, np.ndarray) and len(set(wanted)) == len(logits):
-        best = logits.argmax(axis=1)[wanted].tolist()
+        of_row = logits.argmax(axis=1).tolist()
+        best = [of_row[row] for row in wanted]
     else:
         best = [int(logits[row].argmax()) for row in wanted]
     # The highest of a row with NaN in it is NaN.
-    if any(np.isnan(logits[row][token]) for row, token in zip(wanted, best, strict=True)):
+    if any(isnan(logits[row].item(token)) for row, token in zip(wanted, best, strict=True)):
         raise FloatingPointError("the logits are not numbers")
     return dict(zip(greedy, best, strict=True))

@@ -28,6 +28,8 @@ class RunnerMemory:
     `shares`: a copy takes no extra memory.
     `one_adapter`: all chunks of a run must have the same adapter.
     `neighbours`: a run is fastest with the lowest slots, without gaps.
+    `tile`: attention takes about the same time for this many tokens as for a few. All tokens of a
+    run count together; with `neighbours` those of a chunk behind its first token.
     `media_spans`: whether chunks may end within the tokens of an item ("cut") or not ("whole",
     where these see each other), or a prompt with items is run whole and shares nothing ("prompt",
     where all of it sees itself).
@@ -41,6 +43,7 @@ class RunnerMemory:
     shares: bool = False
     one_adapter: bool = False
     neighbours: bool = False
+    tile: int = 1
     media_spans: Literal["cut", "whole", "prompt"] = "cut"
     media_apart: bool = False
 

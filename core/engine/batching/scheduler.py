@@ -2,7 +2,7 @@
 
 import bisect
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Generic
@@ -113,8 +113,9 @@ class Scheduler(Generic[Sampler]):
         leader.siblings = []
         return started
 
-    def ran(self, batch: Iterable[Work[Sampler]]) -> None:
+    def ran(self, batch: Sequence[Work[Sampler]]) -> None:
         """Record that a batch has been run."""
+        self._divider.ran(batch)
         for work in batch:
             self._slots.extend(work.chunk.slot, work.cache_ids)
             work.choice.computed += len(work.chunk.token_ids)

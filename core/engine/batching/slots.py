@@ -145,7 +145,8 @@ class Slots:
         slot.token_ids += token_ids
         cells = [next(self._cell_ids) for _ in token_ids]
         slot.cells += cells
-        self._references.update(cells)
+        for cell in cells:  # nobody else has them yet
+            self._references[cell] = 1
 
     def release(self, index: int) -> None:
         """Release a sequence's slot but keep its tokens cached."""

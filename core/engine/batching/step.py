@@ -9,6 +9,7 @@ from typing import Any, Generic
 from core.contract.media import Media
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
+from core.engine.batching.pace import Pace
 from core.engine.batching.runner import Chunk, Runner, Sampler
 from core.engine.batching.spans import ends_before
 
@@ -23,7 +24,8 @@ class BatchLimits:
     """Sizes of a batch, in choices and tokens.
 
     `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
-    `prefill_tokens`: of each prompt, on average, while others decode.
+    `prefill_tokens`: of each prompt, on average, while others decode; fewer where a pass would take
+    too long (`Pace`).
     """
 
     max_batch_size: int
@@ -69,6 +71,7 @@ class StepDivider(Generic[Sampler]):
         self._runner = runner
         self._limits = limits
         self._drafter = drafter
+        self._pace = Pace(limits.prefill_tokens)
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
         """The work of these choices, with room for `free` more tokens in the cache."""
@@ -78,10 +81,12 @@ class StepDivider(Generic[Sampler]):
         drafts = {} if prefilling else self._draft(decoding, free)
         work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.batch_tokens
-        if decoding:
+        if decoding and prefilling:
             # The more are waiting for their first token, the longer the others wait for their next.
-            budget = min(budget, self._limits.prefill_tokens * len(prefilling))
+            paced = self._pace.tokens * len(prefilling)
+            budget = self._tiled(paced, len(decoding), max(budget - len(decoding), 1))
         rows = _PROMPT_ROWS
+        prompt_tokens = 0
         encoder = _EncoderTurn(self._runner, one=bool(decoding))
         for choice in prefilling:
             tokens = min(choice.pending, budget, free)
@@ -106,7 +111,24 @@ class StepDivider(Generic[Sampler]):
             work.append(_prefill(choice, tokens))
             budget -= tokens
             free -= tokens
+            prompt_tokens += tokens
+        self._pace.starts(prompt_tokens, decodes=bool(decoding))
         return work
+
+    def ran(self, work: Iterable[Work[Sampler]]) -> None:
+        """What was divided last has been run."""
+        if not any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
+            self._pace.ends()
+
+    def _tiled(self, tokens: int, decoding: int, most: int) -> int:
+        """About so many tokens of prompts, at `most`, so that no tile is nearly empty."""
+        memory = self._runner.memory
+        beside = -1 if memory.neighbours else decoding
+        tiles = round((min(tokens, most) + beside) / memory.tile)
+        whole = tiles * memory.tile - beside
+        if whole > most:
+            whole -= memory.tile
+        return whole if whole > 0 else min(tokens, most)
 
     def _is_whole(self, choice: ChoiceState[Sampler]) -> bool:
         memory = self._runner.memory
