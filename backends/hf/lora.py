@@ -106,6 +106,11 @@ class Adapters:
                     self._replace(path, module.base)
         self._names = [other for other in self._names if other != name]
 
+    @property
+    def are_applied(self) -> bool:
+        """Whether the running pass has tokens of an adapter."""
+        return bool(self._plan.tokens)
+
     @contextmanager
     def applied(self, adapters: Sequence[str | None]) -> Iterator[None]:
         """Apply adapters in the forward passes within.

@@ -67,6 +67,10 @@ class HFOptions(BaseModel):
     prepack: bool = Field(
         default=True, description="Prepack weights for the CPU's matrix units where that is faster."
     )
+    join_projections: bool = Field(
+        default=True,
+        description="Compute projections of the same input as one, in the usual architectures.",
+    )
     adapters: dict[str, str] = Field(
         default={}, description="LoRA adapters: PEFT folders by the model name clients use."
     )
