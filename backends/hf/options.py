@@ -64,6 +64,10 @@ class HFOptions(BaseModel):
     prompt_lookup: int = Field(
         default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
     )
+    quantize: Literal["int8"] | None = Field(
+        default=None,
+        description="int8: multiply in 8 bits on the CPU, faster and a little less exact.",
+    )
     prepack: bool = Field(
         default=True, description="Prepack weights for the CPU's matrix units where that is faster."
     )

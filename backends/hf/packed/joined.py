@@ -80,7 +80,9 @@ def join(model: PreTrainedModel) -> int:
     for parent in list(model.modules()):
         for names in SIBLINGS:
             layers = [getattr(parent, name, None) for name in names]
-            if all(_is_plain(layer, uses) for layer in layers) and _are_alike(layers):
+            if all(
+                is_plain(layer) and uses[id(layer.weight)] == 1 for layer in layers
+            ) and _are_alike(layers):
                 joined = Joined(layers)
                 on_gpu = layers[0].weight.is_cuda
                 parent.add_module(_name(names), joined)
@@ -103,17 +105,13 @@ def _name(names: tuple[str, ...]) -> str:
     return "joined_" + "_".join(name.removesuffix("_proj") for name in names)
 
 
-def _is_plain(layer: Any, uses: Counter[int]) -> bool:
+def is_plain(layer: Any) -> bool:
+    """Whether it is a linear layer, and all that happens in it is its product."""
     if type(layer) is not nn.Linear:
         return False
     hooked: Any = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-    weight = layer.weight
-    return (
-        type(weight) is nn.Parameter
-        and weight.device.type != "meta"
-        and uses[id(weight)] == 1
-        and not hooked
-    )
+    weight = layer.weight  # quantized ones are subclasses of a tensor
+    return type(weight) is nn.Parameter and weight.device.type != "meta" and not hooked
 
 
 def _are_alike(layers: list[Any]) -> bool:
