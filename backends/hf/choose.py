@@ -179,6 +179,7 @@ def _packed(case: _Case) -> MediaRunner | None:
         tokens=sizes.tokens,
         adapters=case.adapters,
         media=case.inputs,
+        decoder=verdict.decoder,
     )
 
 

@@ -78,6 +78,7 @@ def paged_runner(
             page_size=page_size,
             adapters=adapters,
             media=media,
+            decoder=verdict.decoder,
         )
     except (NotPagedError, torch.OutOfMemoryError) as error:
         model.set_attn_implementation(unpacked)

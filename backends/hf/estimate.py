@@ -148,7 +148,12 @@ class ModelShape:
         In bfloat16 the plain ones are freed, but the file that they are pages of stays mapped.
         """
         x86 = platform.machine().lower() in ("x86_64", "amd64")
-        if not options.prepack or not x86 or self.format not in ("float32", "bfloat16"):
+        if (
+            options.quantize
+            or not options.prepack
+            or not x86
+            or self.format not in ("float32", "bfloat16")
+        ):
             return 0
         if options.device_map is not None:
             return 0

@@ -25,6 +25,9 @@ from backends.hf.info import model_info
 from backends.hf.lora import Adapters
 from backends.hf.media.loading import load_media
 from backends.hf.options import HFOptions
+from backends.hf.packed.decoder import is_known
+from backends.hf.packed.int8 import quantize
+from backends.hf.packed.joined import join
 from backends.hf.packed.prepack import prepack
 from backends.hf.pooling.folder import pooling_folder
 from backends.hf.pooling.loading import load_pooling_engine
@@ -72,6 +75,10 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
     ends = eos_token_ids(
         (getattr(model, "generation_config", None), model.config, text_config), tokenizer
     )
+    if options.join_projections and is_known(model):
+        join(model)
+    if options.quantize:
+        _quantize(model, checkpoint)
     if options.prepack:
         _prepack(model)
     adapters = _load_adapters(model, options, base)
@@ -164,6 +171,16 @@ def _drafter(options: HFOptions, memory: RunnerMemory) -> PromptLookup | None:
     if options.prompt_lookup and not memory.cuts:
         logger.warning("prompt lookup disabled: this model's cache cannot be rolled back")
     return PromptLookup(options.prompt_lookup) if options.prompt_lookup and memory.cuts else None
+
+
+def _quantize(model: PreTrainedModel, checkpoint: Checkpoint) -> None:
+    try:
+        count = quantize(model)
+    except ValueError as error:
+        raise checkpoint.unavailable(
+            f"quantize: int8 does not work for it: {error}; remove that option"
+        ) from error
+    logger.info("%d layers multiply in 8 bits", count)
 
 
 def _prepack(model: PreTrainedModel) -> None:

@@ -111,6 +111,11 @@ class Adapters:
                     self._replace(path, module.base)
         self._fingerprints.pop(name, None)
 
+    @property
+    def are_applied(self) -> bool:
+        """Whether the running pass has tokens of an adapter."""
+        return bool(self._plan.tokens)
+
     @contextmanager
     def applied(self, adapters: Sequence[str | None]) -> Iterator[None]:
         """Apply adapters in the forward passes within.

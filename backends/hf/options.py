@@ -64,8 +64,16 @@ class HFOptions(BaseModel):
     prompt_lookup: int = Field(
         default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
     )
+    quantize: Literal["int8"] | None = Field(
+        default=None,
+        description="int8: multiply in 8 bits on the CPU, faster and a little less exact.",
+    )
     prepack: bool = Field(
         default=True, description="Prepack weights for the CPU's matrix units where that is faster."
+    )
+    join_projections: bool = Field(
+        default=True,
+        description="Compute projections of the same input as one, in the usual architectures.",
     )
     adapters: dict[str, str] = Field(
         default={}, description="LoRA adapters: PEFT folders by the model name clients use."

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from backends.hf.lora import Adapters
+from backends.hf.packed.joined import join
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.probe import TOKENS, probe
 from backends.hf.packed.runner import PackedRunner
@@ -102,7 +103,13 @@ def runner_of(model: PreTrainedModel, adapters: Adapters | None = None) -> Packe
     verdict = probe(model, random.Random(4).choices(range(4, 320), k=TOKENS))
     assert verdict.layers
     return PackedRunner(
-        model, verdict.layers, Vocabulary(str, size=0), slots=4, capacity=64, adapters=adapters
+        model,
+        verdict.layers,
+        Vocabulary(str, size=0),
+        slots=4,
+        capacity=64,
+        adapters=adapters,
+        decoder=verdict.decoder,
     )
 
 
@@ -123,7 +130,7 @@ def greedy(runner: PackedRunner, names: list[str | None]) -> list[list[int]]:
     return [tokens[len(PROMPT) :] for tokens in known]
 
 
-@pytest.mark.parametrize("prepacked", [False, True])
+@pytest.mark.parametrize("prepacked", [False, True], ids=["plain", "joined and prepacked"])
 def test_each_token_has_its_own_adapter(
     model: PreTrainedModel, targets: list[str], tmp_path: Path, prepacked: bool
 ) -> None:
@@ -137,6 +144,7 @@ def test_each_token_has_its_own_adapter(
     tokens = {name: greedy_reference(m, PROMPT, NEW_TOKENS) for name, m in expected.items()}
     assert len({tuple(t) for t in tokens.values()}) == 3
     if prepacked:
+        join(model)
         prepack(model)
     adapters = Adapters(model)
     runner = runner_of(model, adapters)

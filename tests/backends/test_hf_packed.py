@@ -128,13 +128,14 @@ def probed(model: PreTrainedModel) -> Verdict:
 
 
 def runner_of(model: PreTrainedModel, capacity: int = 128) -> PackedRunner:
-    """A model that was probed before is known to be exact."""
+    """With the decoder where there is one. A model that was probed before is known to be exact."""
+    decoder = None
     if model.config._attn_implementation != NAME:
         verdict = probed(model)
         assert verdict.exact, verdict.reason
-    return PackedRunner(
-        model, layer_shapes(model), Vocabulary(str, size=0), slots=5, capacity=capacity
-    )
+        decoder = verdict.decoder
+    layers, vocabulary = layer_shapes(model), Vocabulary(str, size=0)
+    return PackedRunner(model, layers, vocabulary, slots=5, capacity=capacity, decoder=decoder)
 
 
 class Stream:

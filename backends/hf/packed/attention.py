@@ -84,21 +84,27 @@ def forward(attention: Attention, call: Callable[[], Any]) -> Any:
 
 
 def layer_shapes(model: PreTrainedModel) -> dict[int, LayerShape]:
-    """The shapes of each layer's keys and values, found by a forward pass of one token.
+    """The shapes of each layer's keys and values (`attending_layers`)."""
+    return {layer: shape for layer, (shape, _) in attending_layers(model).items()}
+
+
+def attending_layers(model: PreTrainedModel) -> dict[int, tuple[LayerShape, Kind]]:
+    """Each layer's keys and values and how it attends, found by a forward pass of one token.
 
     The model must have been switched to `NAME`.
     """
-    shapes: dict[int, LayerShape] = {}
+    layers: dict[int, tuple[LayerShape, Kind]] = {}
 
     def note(layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
         heads, _, size = key.shape
-        shapes[layer] = LayerShape(heads, size, value.shape[-1], key.dtype, key.device)
+        shape = LayerShape(heads, size, value.shape[-1], key.dtype, key.device)
+        layers[layer] = shape, kind
         return query.new_zeros(query.shape[1], query.shape[0], value.shape[-1])
 
     ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
     with torch.inference_mode():
         forward(note, lambda: model(input_ids=ids, position_ids=ids, use_cache=False))
-    return shapes
+    return layers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

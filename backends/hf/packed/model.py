@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from backends.hf.lora import Adapters
 from backends.hf.media.inputs import MediaInputs
 from backends.hf.packed.attention import Attention, forward
+from backends.hf.packed.decoder import Decoder
 from backends.hf.packed.switching import switch
 from enginebay import Chunk
 
@@ -25,7 +26,8 @@ def padded(tokens: int) -> int:
 class PackedModel:
     """A `model` switched to packed attention.
 
-    `device` is where its inputs go, `dtype` what it computes in.
+    `decoder` runs its layers on tokens, if there is one; else, and on what is made of media, the
+    model's own code does. `device` is where its inputs go, `dtype` what it computes in.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class PackedModel:
         model: PreTrainedModel,
         adapters: Adapters | None = None,
         media: MediaInputs | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         model.train(False)
         switch(model)
@@ -40,6 +43,7 @@ class PackedModel:
         self.dtype: torch.dtype = model.dtype
         self.model = model
         self.media = media
+        self._decoder = decoder
         self._adapters = adapters or Adapters(model)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
 
@@ -55,6 +59,9 @@ class PackedModel:
         `inputs` are ids, or arguments for tokens and rows. `positions` are `[tokens]` or
         `[axes, tokens]`. A placeholder of media is never likely.
         """
+        if self._decoder and isinstance(inputs, Tensor):
+            adapted = self._adapters.are_applied
+            return self._decoder(attention, inputs, positions, wanted, adapted=adapted).float()
         arguments = inputs if isinstance(inputs, dict) else {"input_ids": inputs[None]}
         if self._keeps:
             arguments = {**arguments, "logits_to_keep": wanted}

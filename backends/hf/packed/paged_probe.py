@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from backends.hf.packed import probe
+from backends.hf.packed.decoder import Decoder
 from backends.hf.packed.graphs import Capture
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.paged_attention import Kernel
@@ -38,7 +39,9 @@ def probe_paged(
     before = max(0, min(page_size - _BEFORE_END, context_length - _CAPACITY))
     pages = 1 + _SLOTS * -(-(before + _CAPACITY) // page_size)
 
-    def runner(model: PreTrainedModel, layers: Mapping[int, LayerShape]) -> PagedRunner:
+    def runner(
+        model: PreTrainedModel, layers: Mapping[int, LayerShape], decoder: Decoder | None
+    ) -> PagedRunner:
         return PagedRunner(
             model,
             layers,
@@ -48,6 +51,7 @@ def probe_paged(
             capacity=before + _CAPACITY,
             pages=pages,
             page_size=page_size,
+            decoder=decoder,
         )
 
     return probe.probe(model, token_ids, runner, before=before)

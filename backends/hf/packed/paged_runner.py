@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from backends.hf.lora import Adapters
 from backends.hf.media.inputs import MediaInputs
 from backends.hf.media.runner import MediaRunner
+from backends.hf.packed.decoder import Decoder
 from backends.hf.packed.graphs import Capture, DecodeGraphs
 from backends.hf.packed.memory import LayerShape, layout_of
 from backends.hf.packed.model import PackedModel
@@ -38,13 +39,14 @@ class PagedRunner(MediaRunner):
         page_size: int = PAGE_SIZE,
         adapters: Adapters | None = None,
         media: MediaInputs | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         super().__init__(vocabulary, media)
         self.memory = RunnerMemory(
             slots=slots, tokens=usable_tokens(slots, pages, page_size), shares=True
         )
         self._adapters = adapters
-        self._model = PackedModel(model, adapters, media)
+        self._model = PackedModel(model, adapters, media, decoder)
         self._kernel = kernel
         self._pages = PagedMemory(
             layers, slots=slots, capacity=capacity, pages=pages, page_size=page_size

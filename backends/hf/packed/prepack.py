@@ -9,12 +9,13 @@ as the multiplication. Reordered once, a step of a 100M-parameter model takes (o
 import logging
 import platform
 from collections import Counter
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from backends.hf.packed.joined import is_plain
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +67,13 @@ def prepack(model: PreTrainedModel) -> int:
     replaced = 0
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
-            if type(layer) is not nn.Linear or not _is_plain(layer):
+            if not is_plain(layer) or layer.weight.device.type != "cpu":
                 continue
             if working.get(layer.weight.dtype):
                 keep = layer.weight.dtype == torch.float32 or uses[id(layer.weight)] > 1
                 setattr(parent, name, PrepackedLinear(layer, keep=keep))
                 replaced += 1
     return replaced
-
-
-def _is_plain(layer: nn.Linear) -> bool:
-    """Whether all that happens in a layer is its product, on the CPU."""
-    hooked: Any = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-    plain = type(layer.weight) is nn.Parameter  # quantized weights are subclasses of a tensor
-    return plain and layer.weight.device.type == "cpu" and not hooked
 
 
 def _works(dtype: torch.dtype) -> bool:

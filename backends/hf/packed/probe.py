@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from backends.hf.packed.attention import layer_shapes
+from backends.hf.packed.attention import attending_layers
+from backends.hf.packed.decoder import Decoder, is_known
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.packed.switching import implementations, switch
@@ -34,7 +35,7 @@ _FIRST, _SECOND, _APART = 44, 35, 7
 TOKENS = _FIRST + _APART
 """How many tokens `probe` needs."""
 
-RunnerOf = Callable[[PreTrainedModel, Mapping[int, LayerShape]], SamplingRunner]
+RunnerOf = Callable[[PreTrainedModel, Mapping[int, LayerShape], Decoder | None], SamplingRunner]
 """Makes a runner to probe: of four slots, each for `TOKENS` tokens and those before them."""
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -45,11 +46,13 @@ class Verdict:
     """The result of a probe.
 
     `layers` is what the packed runner needs to know of the model, None if it cannot be packed;
-    `reason` then says why. `distance` is the worst seen between logits that should be equal, in
-    standard deviations; None if it was not measured.
+    `reason` then says why. `decoder` runs them, if not only the model's own code can. `distance` is
+    the worst seen between logits that should be equal, in standard deviations; None if it was not
+    measured.
     """
 
     layers: dict[int, LayerShape] | None = None
+    decoder: Decoder | None = None
     distance: float | None = None
     reason: str = ""
 
@@ -64,9 +67,12 @@ def tolerance(dtype: torch.dtype) -> float:
     return _TOLERANCE.get(dtype, _TOLERANCE_OF_HALF)
 
 
-def rows(model: PreTrainedModel, layers: Mapping[int, LayerShape]) -> SamplingRunner:
+def rows(
+    model: PreTrainedModel, layers: Mapping[int, LayerShape], decoder: Decoder | None
+) -> SamplingRunner:
     """A runner with a region of memory for each slot."""
-    return PackedRunner(model, layers, Vocabulary(str, size=0), slots=4, capacity=64)
+    vocabulary = Vocabulary(str, size=0)
+    return PackedRunner(model, layers, vocabulary, slots=4, capacity=64, decoder=decoder)
 
 
 @torch.inference_mode()
@@ -117,10 +123,33 @@ def _compare(
     texts = text[: before + _FIRST], text[_APART : _APART + before + _SECOND]
     expected = [_plain(model, text) for text in texts]
     switch(model)
-    layers = layer_shapes(model)
+    layers = attending_layers(model)
     if not layers:
         return Verdict(reason="it has attention code of its own")
-    runner = runner_of(model, layers)
+    shapes = {layer: shape for layer, (shape, _) in layers.items()}
+    kinds = {layer: kind for layer, (_, kind) in layers.items()}
+    if is_known(model):
+        try:
+            decoder = Decoder(model, kinds)
+            worst = _worst(runner_of(model, shapes, decoder), texts, expected, before)
+            if worst < tolerance(model.dtype):
+                return Verdict(shapes, decoder, worst)
+            reason = f"its logits are {worst:.2g} standard deviations off"
+        except Exception as error:
+            logger.debug("the layers cannot be run in fewer operations", exc_info=True)
+            reason = f"{type(error).__name__}: {error}"
+        name = type(model).__name__
+        logger.info("%s: its layers run by transformers' own code, because %s", name, reason)
+    worst = _worst(runner_of(model, shapes, None), texts, expected, before)
+    if not worst < tolerance(model.dtype):
+        return Verdict(distance=worst, reason=f"its logits are {worst:.2g} standard deviations off")
+    return Verdict(shapes, None, worst)
+
+
+def _worst(
+    runner: SamplingRunner, texts: Sequence[Sequence[int]], expected: Sequence[Tensor], before: int
+) -> float:
+    """The worst distance from the logits expected, in standard deviations."""
     worst = 0.0
     for number, step in enumerate(_steps(before)):
         chunks = [
@@ -135,9 +164,7 @@ def _compare(
         if number == _COPY_AFTER:
             runner.copy(0, 3, before + 20)
             runner.cut(0, before + 25)
-    if not worst < tolerance(model.dtype):
-        return Verdict(distance=worst, reason=f"its logits are {worst:.2g} standard deviations off")
-    return Verdict(layers, worst)
+    return worst
 
 
 def _plain(model: PreTrainedModel, token_ids: Sequence[int]) -> Tensor:

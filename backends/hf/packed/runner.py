@@ -12,6 +12,7 @@ from backends.hf.lora import Adapters
 from backends.hf.media.inputs import MediaInputs, Sees
 from backends.hf.media.runner import MediaRunner
 from backends.hf.packed.attention import SHORT, Group, PackedAttention
+from backends.hf.packed.decoder import Decoder
 from backends.hf.packed.memory import KeyValueMemory, LayerShape, layout_of
 from backends.hf.packed.model import PackedModel
 from backends.hf.sampling_runner import Vocabulary
@@ -43,11 +44,12 @@ class PackedRunner(MediaRunner):
         tokens: int | None = None,
         adapters: Adapters | None = None,
         media: MediaInputs | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         super().__init__(vocabulary, media)
         self.memory = RunnerMemory(slots=slots, tokens=tokens or slots * capacity)
         self._adapters = adapters
-        self._model = PackedModel(model, adapters, media)
+        self._model = PackedModel(model, adapters, media, decoder)
         on_cpu = self._model.device.type == "cpu"
         self._in_vain = _TOKENS_IN_VAIN if on_cpu else slots * capacity
         self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)

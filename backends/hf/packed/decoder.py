@@ -1,0 +1,183 @@
+"""The layers of the usual architectures, run with less around their products.
+
+transformers' own code calls a dozen modules a layer, each with its hooks and keyword arguments, and
+rotates queries and keys apart. Here a layer is one function over the model's own modules: the same
+weights, norms and activations, in the same order, rounded at the same places.
+"""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from backends.hf.packed.attention import Attention, Kind
+from backends.hf.packed.joined import SIBLINGS, Joined, joined
+
+_ARCHITECTURES = {
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+    "SeedOssForCausalLM",
+    "GemmaForCausalLM",
+    "Gemma2ForCausalLM",
+    "Gemma3ForCausalLM",
+}
+"""Others may look the same and differ where no probe comes to, at long contexts say."""
+
+_QKV, _GATE_UP = SIBLINGS
+_NORMS = {"input_layernorm", "post_attention_layernorm"}
+_MORE_NORMS = {"pre_feedforward_layernorm", "post_feedforward_layernorm"}
+
+
+def is_known(model: PreTrainedModel) -> bool:
+    """Whether a model is one of transformers' classes that `Decoder` can run."""
+    kind = type(model)
+    own = sys.modules[kind.__module__].__name__.startswith("transformers.models.")
+    hooked = any(hasattr(module, "_hf_hook") for module in model.modules())
+    return own and kind.__name__ in _ARCHITECTURES and not hooked
+
+
+class Decoder:
+    """Runs a model's layers; `kinds` is how each of them attends."""
+
+    def __init__(self, model: PreTrainedModel, kinds: Mapping[int, Kind]) -> None:
+        base: Any = model.base_model
+        config = model.config.get_text_config(decoder=True)
+        self._embedding: nn.Module = base.embed_tokens
+        self._rotary: nn.Module = base.rotary_emb
+        self._norm: nn.Module = base.norm
+        self._model = model
+        self._cap: float | None = getattr(config, "final_logit_softcapping", None)
+        self._layers = [_layer(layer, i, kinds[i]) for i, layer in enumerate(base.layers)]
+        # Some have angles of their own for each type of layer.
+        by_type = "layer_type" in inspect.signature(base.rotary_emb.forward).parameters
+        self._types: list[str | None] = list(config.layer_types) if by_type else [None]
+        self._types *= 1 if by_type else len(self._layers)
+
+    def __call__(
+        self,
+        attention: Attention,
+        token_ids: Tensor,
+        positions: Tensor,
+        wanted: Tensor,
+        *,
+        adapted: bool = False,
+    ) -> Tensor:
+        """The logits of the tokens `wanted`; `adapted`: adapters apply to some of the layers."""
+        hidden: Tensor = self._embedding(token_ids)
+        angles = {
+            kind: self._angles(hidden, positions, *filter(None, [kind])) for kind in {*self._types}
+        }
+        for layer, kind in zip(self._layers, self._types, strict=True):
+            hidden = layer.run(hidden, angles[kind], attention, adapted)
+        head: Any = self._model.get_output_embeddings()
+        logits: Tensor = head(self._norm(hidden[wanted]))
+        if self._cap is not None:
+            logits = torch.tanh(logits / self._cap) * self._cap
+        return logits
+
+    def _angles(self, hidden: Tensor, positions: Tensor, *kind: str) -> tuple[Tensor, Tensor]:
+        cos, sin = self._rotary(hidden[None], positions[None], *kind)
+        half = sin.shape[-1] // 2
+        return cos[0, :, None], torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layer:
+    index: int
+    kind: Kind
+    attention: Any
+    qkv: Joined | None
+    mlp: Any
+    gate_up: Joined | None
+    is_gated: bool
+    size: int
+    heads: int
+    key_heads: int
+    norms: tuple[nn.Module, nn.Module]
+    norms_after: tuple[nn.Module, nn.Module] | None
+    head_norms: tuple[nn.Module, nn.Module] | None
+
+    def run(
+        self, hidden: Tensor, angles: tuple[Tensor, Tensor], attention: Attention, adapted: bool
+    ) -> Tensor:
+        """The layer's output, `[tokens, size]`, in the memory of `hidden`."""
+        new = self._attend(self.norms[0](hidden), angles, attention, adapted)
+        if self.norms_after:
+            new = self.norms_after[0](new)
+        hidden += new
+        new = self._feed(self.norms[1](hidden), adapted)
+        if self.norms_after:
+            new = self.norms_after[1](new)
+        hidden += new
+        return hidden
+
+    def _attend(
+        self, hidden: Tensor, angles: tuple[Tensor, Tensor], attention: Attention, adapted: bool
+    ) -> Tensor:
+        module, tokens, rotated = self.attention, len(hidden), self.heads + self.key_heads
+        if self.qkv is None or adapted:
+            parts = module.q_proj(hidden), module.k_proj(hidden), module.v_proj(hidden)
+            all_heads = torch.cat(parts, -1).view(tokens, -1, self.size)
+        else:
+            all_heads = self.qkv.linear(hidden).view(tokens, -1, self.size)
+        turning, value = all_heads[:, :rotated], all_heads[:, rotated:]
+        if self.head_norms:
+            query, key = turning[:, : self.heads], turning[:, self.heads :]
+            turning = torch.cat((self.head_norms[0](query), self.head_norms[1](key)), 1)
+        cos, sin = angles
+        turned = (turning * cos).add_(turning.roll(self.size // 2, -1).mul_(sin)).transpose(0, 1)
+        query, key = turned[: self.heads], turned[self.heads :]
+        result = attention(self.index, query, key, value.transpose(0, 1), self.kind)
+        output: Tensor = module.o_proj(result.reshape(tokens, -1))
+        return output
+
+    def _feed(self, hidden: Tensor, adapted: bool) -> Tensor:
+        module = self.mlp
+        if not self.is_gated:
+            output = module(hidden[None])
+            return (output[0] if isinstance(output, tuple) else output)[0]
+        if self.gate_up is None or adapted:
+            gate, up = module.gate_proj(hidden), module.up_proj(hidden)
+        else:
+            gate, up = self.gate_up.linear(hidden).chunk(2, -1)
+        result: Tensor = module.down_proj(module.act_fn(gate).mul_(up))
+        return result
+
+
+def _layer(module: Any, index: int, kind: Kind) -> _Layer:
+    attention, mlp = module.self_attn, module.mlp
+    size = attention.head_dim
+    sandwiched = hasattr(module, "pre_feedforward_layernorm")
+    expected = {"self_attn", "mlp"} | _NORMS | (_MORE_NORMS if sandwiched else set())
+    own = {name for name, _ in module.named_children()}
+    if own != expected:
+        raise ValueError(f"its layers have other parts: {', '.join(sorted(own ^ expected))}")
+    is_gated = all(hasattr(mlp, name) for name in (*_GATE_UP, "down_proj", "act_fn"))
+    after = (
+        (module.post_attention_layernorm, module.post_feedforward_layernorm) if sandwiched else None
+    )
+    feeding = module.pre_feedforward_layernorm if sandwiched else module.post_attention_layernorm
+    return _Layer(
+        index=index,
+        kind=kind,
+        attention=attention,
+        qkv=joined(attention, _QKV),
+        mlp=mlp,
+        gate_up=joined(mlp, _GATE_UP),
+        is_gated=is_gated,
+        size=size,
+        heads=attention.q_proj.out_features // size,
+        key_heads=attention.k_proj.out_features // size,
+        norms=(module.input_layernorm, feeding),
+        norms_after=after,
+        head_norms=(attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None,
+    )

@@ -1,0 +1,102 @@
+"""Products in 8 bits: close to the model's own, and no row depends on its company."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from backends.hf.lora import Adapters
+from backends.hf.packed.int8 import Int8Linear, quantize
+from backends.hf.packed.joined import join
+from backends.hf.packed.prepack import prepack
+from enginebay import Lora
+from tests.backends.test_hf_lora import save_adapter
+from tests.backends.test_hf_packed import GQA, NEW_TOKENS, Stream, build, drive, prompts, runner_of
+from tests.backends.tiny import Run, greedy_reference, load, make_model, refusal, request
+
+LINEAR = nn.Linear(96, 80)
+
+
+@pytest.fixture(autouse=True)
+def _has_products() -> None:
+    try:
+        Int8Linear(LINEAR)(torch.ones(1, 96))
+    except (AttributeError, RuntimeError) as error:
+        pytest.skip(f"torch has no product of 8 bits here: {error}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_is_close_and_each_row_its_own(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    linear = deepcopy(LINEAR).to(dtype)
+    quantized = Int8Linear(linear)
+    hidden = torch.randn(1, 40, 96, generator=generator).to(dtype)
+    hidden[0, 7] *= 1000  # another row's large numbers coarsen no row but their own
+    together = quantized(hidden)
+    expected = linear(hidden)
+    assert together.dtype == dtype
+    apart = (together - expected).abs().amax(-1) / expected.float().std(-1)
+    assert apart.max() < 0.1
+    for row in range(0, 40, 7):
+        assert torch.equal(quantized(hidden[:, row : row + 1]), together[:, row : row + 1])
+    assert quantized(hidden[:, :0]).shape == (1, 0, 80)
+    assert quantized(torch.zeros(2, 96, dtype=dtype)).isfinite().all()
+    assert quantized(torch.full((1, 96), torch.nan, dtype=dtype)).isnan().all()
+    assert quantized.weight.shape == linear.weight.shape
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "olmo2"])
+def test_tokens_are_the_same_alone_and_in_company(name: str, tmp_path: Path) -> None:
+    changes = {**GQA, "head_dim": 16} if name == "qwen3" else GQA
+    model = build(tmp_path, name, changes)
+    ids = torch.arange(4, 60)[None]
+    before = model(ids).logits.log_softmax(-1)
+    if name != "olmo2":
+        join(model)
+    quantize(model)
+    prepack(model)
+    after = model(ids).logits.log_softmax(-1)
+    divergence = (before.exp() * (before - after)).sum(-1).mean()
+    assert 0 < divergence < 0.05  # random weights; figures of a trained model: docs/guides/hf.md
+    streams = [Stream(prompt, greedy_reference(model, prompt, NEW_TOKENS)) for prompt in prompts(5)]
+    drive(runner_of(model), streams, seed=5)
+
+
+def test_the_output_layer_and_other_weights_stay(tmp_path: Path) -> None:
+    model = build(tmp_path, "llama", {"tie_word_embeddings": True})
+    assert quantize(model) == 14
+    assert isinstance(model.get_output_embeddings(), nn.Linear)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    with pytest.raises(ValueError, match="no plain linear layers"):
+        quantize(model)
+
+
+def test_adapters_apply_on_top(tmp_path: Path) -> None:
+    model = build(tmp_path, "llama", GQA)
+    folder = save_adapter(tmp_path / "one", model, ["self_attn.q_proj", "mlp.down_proj"], seed=1)
+    join(model)
+    quantize(model)
+    adapters = Adapters(model)
+    plain = model(torch.arange(9)[None]).logits
+    adapters.load("one", [Lora(str(folder))])
+    torch.testing.assert_close(model(torch.arange(9)[None]).logits, plain)
+    with adapters.applied(["one"]):
+        adapted = model(torch.arange(9)[None]).logits
+    assert not torch.allclose(adapted, plain, atol=0.1)
+
+
+def test_an_engine_in_8_bits_answers(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model", "llama", **GQA)
+    alone = Run(load(folder, quantize="int8"), request([5, 6, 7])).finish()
+    engine = load(folder, quantize="int8", dtype="float32")
+    others = [request([9, 8, 7, 6, 5 + i], id=str(i)) for i in range(3)]
+    company = Run(engine, request([5, 6, 7]), *others).finish()
+    assert company.token_ids() == alone.token_ids()
+
+
+def test_a_model_without_plain_layers_is_refused(tmp_path: Path) -> None:
+    said = refusal(make_model(tmp_path / "model", "gpt2"), quantize="int8")
+    assert "quantize: int8 does not work for it" in said
+    assert "no plain linear layers" in said
