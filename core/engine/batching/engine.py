@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Generic
 
 from core.contract.errors import ServingError
@@ -53,11 +54,13 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         drafter: Drafter | None = None,
         compiler: GrammarCompiler | None = None,
         adapters: AdapterStore | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`new_detokenizer`: creates one for a choice, by default from the tokenizer's `decode`.
 
         `compiler`: None for a vocabulary without constrained decoding.
         `adapters`: those of the runner; None if none can be loaded at run time.
+        `clock`: seconds, by which it is decided whether drafts pay.
         """
         info = replace(info, unsupported=info.unsupported - {"banned_strings"})
         if not runner.memory.chunks:  # then a prompt has logits at its end only
@@ -72,7 +75,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         )
         self._runner = runner
         self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
-        self._scheduler: Scheduler[Sampler] = Scheduler(runner, Slots(runner), limits, drafter)
+        self._scheduler: Scheduler[Sampler] = Scheduler(
+            runner, Slots(runner), limits, drafter, clock
+        )
         self._requests: dict[str, list[ChoiceState[Sampler]]] = {}
         self._drafts = drafter is not None
         self._drafted = 0

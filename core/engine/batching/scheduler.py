@@ -2,8 +2,9 @@
 
 import bisect
 import logging
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import count
+from time import perf_counter
 from typing import Any, Generic
 
 from core.contract.types import EngineStats
@@ -37,13 +38,15 @@ class Scheduler(Generic[Sampler]):
         slots: Slots,
         limits: BatchLimits,
         drafter: Drafter | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
+        """`clock`: seconds, by which it is decided whether drafts pay."""
         self.waiting: list[ChoiceState[Sampler]] = []
         self.running: list[ChoiceState[Sampler]] = []
         self._memory: RunnerMemory = runner.memory
         self._slots = slots
         self._limits = limits
-        self._divider = StepDivider(runner, limits, drafter)
+        self._divider = StepDivider(runner, limits, drafter, clock)
         self._max_running = min(limits.max_batch_size, runner.memory.slots)
         self._arrivals = count()
         self._adapter: str | None = None

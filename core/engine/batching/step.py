@@ -1,7 +1,7 @@
 """What one step runs: decoding choices first, then chunks of prompts, within the limits."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic
@@ -11,6 +11,7 @@ from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
 from core.engine.batching.runner import Chunk, Runner, Sampler
 from core.engine.batching.spans import ends_before
+from core.engine.batching.speculation import Speculation
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +24,14 @@ class BatchLimits:
     """Sizes of a batch, in choices and tokens.
 
     `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
-    `prefill_tokens`: of each prompt, on average, while others decode.
+    `prefill_tokens`: of each prompt, on average, while others decode. `draft_tokens`: drafted for
+    all choices of one step together.
     """
 
     max_batch_size: int
     batch_tokens: int = 2048
     prefill_tokens: int = 256
+    draft_tokens: int = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,18 +67,26 @@ class StepDivider(Generic[Sampler]):
     """
 
     def __init__(
-        self, runner: Runner[Any, Sampler], limits: BatchLimits, drafter: Drafter | None
+        self,
+        runner: Runner[Any, Sampler],
+        limits: BatchLimits,
+        drafter: Drafter | None,
+        clock: Callable[[], float],
     ) -> None:
         self._runner = runner
         self._limits = limits
         self._drafter = drafter
+        self._speculation = Speculation(clock)
+        self._clock = clock
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
         """The work of these choices, with room for `free` more tokens in the cache."""
+        self._speculation.ended(choices)
         decoding = [s for s in choices if s.pending == 1]
         prefilling = [s for s in choices if s.pending > 1]
         free -= len(decoding)
         drafts = {} if prefilling else self._draft(decoding, free)
+        self._speculation.begins(decoding, drafts, alone=not prefilling)
         work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.batch_tokens
         if decoding:
@@ -113,16 +124,43 @@ class StepDivider(Generic[Sampler]):
         return not memory.chunks or (memory.media_spans == "prompt" and bool(choice.request.media))
 
     def _draft(
-        self, choices: list[ChoiceState[Sampler]], room: int
-    ) -> Mapping[ChoiceState[Sampler], Iterable[int]]:
-        if self._drafter is None:
+        self, decoding: list[ChoiceState[Sampler]], room: int
+    ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+        drafter = self._drafter
+        if drafter is None:
             return {}
+        most = min(room, self._limits.draft_tokens, self._limits.batch_tokens - len(decoding))
+        left = {s: min(drafter.tokens, s.completion.tokens_left - 1) for s in decoding}
+        wanted = {s: tokens for s, tokens in left.items() if tokens > 0}
         try:
-            return self._drafter.draft(choices, room)
+            if drafter.is_free:
+                return self._of_offered(len(decoding), drafter.draft(wanted), most)
+            wanted = self._speculation.plan(len(decoding), wanted, most, free=False)
+            return self._drafted(drafter, wanted) if wanted else {}
         except Exception:
             logger.exception("drafting tokens failed; continuing without speculative decoding")
             self._drafter = None
             return {}
+
+    def _of_offered(
+        self, decoding: int, offered: Mapping[ChoiceState[Sampler], Sequence[int]], most: int
+    ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+        """What pays of drafts that took no time; of the others, too, it is seen what they are."""
+        lengths = {choice: len(token_ids) for choice, token_ids in offered.items()}
+        planned = self._speculation.plan(decoding, lengths, most, free=True)
+        for choice, token_ids in offered.items():
+            self._speculation.watch(choice, token_ids)
+        return {choice: offered[choice][:length] for choice, length in planned.items()}
+
+    def _drafted(
+        self, drafter: Drafter, wanted: Mapping[ChoiceState[Sampler], int]
+    ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+        began = self._clock()
+        drafts = drafter.draft(wanted)
+        self._speculation.drafted(max(wanted.values()), self._clock() - began)
+        for choice, token_ids in drafts.items():
+            self._speculation.watch(choice, token_ids)
+        return drafts
 
 
 class _EncoderTurn:
