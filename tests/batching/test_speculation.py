@@ -1,4 +1,4 @@
-"""When drafts pay, on a machine whose steps take what a formula says, and what they never change."""
+"""When drafts pay, on a machine whose steps take as long as a formula says."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence

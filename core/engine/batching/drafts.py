@@ -21,6 +21,10 @@ class Drafter(ABC):
     tokens: int
     is_free: bool = False
 
+    def ready(self, wanted: Mapping[ChoiceState[Any], int]) -> Mapping[ChoiceState[Any], int]:
+        """Of these choices those that can be drafted for now, after reading some of their texts."""
+        return wanted
+
     @abstractmethod
     def draft(
         self, wanted: Mapping[ChoiceState[Any], int]

@@ -136,7 +136,8 @@ class StepDivider(Generic[Sampler]):
             if drafter.is_free:
                 return self._of_offered(len(decoding), drafter.draft(wanted), most)
             wanted = self._speculation.plan(len(decoding), wanted, most, free=False)
-            return self._drafted(drafter, wanted) if wanted else {}
+            ready = drafter.ready(wanted) if wanted else {}
+            return self._drafted(drafter, ready) if ready else {}
         except Exception:
             logger.exception("drafting tokens failed; continuing without speculative decoding")
             self._drafter = None
