@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.batching.choice import ChoiceState
-from core.engine.batching.drafts import Drafter, PromptLookup
+from core.engine.batching.drafts import Drafter, Predictions, PromptLookup
 from core.engine.batching.speculation import Speculation
 from tests.batching.model import make_engine, next_token, request
-from tests.batching.test_scheduling import MEMORIES, check, held_nothing, requests
+from tests.batching.test_scheduling import MEMORIES, check, expected, held_nothing, requests
 from tests.effort import examples
 from tests.run import Run
 
@@ -221,4 +221,39 @@ def test_the_place_with_most_in_common_is_taken() -> None:
     choice.slot = 0
     assert lookup.draft({choice: 2}) == {choice: [5, 9]}
     choice.token_ids[-4:] = [8, 3, 4]  # as if the rest was taken back
-    assert lookup.draft({choice: 2}) == {choice: [6, 8]}
+    assert lookup.draft({choice: 2}) == {choice: [5, 9]}  # of two as good the one nearby
+    assert PromptLookup(2).draft({choice: 2}) == {choice: [6, 8]}
+
+
+def test_a_prediction_is_drafted_from_its_beginning_and_after_a_change() -> None:
+    item = replace(request([3, 4]), predicted_token_ids=tuple(range(20, 40)))
+    choice: Any = Text(0.0, [3, 4])
+    choice.slot, choice.request = 0, item
+    predictions = Predictions()
+
+    def drafted(*said: int) -> Sequence[int]:
+        choice.token_ids[2:] = said
+        return predictions.draft({choice: 3}).get(choice, ())
+
+    assert list(drafted()) == [20, 21, 22]
+    assert list(drafted(20)) == [21, 22, 23]
+    assert list(drafted(20, 21, 22)) == [23, 24, 25]
+    assert not drafted(20, 21, 22, 7)
+    assert not drafted(20, 21, 22, 7, 24)
+    assert list(drafted(20, 21, 22, 7, 24, 25)) == [26, 27, 28]
+
+
+def test_a_prediction_saves_steps_of_the_model_and_is_counted() -> None:
+    # ENG-7
+    item = request([3, 4], max_tokens=40)
+    answer = expected(item)
+    answer[20] = 2 + (answer[20] - 1) % 40
+    predicted = replace(item, predicted_token_ids=tuple(answer))
+    engine = make_engine()
+    run = Run(engine, predicted).finish()
+    check(run, item)
+    assert len(engine._runner.runs) < 20
+    last = run.deltas["r", 0][-1]
+    assert last.drafted_tokens > last.accepted_tokens > 30
+    stats = engine.stats()
+    assert (stats.drafted, stats.accepted) == (last.drafted_tokens, last.accepted_tokens)

@@ -7,8 +7,9 @@ from typing import Any
 from core.engine.batching.choice import ChoiceState
 
 _MATCH = 2
-_CANDIDATES = 8  # latest occurrences that are compared
+_CANDIDATES = 32  # latest occurrences that are compared
 _COMPARED = 16  # tokens before an occurrence
+_PREDICTED = 16  # tokens of a prediction that are drafted at once
 
 
 class Drafter(ABC):
@@ -36,7 +37,8 @@ class PromptLookup(Drafter):
     """Prompt lookup: drafts what followed an earlier occurrence of the last two tokens.
 
     Saxena, 2023 (https://github.com/apoorvumang/prompt-lookup-decoding). Of the latest occurrences,
-    the one with the most tokens before it in common.
+    the one with the most tokens before it in common, and of several the one where the last draft
+    went on.
     """
 
     is_free = True
@@ -59,12 +61,44 @@ class PromptLookup(Drafter):
         return drafts
 
 
+class Predictions(Drafter):
+    """Drafts from what the client expects of the answer (`predicted_token_ids`).
+
+    From its beginning, and from where it goes on with the last two tokens, wherever that is.
+    """
+
+    tokens = _PREDICTED
+    is_free = True
+
+    def __init__(self) -> None:
+        self._texts: dict[ChoiceState[Any], _Text] = {}
+
+    def draft(
+        self, wanted: Mapping[ChoiceState[Any], int]
+    ) -> Mapping[ChoiceState[Any], Sequence[int]]:
+        self._texts = {c: text for c, text in self._texts.items() if c.slot is not None}
+        drafts: dict[ChoiceState[Any], Sequence[int]] = {}
+        for choice, tokens in wanted.items():
+            predicted = choice.request.predicted_token_ids
+            said = choice.token_ids[len(choice.request.prompt_token_ids) :]
+            if len(said) < _MATCH:
+                begins = predicted[: len(said)] == tuple(said)
+                found = predicted[len(said) :][:tokens] if begins else ()
+            else:
+                text = self._texts.setdefault(choice, _Text())
+                found = text.continuation([*predicted, *said], tokens)
+            if found:
+                drafts[choice] = found
+        return drafts
+
+
 class _Text:
     """Where each pair of tokens occurs in a text that grows."""
 
     def __init__(self) -> None:
         self._latest: dict[int, int] = {}
         self._earlier: list[int] = []  # of the pair at each place, its occurrence before; -1: none
+        self._distance = 0  # of the last ones from the place that was taken
 
     def continuation(self, token_ids: Sequence[int], tokens: int) -> Sequence[int]:
         """The tokens after the earlier occurrence of the last ones."""
@@ -76,21 +110,20 @@ class _Text:
             pair = token_ids[at] << 32 | token_ids[at + 1]
             self._earlier.append(self._latest.get(pair, -1))
             self._latest[pair] = at
-        best, place = 0, -1
+        found: list[tuple[int, int, int]] = []  # the most in common, then as far away as before
         at = self._latest.get(token_ids[last] << 32 | token_ids[last + 1], -1)
         for _ in range(_CANDIDATES):
             if not 0 <= at < last:
                 break
             same = _common_suffix(token_ids, at + _MATCH, last + _MATCH)
-            if same > best:
-                best, place = same, at
-            if best == _COMPARED:
-                break
+            found.append((same, -abs(last - at - self._distance), at))
             at = self._earlier[at]
-        if best < _MATCH:
+        same, _, place = max(found, default=(0, 0, 0))
+        if same < _MATCH:
             return ()
-        found = token_ids[place + _MATCH : place + _MATCH + tokens]
-        return [found[i % len(found)] for i in range(tokens)]  # it goes round if it ends here
+        self._distance = last - place
+        after = token_ids[place + _MATCH : place + _MATCH + tokens]
+        return [after[i % len(after)] for i in range(tokens)]  # it goes round if it ends here
 
 
 def _common_suffix(token_ids: Sequence[int], end: int, other: int) -> int:

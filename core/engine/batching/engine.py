@@ -67,7 +67,12 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         super().__init__(
             tokenizer,
-            replace(info, max_batch_size=limits.max_batch_size, reports_prefill=True),
+            replace(
+                info,
+                max_batch_size=limits.max_batch_size,
+                reports_prefill=True,
+                predictions=runner.memory.cuts,
+            ),
             eos_token_ids=eos_token_ids,
             compiler=compiler,
             max_choices=None if runner.memory.cuts else limits.max_batch_size,
@@ -123,7 +128,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
 
     def stats(self) -> EngineStats:
         stats = self._scheduler.stats
-        if self._drafts:
+        if self._drafts or self._drafted:
             stats = replace(stats, drafted=self._drafted, accepted=self._accepted)
         return stats
 
@@ -167,21 +172,25 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         for work in [work for work in rows if work.choice.siblings]:
             rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
         guessed = {work: work.draft for work in rows}
-        self._drafted += sum(map(len, guessed.values()))
+        for work in rows:
+            work.choice.drafted += len(work.draft)
+            self._drafted += len(work.draft)
         while rows:
             for work, token in self._next_tokens(logits, rows):
                 if work not in rows:  # another choice of its request has failed
                     continue
                 choice = work.choice
                 request_id = choice.request.request_id
+                draft = guessed[work]
+                right = bool(draft) and draft[0] == token.token_id
+                choice.accepted += right
+                self._accepted += right
                 try:
                     goes_on, deltas = self._append(choice, token)
                     for delta in deltas:
                         yield request_id, delta
-                    draft = guessed[work]
-                    if goes_on and draft and draft[0] == token.token_id and not choice.finished:
+                    if goes_on and right and not choice.finished:
                         rows[work] += 1
-                        self._accepted += 1
                         guessed[work] = draft[1:]
                         continue
                     self._scheduler.cut_back(choice)

@@ -1,14 +1,14 @@
 """What one step runs: decoding choices first, then chunks of prompts, within the limits."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic
 
 from core.contract.media import Media
 from core.engine.batching.choice import ChoiceState
-from core.engine.batching.drafts import Drafter
+from core.engine.batching.drafts import Drafter, Predictions
 from core.engine.batching.runner import Chunk, Runner, Sampler
 from core.engine.batching.spans import ends_before
 from core.engine.batching.speculation import Speculation
@@ -76,6 +76,7 @@ class StepDivider(Generic[Sampler]):
         self._runner = runner
         self._limits = limits
         self._drafter = drafter
+        self._predictions = Predictions()
         self._speculation = Speculation(clock)
         self._clock = clock
 
@@ -126,18 +127,21 @@ class StepDivider(Generic[Sampler]):
     def _draft(
         self, decoding: list[ChoiceState[Sampler]], room: int
     ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
-        drafter = self._drafter
-        if drafter is None:
-            return {}
         most = min(room, self._limits.draft_tokens, self._limits.batch_tokens - len(decoding))
-        left = {s: min(drafter.tokens, s.completion.tokens_left - 1) for s in decoding}
-        wanted = {s: tokens for s, tokens in left.items() if tokens > 0}
+        predicted = [s for s in decoding if s.request.predicted_token_ids]
+        drafter = self._drafter
+        if not (drafter or predicted) or not self._runner.memory.cuts:
+            return {}
         try:
-            if drafter.is_free:
-                return self._of_offered(len(decoding), drafter.draft(wanted), most)
-            wanted = self._speculation.plan(len(decoding), wanted, most, free=False)
-            ready = drafter.ready(wanted) if wanted else {}
-            return self._drafted(drafter, ready) if ready else {}
+            offered = {**self._predictions.draft(_wanted(predicted, self._predictions))}
+            others = _wanted([s for s in decoding if s not in offered], drafter)
+            if drafter and drafter.is_free:
+                offered |= drafter.draft(others)
+            drafts = self._of_offered(len(decoding), offered, most)
+            if drafter and not drafter.is_free:
+                most -= sum(map(len, drafts.values()))
+                drafts |= self._drafted(drafter, len(decoding), others, most)
+            return drafts
         except Exception:
             logger.exception("drafting tokens failed; continuing without speculative decoding")
             self._drafter = None
@@ -145,7 +149,7 @@ class StepDivider(Generic[Sampler]):
 
     def _of_offered(
         self, decoding: int, offered: Mapping[ChoiceState[Sampler], Sequence[int]], most: int
-    ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+    ) -> dict[ChoiceState[Sampler], Sequence[int]]:
         """What pays of drafts that took no time; of the others, too, it is seen what they are."""
         lengths = {choice: len(token_ids) for choice, token_ids in offered.items()}
         planned = self._speculation.plan(decoding, lengths, most, free=True)
@@ -154,11 +158,20 @@ class StepDivider(Generic[Sampler]):
         return {choice: offered[choice][:length] for choice, length in planned.items()}
 
     def _drafted(
-        self, drafter: Drafter, wanted: Mapping[ChoiceState[Sampler], int]
+        self,
+        drafter: Drafter,
+        decoding: int,
+        wanted: Mapping[ChoiceState[Sampler], int],
+        most: int,
     ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+        """What is drafted where the time that it takes pays."""
+        planned = self._speculation.plan(decoding, wanted, most, free=False)
+        ready = drafter.ready(planned) if planned else {}
+        if not ready:
+            return {}
         began = self._clock()
-        drafts = drafter.draft(wanted)
-        self._speculation.drafted(max(wanted.values()), self._clock() - began)
+        drafts = drafter.draft(ready)
+        self._speculation.drafted(max(ready.values()), self._clock() - began)
         for choice, token_ids in drafts.items():
             self._speculation.watch(choice, token_ids)
         return drafts
@@ -182,6 +195,15 @@ class _EncoderTurn:
         self._taken.add(media.key)
         self._prompt = prompt
         return True
+
+
+def _wanted(
+    choices: Iterable[ChoiceState[Sampler]], drafter: Drafter | None
+) -> dict[ChoiceState[Sampler], int]:
+    """How many tokens may be drafted for each choice at most."""
+    most = drafter.tokens if drafter else 0
+    left = ((choice, min(most, choice.completion.tokens_left - 1)) for choice in choices)
+    return {choice: tokens for choice, tokens in left if tokens > 0}
 
 
 def _decode(choice: ChoiceState[Sampler], draft: tuple[int, ...]) -> Work[Sampler]:
