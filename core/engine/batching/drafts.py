@@ -83,7 +83,7 @@ class Predictions(Drafter):
             said = choice.token_ids[len(choice.request.prompt_token_ids) :]
             if len(said) < _MATCH:
                 begins = predicted[: len(said)] == tuple(said)
-                found = predicted[len(said) :][:tokens] if begins else ()
+                found: Sequence[int] = predicted[len(said) :][:tokens] if begins else ()
             else:
                 text = self._texts.setdefault(choice, _Text())
                 found = text.continuation([*predicted, *said], tokens)

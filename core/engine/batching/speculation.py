@@ -16,7 +16,7 @@ _PRIOR = 2.0  # tokens that the drafts of all others count for, those of one
 _WEIGHT = 0.25  # of the latest measurement in an average
 _LONGEST = 3.0  # times the average: a pause of the machine is no time of a step
 _MEASURE_AGAIN = 64  # steps with drafts after which one without is measured
-_TRY_AGAIN = (32, 1024)  # steps without drafts until one is tried nevertheless: at first, at most
+_TRY_AGAIN = (64, 2048)  # steps without drafts until one is tried nevertheless: at first, at most
 
 
 @dataclass(slots=True)
@@ -222,7 +222,8 @@ class Speculation:
             if speed > best:
                 best, count = speed, drafted
         if count:
-            self._since_drafts, self._patience = 0, _TRY_AGAIN[0]
+            self._since_drafts = 0
+            self._patience = max(self._patience // 2, _TRY_AGAIN[0])
         else:
             count = self._try_again()
         choices = list(offered)
