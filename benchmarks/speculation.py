@@ -3,9 +3,10 @@
     python benchmarks/speculation.py --backend hf
 
 Two engines of one model, one without drafts and one with, answer the same requests in turn, round
-by round, in this process on one thread. `none`: neither has any. `edit`: the model's own greedy answer is given as the
-`prediction`, with every 20th token changed. `quote`: greedy answers of random weights, which soon go
-round, by prompt lookup. `fresh`: sampled ones, in which nothing comes again, by prompt lookup.
+by round, in this process on one thread. `none`: neither has any. `edit`: the model's own greedy
+answer is given as the `prediction`, with every 20th token changed. `quote`: greedy answers of
+random weights, which soon go round, by prompt lookup. `fresh`: sampled ones, in which nothing comes
+again, by prompt lookup.
 `draft`: a draft model that is right, the first two layers of a model of which the others change
 nothing. `draft wrong`: one that is always wrong. CPU time per token, and what the engine itself
 decides by is CPU time, so that other programs do not matter (--wall: the time that passes).

@@ -10,25 +10,6 @@ from backends.hf.weights import trust
 from enginebay import Chunk, DraftModel
 
 _DIFFERENT_TOKENS = 16  # reserved ones may have other names
-_DRAFTED_AT_LENGTH = 4  # sequences that the draft model's cache holds at their full length
-
-_SHARED_WITH_DRAFT = {
-    "device",
-    "dtype",
-    "max_batch_size",
-    "batch_tokens",
-    "prepack",
-    "threads",
-    "trust_remote_code",
-}
-
-
-def draft_options(options: HFOptions, own_length: int, context_length: int) -> HFOptions:
-    """Those of the draft model, given those and the contexts of the large one."""
-    length = min(own_length, context_length)
-    sequences = min(options.max_batch_size, _DRAFTED_AT_LENGTH)
-    shared = options.model_dump(include=_SHARED_WITH_DRAFT)
-    return HFOptions(**shared, context_length=length, cache_tokens=sequences * length)
 
 
 def check_vocabulary(draft: Checkpoint, tokenizer: Tokenizer, options: HFOptions) -> int:

@@ -19,7 +19,7 @@ from backends.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from backends.checkpoint.vocabulary import grammar_compiler
 from backends.hf import placement
 from backends.hf.choose import choose_runner
-from backends.hf.draft import Drafts, check_vocabulary, draft_options
+from backends.hf.draft import Drafts, check_vocabulary
 from backends.hf.engine import HFEngine
 from backends.hf.info import model_info
 from backends.hf.lora import Adapters
@@ -30,6 +30,7 @@ from backends.hf.pooling.folder import pooling_folder
 from backends.hf.pooling.loading import load_pooling_engine
 from backends.hf.sampling_runner import Vocabulary
 from backends.hf.sizing import context_length as model_length
+from backends.hf.sizing import draft_options
 from backends.hf.weights import check_files, load_model, read_config, trust
 from enginebay import (
     BackendSettings,
