@@ -7,7 +7,7 @@ from typing import Any
 from core.engine.batching.choice import ChoiceState
 
 _MATCH = 2
-_CANDIDATES = 32  # latest occurrences that are compared
+_CANDIDATES = 16  # latest occurrences that are compared
 _COMPARED = 16  # tokens before an occurrence
 _PREDICTED = 16  # tokens of a prediction that are drafted at once
 
@@ -117,6 +117,8 @@ class _Text:
                 break
             same = _common_suffix(token_ids, at + _MATCH, last + _MATCH)
             found.append((same, -abs(last - at - self._distance), at))
+            if same == _COMPARED and found[-1][1] == 0:
+                break
             at = self._earlier[at]
         same, _, place = max(found, default=(0, 0, 0))
         if same < _MATCH:
@@ -129,6 +131,8 @@ class _Text:
 def _common_suffix(token_ids: Sequence[int], end: int, other: int) -> int:
     """How many tokens before `end` are those before `other`, as far as is compared."""
     most = min(end, _COMPARED)
+    if token_ids[end - most : end] == token_ids[other - most : other]:
+        return most
     return next(
         (i for i in range(most) if token_ids[end - 1 - i] != token_ids[other - 1 - i]), most
     )
