@@ -99,6 +99,8 @@ from core.engine.batching.drafts import Drafter as Drafter
 from core.engine.batching.drafts import PromptLookup as PromptLookup
 from core.engine.batching.engine import BatchingEngine as BatchingEngine
 from core.engine.batching.limits import RequestLimits as RequestLimits
+from core.engine.batching.model_drafter import DraftModel as DraftModel
+from core.engine.batching.model_drafter import ModelDrafter as ModelDrafter
 from core.engine.batching.numpy_runner import NumpyRunner as NumpyRunner
 from core.engine.batching.numpy_runner import Rows as Rows
 from core.engine.batching.runner import Chunk as Chunk

@@ -206,6 +206,11 @@ class Tokenizer:
         """Every id that stands for something."""
         return frozenset(self._tokenizer.get_vocab().values())
 
+    @property
+    def tokens(self) -> dict[int, str]:
+        """How every id is written in the vocabulary."""
+        return {token_id: name for name, token_id in self._tokenizer.get_vocab().items()}
+
 
 def _check(text: str) -> None:
     try:

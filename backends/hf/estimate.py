@@ -15,7 +15,7 @@ from backends.estimates import is_short, part_of, saved_kv, shorter_contexts
 from backends.hf.number_format import FORMAT_BYTES, choose_format
 from backends.hf.options import HFOptions
 from backends.hf.pooling.folder import pooling_folder
-from backends.hf.sizing import context_length, memory_sizes
+from backends.hf.sizing import context_length, draft_options, memory_sizes
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
@@ -65,6 +65,7 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         part_of("prepacked_weights", packed, gpu=gpu),
         part_of("buffers", shape.buffer_bytes(options, length, gpu=gpu), gpu=gpu),
         part_of("adapters", _adapter_bytes(options, base), gpu=gpu),
+        part_of("draft_model", _draft_bytes(options, base, length, gpu=gpu), gpu=gpu),
         MemoryPart("vocabulary", _TOKENIZER + _BYTES_OF_A_TOKEN * shape.number("vocab_size")),
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     ]
@@ -225,6 +226,20 @@ def _adapter_bytes(options: HFOptions, base: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
+def _draft_bytes(options: HFOptions, base: Path, length: int, *, gpu: bool) -> int:
+    """All of a draft model."""
+    if not options.draft_model:
+        return 0
+    draft = Checkpoint(base / Path(options.draft_model).expanduser())
+    draft.check()
+    shape = ModelShape.of(draft, options, gpu=gpu)
+    own_length = context_length(draft, HFOptions(), SimpleNamespace(**shape.config))
+    own = draft_options(options, own_length, length)
+    packed = 0 if gpu else shape.prepacked_bytes(own, 2 * shape.weight_bytes)
+    cache = (own.cache_tokens or 0) * shape.token_bytes
+    return shape.weight_bytes + packed + cache + shape.buffer_bytes(own, own_length, gpu=gpu)
+
+
 def _torch_is_for_the_cpu() -> bool:
     try:
         return importlib.metadata.version("torch").endswith("+cpu")
@@ -243,6 +258,8 @@ def _smaller(
         yield {"dtype": "bfloat16"}
     if options.prepack and not gpu:
         yield {"prepack": False}
+    if options.draft_model:
+        yield {"draft_model": None}
     if options.max_batch_size > 4:
         yield {"max_batch_size": 4}
     if gpu and options.device_map is None:

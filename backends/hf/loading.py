@@ -16,10 +16,11 @@ from transformers import (
 
 from backends.checkpoint.defaults import eos_token_ids
 from backends.checkpoint.folder import Checkpoint
-from backends.checkpoint.tokenizer import load_tokenizer
+from backends.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from backends.checkpoint.vocabulary import grammar_compiler
 from backends.hf import placement
 from backends.hf.choose import choose_runner
+from backends.hf.draft import Drafts, check_vocabulary
 from backends.hf.engine import HFEngine
 from backends.hf.info import model_info
 from backends.hf.lora import Adapters
@@ -32,11 +33,15 @@ from backends.hf.packed.prepack import prepack
 from backends.hf.pooling.folder import pooling_folder
 from backends.hf.pooling.loading import load_pooling_engine
 from backends.hf.sampling_runner import Vocabulary
+from backends.hf.sizing import context_length as model_length
+from backends.hf.sizing import draft_options
 from backends.hf.weights import check_files, load_model, read_config, trust
 from enginebay import (
     BackendSettings,
     BatchLimits,
+    Drafter,
     Lora,
+    ModelDrafter,
     PoolingEngine,
     PromptLookup,
     ReportProgress,
@@ -106,7 +111,7 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
             prefill_tokens=options.prefill_tokens,
         ),
         eos_token_ids=ends,
-        drafter=_drafter(options, runner.memory),
+        drafter=_drafter(options, base, tokenizer, runner.memory, info.context_length),
         compiler=grammar_compiler(tokenizer, info.vocab_size, ends),
         adapters=adapters,
         media_tokenizer=media.tokenizer() if media and media.kinds else None,
@@ -167,10 +172,50 @@ def _load_model(
     return model
 
 
-def _drafter(options: HFOptions, memory: RunnerMemory) -> PromptLookup | None:
-    if options.prompt_lookup and not memory.cuts:
-        logger.warning("prompt lookup disabled: this model's cache cannot be rolled back")
-    return PromptLookup(options.prompt_lookup) if options.prompt_lookup and memory.cuts else None
+def _drafter(
+    options: HFOptions,
+    base: Path,
+    tokenizer: Tokenizer,
+    memory: RunnerMemory,
+    context_length: int,
+) -> Drafter | None:
+    if not (options.draft_model or options.prompt_lookup):
+        return None
+    if not memory.cuts:
+        logger.warning("speculative decoding disabled: this model's cache cannot be rolled back")
+        return None
+    if options.draft_model is None:
+        return PromptLookup(options.prompt_lookup)
+    path = base / Path(options.draft_model).expanduser()
+    return ModelDrafter(
+        _draft_model(path, options, tokenizer, context_length), options.draft_tokens
+    )
+
+
+def _draft_model(
+    path: Path, options: HFOptions, tokenizer: Tokenizer, context_length: int
+) -> Drafts:
+    """The draft model in a folder; a `BackendUnavailableError` for an incompatible one."""
+    draft = Checkpoint(path)
+    check_files(draft)
+    config = _check_architecture(draft, options)
+    vocab_size = check_vocabulary(draft, tokenizer, options)
+    length = model_length(draft, HFOptions(), config.get_text_config(decoder=True))
+    own = draft_options(options, length, context_length)
+    model = _load_model(draft, config, own, lambda stage, fraction: None)
+    if own.prepack:
+        _prepack(model)
+    runner = choose_runner(
+        model,
+        draft,
+        own,
+        Vocabulary(tokenizer.token_text, vocab_size),
+        tokenizer.encode(_PROBE_TEXT * 8, add_special_tokens=True),
+        context_length=own.context_length or length,
+        adapters=None,
+    )
+    batch = own.batch_tokens or (_BATCH_TOKENS if model.device.type == "cpu" else _BATCH_TOKENS_GPU)
+    return Drafts(draft, runner, own.context_length or length, vocab_size, batch)
 
 
 def _quantize(model: PreTrainedModel, checkpoint: Checkpoint) -> None:

@@ -64,6 +64,11 @@ class HFOptions(BaseModel):
     prompt_lookup: int = Field(
         default=0, ge=0, le=64, description="Prompt-lookup draft tokens per step; 0: off."
     )
+    draft_model: str | None = Field(
+        default=None,
+        description="Folder of a draft model, for speculative decoding; off if unset.",
+    )
+    draft_tokens: int = Field(default=4, gt=0, le=16, description="Tokens drafted per step.")
     quantize: Literal["int8"] | None = Field(
         default=None,
         description="int8: multiply in 8 bits on the CPU, faster and a little less exact.",
@@ -111,6 +116,12 @@ class HFOptions(BaseModel):
             raise ValueError("give device or device_map, not both")
         if self.max_memory and self.device_map != "auto":
             raise ValueError("max_memory needs device_map: auto")
+        return self
+
+    @model_validator(mode="after")
+    def _one_drafter(self) -> Self:
+        if self.draft_model and self.prompt_lookup:
+            raise ValueError("give draft_model or prompt_lookup, not both")
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,18 @@ _SHARE = 0.5
 _SHARE_OF_GPU = 0.8
 _GIB = 1024**3
 
+_DRAFTED_AT_LENGTH = 4  # sequences that the draft model's cache holds at their full length
+
+_SHARED_WITH_DRAFT = {
+    "device",
+    "dtype",
+    "max_batch_size",
+    "batch_tokens",
+    "prepack",
+    "threads",
+    "trust_remote_code",
+}
+
 _CONTEXT_NAMES = ("max_position_embeddings", "max_seq_len", "seq_length", "n_positions")
 _CONTEXT_OF_UNLIMITED = 4096
 
@@ -106,6 +118,14 @@ def usable_tokens(slots: int, pages: int, page_size: int) -> int:
     a page holds some of the shared tokens again: at most two pages of each slot are lost.
     """
     return (pages - 2 * slots) * page_size
+
+
+def draft_options(options: HFOptions, own_length: int, context_length: int) -> HFOptions:
+    """Those of the draft model, given those and the contexts of the large one."""
+    length = min(own_length, context_length)
+    sequences = min(options.max_batch_size, _DRAFTED_AT_LENGTH)
+    shared = options.model_dump(include=_SHARED_WITH_DRAFT)
+    return HFOptions(**shared, context_length=length, cache_tokens=sequences * length)
 
 
 def context_length(checkpoint: Checkpoint, options: HFOptions, text_config: Any) -> int:

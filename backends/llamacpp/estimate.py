@@ -9,15 +9,13 @@ from typing import Any
 from backends.estimates import part_of, saved_kv, shorter_contexts
 from backends.llamacpp.files import find_gguf, find_mmproj, size
 from backends.llamacpp.memory import (
-    MAX_DRAFTED,
-    CacheSize,
     Layout,
     PassSizes,
     PoolingSizes,
     cache_size,
     compute_bytes,
     context_length,
-    draft_length,
+    draft_cache,
     draft_options,
     is_short,
     output_bytes,
@@ -159,9 +157,9 @@ def _draft(
     path = find_gguf(Path(settings.base) / Path(options.draft_model).expanduser())
     shape = ModelShape.of(path)
     layout = placed(shape, own, free.gpu if gpu else None)
-    cache = CacheSize.separate(MAX_DRAFTED, draft_length(shape, length))
+    cache = draft_cache(shape, options, length)
     passes = PassSizes.of(own, cache.slots, gpu=gpu)
-    buffers = compute_bytes(shape, passes, cache.tokens // cache.slots, own)
+    buffers = compute_bytes(shape, passes, cache.tokens, own)
     output = output_bytes(shape, passes) + _BYTES_OF_A_TOKEN * shape.vocab_size
     ram = layout.ram + layout.repacked + int(cache.tokens * layout.ram_token) + output
     on_gpu = layout.gpu + int(cache.tokens * layout.gpu_token)

@@ -16,7 +16,7 @@ from backends.llamacpp.files import find_gguf, parts_of, unavailable
 from backends.llamacpp.info import model_info
 from backends.llamacpp.library import llama
 from backends.llamacpp.media_loading import load_projector
-from backends.llamacpp.memory import CacheSize, cache_size
+from backends.llamacpp.memory import DRAFT_TOKENS, CacheSize, cache_size
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.pairs import PairTokenizer
@@ -170,6 +170,7 @@ def _text_engine(
             batch_tokens=context.batch_tokens,
             prefill_tokens=options.prefill_tokens
             or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),
+            draft_tokens=DRAFT_TOKENS,
         ),
         _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),
         _grammar_compiler(settings.name, tokenizer),

@@ -17,7 +17,10 @@ _UNTOLD_CONTEXT = 4096
 _NO_LIMIT = 2**31
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 512, 2048
 _UBATCH_TOKENS = 512
-_GUESSED_FOR = 4  # choices; with more together nothing is guessed
+DRAFT_TOKENS = 64
+"""Drafted for all choices of a step together: so many more rows of logits."""
+
+_DRAFTED_AT_LENGTH = 4  # sequences that the draft model's cache holds at their full length
 
 _REPACKED = (2, 10, 12, 20, 39)  # Q4_0, Q2_K, Q4_K, IQ4_NL, MXFP4: ggml's numbers
 _LONGEST_TEXT = 8192  # by default: compute buffers grow with it
@@ -80,7 +83,8 @@ class PassSizes:
         batch = max(batch_tokens(options, gpu=gpu), slots)
         ubatch = min(options.ubatch_tokens or _UBATCH_TOKENS, batch)
         # Left to itself the library makes room for the logits of a whole batch.
-        outputs = min(slots + _GUESSED_FOR * options.guessed_tokens, batch)
+        drafted = min(options.max_batch_size * options.guessed_tokens, DRAFT_TOKENS)
+        outputs = min(slots + drafted, batch)
         return cls(batch, ubatch, outputs)
 
 
@@ -245,9 +249,6 @@ class PoolingSizes:
         return cls(longest, together, padded(max(longest, together)))
 
 
-MAX_DRAFTED = 4
-"""Choices that a draft model drafts for: with more, the large model is limited by compute."""
-
 _SHARED_WITH_DRAFT = {
     "threads",
     "threads_batch",
@@ -264,9 +265,15 @@ def draft_options(options: LlamaCppOptions) -> LlamaCppOptions:
     return LlamaCppOptions(**options.model_dump(include=_SHARED_WITH_DRAFT))
 
 
-def draft_length(shape: ModelShape, context_length: int) -> int:
-    """Tokens of a draft model's contexts, given those of the large one."""
-    return min(context_length, shape.trained_context or context_length)
+def draft_cache(shape: ModelShape, options: LlamaCppOptions, context_length: int) -> CacheSize:
+    """That of the draft model, given the options and contexts of the large one.
+
+    A sequence for each choice, of which all share the room of a few long ones.
+    """
+    slots = options.max_batch_size
+    length = padded(min(context_length, shape.trained_context or context_length))
+    tokens = min(slots, _DRAFTED_AT_LENGTH) * length
+    return CacheSize(unified=True, slots=slots, tokens=tokens, context_length=length)
 
 
 def is_short(size: CacheSize, shape: ModelShape, options: LlamaCppOptions) -> bool:

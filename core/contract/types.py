@@ -35,6 +35,8 @@ class GenerationRequest:
     `priority`: a request with a lower number starts first, and is preempted last.
     `cache_salt`: only requests with the same salt share cached prefixes.
     `reports_prefill`: whether deltas may say how far the prompt is read (`Delta.prefill`).
+    `predicted_token_ids`: what the answer will be for the most part, if the client knows; they are
+    drafted, and change nothing.
     """
 
     request_id: str
@@ -47,6 +49,7 @@ class GenerationRequest:
     chat: Chat | None = None
     media: tuple[MediaSpan, ...] = ()
     reports_prefill: bool = False
+    predicted_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +166,9 @@ class Delta:
     the engine still had; together they are the prompt, whatever `n` is. `prompt_logprobs` (if
     requested) are on the first: one entry per prompt token, None for the first token.
     `grammar_init_s` on it are the seconds it took to compile the request's constraint, `grammar_s`
-    on every delta those spent applying it. A delta joined of several has the characters and tokens
-    of each in `pieces`.
+    on every delta those spent applying it. `drafted_tokens` and `accepted_tokens` on the last one
+    are draft tokens of the choice, and those the model accepted. A delta joined of several has the
+    characters and tokens of each in `pieces`.
 
     Deltas of a chat have no text and no tokens. `parts` are what the choice gained, already
     separated; logprobs are those of its content, with a `token_id` of -1 where that is not known.
@@ -186,6 +190,8 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
     grammar_init_s: float = 0.0
     grammar_s: float = 0.0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     pieces: tuple[tuple[int, int], ...] = ()
     parts: tuple[Part, ...] = ()
     usage: TokenCounts | None = None
@@ -245,6 +251,7 @@ class ModelInfo:
     `<image>`; a kind without one is written by no template.
     `media_options`: the names of `Media.options` that it heeds, such as `max_pixels`.
     `reports_prefill`: it says how far a prompt is read, if asked (`Delta.prefill`).
+    `predictions`: it drafts from `GenerationRequest.predicted_token_ids`.
     """
 
     context_length: int
@@ -271,6 +278,7 @@ class ModelInfo:
     placeholders: Mapping[Modality, str] = field(default_factory=dict)
     media_options: frozenset[str] = frozenset()
     reports_prefill: bool = False
+    predictions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from enginebay import (
     sequence,
 )
 from tests.backends.tiny import EOS, TOOL_CALL, VOCAB_SIZE, Run, load, make_model, request
+from tests.drafting import drafts_pay
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -104,6 +105,7 @@ def test_forced_tokens_are_the_same_with_and_without_steps(
     jobs = [constrained(NAMED, seed=seed) for seed in range(6)]
     padded = load(tiny_llama, batching="padded")
     guessing = load(tiny_llama, batching="packed", prompt_lookup=4)
+    drafts_pay(guessing)
     for seed, job in enumerate(jobs):
         expected = Run(packed, job).finish().token_ids()
         asked = constrained(NAMED, seed=seed, logprobs=2)

@@ -14,6 +14,7 @@ from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.runner import PackedRunner
 from core.engine.batching.runner import Chunk
 from core.testing import check_backend
+from enginebay import BackendUnavailableError
 from tests.backends.conftest import assert_empty
 from tests.backends.tiny import (
     FAMILIES,
@@ -25,6 +26,7 @@ from tests.backends.tiny import (
     make_model,
     request,
 )
+from tests.drafting import drafts_pay
 from tests.effort import examples
 from tests.support import DEMO_MODEL
 
@@ -218,10 +220,60 @@ def test_little_memory_is_shared_by_giving_way(tiny_llama: Path, model: PreTrain
 
 def test_guessing_from_the_prompt_changes_nothing(tiny_llama: Path, model: PreTrainedModel) -> None:
     engine = load(tiny_llama, prompt_lookup=4)
+    drafts_pay(engine)
     prompt = greedy_reference(model, PROMPTS[0], 40)
     expected = greedy_reference(model, prompt, 60)
     run = Run(engine, request(prompt, max_tokens=60)).finish()
     assert run.token_ids() == expected
+
+
+def test_a_draft_model_changes_no_token_and_saves_steps(
+    tiny_llama: Path, model: PreTrainedModel
+) -> None:
+    # ENG-7
+    engine = load(tiny_llama, max_batch_size=4, draft_model=str(tiny_llama), draft_tokens=3)
+    drafts_pay(engine)
+    items = [request(PROMPTS[i % 3], id=str(i), max_tokens=30) for i in range(6)]
+    run = Run(engine, *items)
+    steps = 0
+    while not all(run.is_finished(item.request_id) for item in items):
+        run.steps(1)
+        steps += 1
+    for item in items:
+        expected = greedy_reference(model, list(item.prompt_token_ids), 30)
+        assert run.token_ids(item.request_id) == expected
+    assert steps < 50
+    stats = engine.stats()
+    assert stats.accepted
+    assert stats.accepted > 0.9 * (stats.drafted or 0)
+    assert_empty(engine)
+
+
+def test_a_draft_model_that_is_always_wrong_changes_no_token(
+    tiny_llama: Path, model: PreTrainedModel, tmp_path: Path
+) -> None:
+    other = make_model(tmp_path, "gpt2")
+    engine = load(tiny_llama, draft_model=str(other), max_batch_size=4)
+    drafts_pay(engine)
+    items = [request(PROMPTS[i % 3], id=str(i), max_tokens=20) for i in range(5)]
+    run = Run(engine, *items).finish()
+    for item in items:
+        expected = greedy_reference(model, list(item.prompt_token_ids), 20)
+        assert run.token_ids(item.request_id) == expected
+
+
+def test_draft_models_that_do_not_go_with_the_model(tiny_llama: Path, tmp_path: Path) -> None:
+    recurrent = make_model(tmp_path / "recurrent", "mamba2")
+    for path, problem in (
+        (tmp_path / "missing", "missing"),
+        (DEMO_MODEL, "vocabulary"),
+        (recurrent, "rolled back"),
+    ):
+        with pytest.raises(BackendUnavailableError, match=problem) as caught:
+            load(tiny_llama, draft_model=str(path))
+        assert str(path) in caught.value.message
+    with pytest.raises(ValueError, match="not both"):
+        load(tiny_llama, draft_model=str(tiny_llama), prompt_lookup=3)
 
 
 # Seeds.

@@ -26,6 +26,7 @@ from enginebay import (
 )
 from tests.backends.gguf_models import write_llama, write_recurrent
 from tests.backends.llamacpp import load, request
+from tests.drafting import drafts_pay
 from tests.run import Run
 from tests.support import DEMO_MODEL
 
@@ -199,6 +200,7 @@ def test_what_follows_an_opening(engine: LlamaCppEngine, prompt: list[int]) -> N
 def test_guesses_do_not_lead_astray(tmp_path: Path) -> None:
     convert(DEMO_MODEL, tmp_path / "demo.gguf", "f16")
     engine = load(tmp_path / "demo.gguf", context_length=512, prompt_lookup=4)
+    drafts_pay(engine)
     text = 'Say {"unit": "celsius", "city": "Kiel", "days": 3} or {"unit": "kelvin", "city": "'
     prompt = engine.tokenize(text, add_special_tokens=False)
     for seed in range(5):

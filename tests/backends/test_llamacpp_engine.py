@@ -14,6 +14,7 @@ from demo.to_gguf import convert
 from enginebay import InvalidRequestError, Lora
 from tests.backends.gguf_models import write_adapter, write_llama, write_recurrent
 from tests.backends.llamacpp import load, request
+from tests.drafting import drafts_pay
 from tests.run import Run
 from tests.support import DEMO_MODEL
 
@@ -128,6 +129,7 @@ def test_prompt_lookup_changes_no_token(
     gguf: Path, prompts: list[list[int]], reference: list[list[int]]
 ) -> None:
     engine = load(gguf, prompt_lookup=4)
+    drafts_pay(engine)
     run = Run(engine, *(asked(prompt, i) for i, prompt in enumerate(prompts[:2]))).finish()
     assert [run.token_ids("0"), run.token_ids("1")] == reference[:2]
     engine.close()
@@ -276,7 +278,9 @@ def test_an_adapter_that_does_not_fit_is_refused_while_it_runs(tmp_path: Path) -
 def test_a_draft_model_changes_no_token_and_saves_steps(
     gguf: Path, prompts: list[list[int]], reference: list[list[int]]
 ) -> None:
+    # ENG-7
     engine = load(gguf, draft_model=str(gguf), draft_tokens=3)  # it guesses right, nearly always
+    drafts_pay(engine)
     run = Run(engine)
     for number, prompt in enumerate(prompts[:3]):
         run.add(asked(prompt, number))
@@ -301,6 +305,7 @@ def test_a_draft_model_that_guesses_wrong_costs_nothing_else(tmp_path: Path) -> 
     alone = [Run(engine, request(prompt)).finish().token_ids() for prompt in prompts]
     engine.close()
     engine = load(path, draft_model=str(other))
+    drafts_pay(engine)
     run = Run(engine, *(request(prompt, id=str(i)) for i, prompt in enumerate(prompts))).finish()
     assert [run.token_ids(str(i)) for i in range(3)] == alone
     engine.close()

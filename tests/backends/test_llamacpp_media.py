@@ -20,6 +20,7 @@ from tests.backends.gguf_models import SPECIAL_TOKENS, write_adapter
 from tests.backends.llamacpp import load, request
 from tests.backends.mmproj_models import PAIRS, write_pair
 from tests.backends.mtmd_reference import EXACT, Reference, picture, sound
+from tests.drafting import drafts_pay
 from tests.effort import some
 from tests.run import Run
 
@@ -193,6 +194,7 @@ def test_drafts_do_not_change_what_is_said_of_an_item(pair: Pair, options: dict[
     if "draft_model" in options:
         options = {"draft_model": str(pair.path)}
     run = Run(engine := loaded(pair, **options))
+    drafts_pay(engine)
     for number, pieces in enumerate(pair.prompts()):
         run.add(asked(engine, pieces, str(number)))
     run.finish()

@@ -12,6 +12,7 @@ from core.engine.batching.engine import BatchingEngine
 from demo.to_gguf import convert
 from enginebay import GenerationRequest
 from tests.backends import llamacpp, tiny
+from tests.drafting import drafts_pay
 from tests.effort import examples, some
 from tests.run import Run
 
@@ -21,13 +22,21 @@ ENGINES: dict[str, dict[str, Any]] = {
     "hf": {},
     "hf with little memory": {"cache_tokens": CONTEXT, "prefill_tokens": 16},
     "hf guessing": {"prompt_lookup": 3, "cache_tokens": CONTEXT},
+    "hf drafting": {"draft_model": ".", "draft_tokens": 3},
     "hf padded": {"batching": "padded", "max_batch_size": 4},
     "llamacpp": {"kv_unified": True, "prefill_tokens": 16},
     "llamacpp with little memory": {"kv_unified": True, "cache_tokens": CONTEXT},
     "llamacpp with parts": {"kv_unified": False, "max_batch_size": 4},
     "llamacpp guessing": {"prompt_lookup": 3},
+    "llamacpp drafting": {"draft_model": "draft", "draft_tokens": 3, "kv_unified": False},
 }
-QUICK = ("hf with little memory", "hf guessing", "hf padded", "llamacpp with little memory")
+QUICK = (
+    "hf with little memory",
+    "hf guessing",
+    "llamacpp drafting",
+    "hf padded",
+    "llamacpp with little memory",
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +47,8 @@ def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., BatchingEngi
     convert(folder, gguf, "f32")
 
     def load(name: str, **options: Any) -> BatchingEngine[Any, Any]:
+        if "draft_model" in options:
+            options["draft_model"] = str(folder if name.startswith("hf") else gguf)
         if name.startswith("hf"):
             return tiny.load(folder, **options)
         exact = {"cache_type_k": "f32", "cache_type_v": "f32", "flash_attention": "off"}
@@ -53,6 +64,8 @@ def engines(
     """An engine for all requests together, and one for each alone."""
     kind = request.param.split()[0]
     together, alone = make(request.param, **ENGINES[request.param]), make(kind)
+    if "guessing" in request.param or "drafting" in request.param:
+        drafts_pay(together)
     yield together, alone
     together.close()
     alone.close()

@@ -326,7 +326,7 @@ def test_drafts_need_fewer_steps_for_the_same_answer() -> None:
 
 
 class BrokenDrafter(PromptLookup):
-    def draft(self, choices: Any, room: int) -> Any:
+    def draft(self, wanted: Any) -> Any:
         raise RuntimeError("no guess")
 
 

@@ -59,13 +59,16 @@ def test_of_guessed_tokens() -> None:
     truth = Run(make_engine(), request([2, 3], max_tokens=6)).finish().token_ids()
 
     class Guesses(Drafter):
+        tokens = 2
+        is_free = True
+
         def draft(
-            self, choices: Sequence[ChoiceState[Any]], room: int
+            self, wanted: Mapping[ChoiceState[Any], int]
         ) -> Mapping[ChoiceState[Any], Sequence[int]]:
-            [choice] = choices
-            if len(choice.token_ids) != 3:
+            [choice] = wanted
+            if len(choice.token_ids) != 4:
                 return {}
-            return {choice: [truth[1], truth[2] + 1]}
+            return {choice: [truth[2], truth[3] + 1]}
 
     engine = make_engine(drafter=Guesses())
     assert Run(engine, request([2, 3], max_tokens=6)).finish().token_ids() == truth

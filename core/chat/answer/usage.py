@@ -35,6 +35,8 @@ class UsageCounter:
         self._cached_tokens = 0
         self._completion_tokens = 0
         self._reasoning_tokens: dict[int, int] = {}
+        self._drafted_tokens = 0
+        self._accepted_tokens = 0
         self._first_token_at: float | None = None
         self.last_token_at = self.received
         self._constrained = False
@@ -59,6 +61,9 @@ class UsageCounter:
         if delta.cached_tokens:
             self._cached_tokens += delta.cached_tokens
             self._used.cached_tokens += delta.cached_tokens
+        if delta.drafted_tokens:
+            self._drafted_tokens += delta.drafted_tokens
+            self._accepted_tokens += delta.accepted_tokens
         if self._constrained:
             self._grammar_init_s += delta.grammar_init_s
             self._grammar_s += delta.grammar_s
@@ -99,9 +104,14 @@ class UsageCounter:
             ),
             extra=self._timings(),
         )
+        details = CompletionTokensDetails()
         if self._reasoning_tokens:
-            reasoning = sum(self._reasoning_tokens.values())
-            usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=reasoning)
+            details.reasoning_tokens = sum(self._reasoning_tokens.values())
+        if self._drafted_tokens:
+            details.accepted_prediction_tokens = self._accepted_tokens
+            details.rejected_prediction_tokens = self._drafted_tokens - self._accepted_tokens
+        if self._reasoning_tokens or self._drafted_tokens:
+            usage.completion_tokens_details = details
         return usage
 
     def so_far(self, choice: int, completion_tokens: int) -> Usage:
@@ -128,6 +138,8 @@ class UsageCounter:
             predicted_ms=decode * 1000,
             predicted_per_token_ms=_ratio(decode * 1000, predicted),
             predicted_per_second=_ratio(predicted, decode),
+            draft_n=self._drafted_tokens or None,
+            draft_n_accepted=self._accepted_tokens if self._drafted_tokens else None,
         )
 
     def progress(self, prefill: Prefill) -> PromptProgress:

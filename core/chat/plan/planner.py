@@ -103,6 +103,7 @@ class Planner:
             cut=tokens.cut,
             dropped=chat.dropped,
             media=tokens.media,
+            predicted=await _predicted(chat.body, model),
             time_limit=time_limit(chat.body, model),
             thought_end=chat.thought_end,
         )
@@ -306,6 +307,9 @@ class Planner:
             names.append("request_id")
         if sent.return_progress and not (sent.stream and model.info.reports_prefill):
             names.append("return_progress")
+        prediction = body.prediction if isinstance(body, ChatCompletionRequest) else None
+        if prediction and prediction.text and not model.info.predictions:
+            names.append("prediction")
         return names
 
     async def _check(
@@ -317,6 +321,14 @@ class Planner:
         """What the check of a constraint returns, made on one of a few threads: it may be slow."""
         call = partial(check, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+async def _predicted(body: ChatCompletionRequest, model: ServedModel) -> tuple[int, ...]:
+    """The tokens of a `prediction`, no more than there is room for."""
+    if not (body.prediction and model.info.predictions):
+        return ()
+    token_ids = await model.backend.tokenize(body.prediction.text, add_special_tokens=False)
+    return tuple(token_ids[: model.info.context_length])
 
 
 def _limited(planned: PlannedParams, most_tokens: int | None) -> PlannedParams:

@@ -29,7 +29,8 @@ class RequestPlan(Generic[Body]):
     `ignored`: names of fields that have no effect; `clamped`: params that were lowered, and to
     what; `cut`: tokens truncated from the beginning of prompts; `dropped`: the oldest messages of a
     chat that were left out, and are not in `body`. `shown`: each prompt as logged.
-    `media`: the items of the one prompt of a chat. `time_limit`: how long the answer may take.
+    `media`: the items of the one prompt of a chat. `predicted`: tokens of its answer that the
+    client expects. `time_limit`: how long the answer may take.
     `thought_end`: how its thought can be ended by force.
     With `prompt_only` nothing is generated.
     """
@@ -48,6 +49,7 @@ class RequestPlan(Generic[Body]):
     dropped: int = 0
     chat: Chat | None = None
     media: tuple[MediaSpan, ...] = ()
+    predicted: tuple[int, ...] = ()
     prompt_only: bool = False
     time_limit: TimeLimit | None = None
     thought_end: ThoughtEnd | None = None
@@ -66,6 +68,7 @@ class RequestPlan(Generic[Body]):
                 chat=self.chat,
                 media=self.media,
                 reports_prefill=self.body.reports_prefill,
+                predicted_token_ids=self.predicted,
             )
             for position, prompt in enumerate(self.prompts)
         ]

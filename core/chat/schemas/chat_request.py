@@ -103,6 +103,31 @@ class ReasoningOptions(BaseModel):
     exclude: bool | None = None
 
 
+class PredictionText(BaseModel):
+    """A part of a `prediction`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(BaseModel):
+    """OpenAI's `prediction`: what most of the answer will be, such as a file that is edited."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["content"]
+    content: str | Annotated[list[PredictionText], Field(fail_fast=True)]
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
 class ChatCompletionRequest(GenerationBody):
     """A chat completion request.
 
@@ -150,6 +175,7 @@ class ChatCompletionRequest(GenerationBody):
     separate_reasoning: bool | None = None
     overflow: Literal["error", "drop_oldest"] | None = None
     truncate_history: bool | None = None
+    prediction: Prediction | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -220,7 +246,7 @@ class ChatCompletionRequest(GenerationBody):
     def unread_settings(self) -> Iterator[tuple[str, Any]]:
         """Unknown keys inside fields that are objects."""
         yield from super().unread_settings()
-        for name in ("reasoning", "thinking", "tool_choice"):
+        for name in ("reasoning", "thinking", "tool_choice", "prediction"):
             settings = getattr(self, name)
             yield from extra_keys(name, settings if isinstance(settings, BaseModel) else None)
 

@@ -16,9 +16,15 @@ class PromptTokensDetails(BaseModel):
 
 
 class CompletionTokensDetails(BaseModel):
-    """What completion tokens were used for; `reasoning_tokens` count the tags of reasoning, too."""
+    """What completion tokens were used for; `reasoning_tokens` count the tags of reasoning, too.
 
-    reasoning_tokens: int
+    `accepted_prediction_tokens` and `rejected_prediction_tokens` are those that were drafted, from
+    the `prediction` of the request or otherwise, and were or were not what the model said.
+    """
+
+    reasoning_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class Timings(BaseModel):
@@ -40,7 +46,8 @@ class Timings(BaseModel):
 class LlamaTimings(BaseModel):
     """The same as llama-server writes it (`timings`): counts, milliseconds and tokens a second.
 
-    Prompt tokens that were cached, `cache_n`, are not in `prompt_n`.
+    Prompt tokens that were cached, `cache_n`, are not in `prompt_n`. `draft_n` tokens were drafted,
+    if any, and `draft_n_accepted` of them accepted.
     """
 
     cache_n: int
@@ -52,6 +59,8 @@ class LlamaTimings(BaseModel):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
 
 
 class PromptProgress(BaseModel):

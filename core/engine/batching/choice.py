@@ -22,6 +22,7 @@ class ChoiceState(Generic[Sampler]):
     tokens found in the cache when the choice was first admitted; None before that.
     `cache_ids` are the tokens as the prefix cache compares them: others for placeholders of media.
     `uncertain`: what it may have to take back, if it must not have certain texts.
+    `drafted`, `accepted`: draft tokens so far, and those that were right.
     `prompt_logprobs` are those from the prompt's second token on, as far as they are known.
     """
 
@@ -39,6 +40,8 @@ class ChoiceState(Generic[Sampler]):
     finished: bool = False
     suspect: bool = False
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
     uncertain: Uncertain | None = None
     _reasoning_end: tuple[int, ReasoningBudget] | None = None
     _wants_prompt: bool = False
@@ -125,6 +128,8 @@ class ChoiceState(Generic[Sampler]):
             self.cache_ids.append(sampled.token_id)
         delta = self.completion.append(sampled.token_id, sampled.logprob, stays=stays)
         self.finished = delta.finish_reason is not None
+        if self.finished and self.drafted:
+            delta = replace(delta, drafted_tokens=self.drafted, accepted_tokens=self.accepted)
         if is_first:
             cached = self.cached or 0
             delta = replace(

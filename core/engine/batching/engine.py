@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from time import monotonic
+from time import perf_counter
 from typing import Generic
 
 from core.contract.errors import ServingError
@@ -57,19 +57,27 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         compiler: GrammarCompiler | None = None,
         adapters: AdapterStore | None = None,
         kv_store: KvStore | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         """`new_detokenizer`: creates one for a choice, by default from the tokenizer's `decode`.
 
         `compiler`: None for a vocabulary without constrained decoding.
         `adapters`: those of the runner; None if none can be loaded at run time.
         `kv_store`: for the KV of sequences that leave the runner's memory.
+        `clock`: seconds, by which steps are timed: how many prompt tokens they may have, whether
+        drafts pay, whether saved sequences are worth reading.
         """
         info = replace(info, unsupported=info.unsupported - {"banned_strings"})
         if not runner.memory.chunks:  # then a prompt has logits at its end only
             info = replace(info, unsupported=info.unsupported | {"prompt_logprobs"})
         super().__init__(
             tokenizer,
-            replace(info, max_batch_size=limits.max_batch_size, reports_prefill=True),
+            replace(
+                info,
+                max_batch_size=limits.max_batch_size,
+                reports_prefill=True,
+                predictions=runner.memory.cuts,
+            ),
             eos_token_ids=eos_token_ids,
             compiler=compiler,
             max_choices=None if runner.memory.cuts else limits.max_batch_size,
@@ -77,10 +85,11 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         )
         self._runner = runner
         self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
+        self._clock = clock
         self._keeper = Keeper(runner, kv_store) if kv_store is not None else None
         self._slots = Slots(runner, self._keeper)
         self._scheduler: Scheduler[Sampler] = Scheduler(
-            runner, self._slots, limits, drafter, self._keeper
+            runner, self._slots, limits, drafter, self._keeper, clock
         )
         self._requests: dict[str, list[ChoiceState[Sampler]]] = {}
         self._drafts = drafter is not None
@@ -106,7 +115,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             if self._keeper:
                 self._keeper.wait()
             return outputs
-        began = monotonic()
+        began = self._clock()
         try:
             logits = self._runner.run([work.chunk for work in batch])
             self._scheduler.ran(batch)
@@ -115,7 +124,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             for output in self._sample(logits, batch):
                 outputs.append(output)  # one by one: what was sampled before a failure counts
             if self._keeper:
-                self._keeper.ran(batch, monotonic() - began)
+                self._keeper.ran(batch, self._clock() - began)
         except MemoryFullError as error:
             if not self._scheduler.memory_is_full():
                 outputs += self._recover(batch, error)
@@ -132,7 +141,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
 
     def stats(self) -> EngineStats:
         stats = self._scheduler.stats
-        if self._drafts:
+        if self._drafts or self._drafted:
             stats = replace(stats, drafted=self._drafted, accepted=self._accepted)
         return self._keeper.add_stats(stats) if self._keeper else stats
 
@@ -178,21 +187,25 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         for work in [work for work in rows if work.choice.siblings]:
             rows |= {Work(c, work.chunk): rows[work] for c in self._scheduler.fork(work.choice)}
         guessed = {work: work.draft for work in rows}
-        self._drafted += sum(map(len, guessed.values()))
+        for work in rows:
+            work.choice.drafted += len(work.draft)
+            self._drafted += len(work.draft)
         while rows:
             for work, token in self._next_tokens(logits, rows):
                 if work not in rows:  # another choice of its request has failed
                     continue
                 choice = work.choice
                 request_id = choice.request.request_id
+                draft = guessed[work]
+                right = bool(draft) and draft[0] == token.token_id
+                choice.accepted += right
+                self._accepted += right
                 try:
                     goes_on, deltas = self._append(choice, token)
                     for delta in deltas:
                         yield request_id, delta
-                    draft = guessed[work]
-                    if goes_on and draft and draft[0] == token.token_id and not choice.finished:
+                    if goes_on and right and not choice.finished:
                         rows[work] += 1
-                        self._accepted += 1
                         guessed[work] = draft[1:]
                         continue
                     self._scheduler.cut_back(choice)

@@ -57,6 +57,7 @@ class RequestLimits:
                 param="allowed_token_ids",
             )
         self.check_tokens(prompt, "prompt")
+        self.check_tokens(request.predicted_token_ids, "prediction")
         self.check_tokens(sampling.logit_bias, "logit_bias")
         self.check_tokens(sampling.stop_token_ids, "stop_token_ids")
         self.check_tokens(sampling.allowed_token_ids, "allowed_token_ids")

@@ -2,9 +2,10 @@
 
 import bisect
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from time import perf_counter
 from typing import Any, Generic
 
 from core.contract.types import EngineStats
@@ -40,15 +41,16 @@ class Scheduler(Generic[Sampler]):
         limits: BatchLimits,
         drafter: Drafter | None = None,
         keeper: Keeper | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`keeper`: brings back sequences that no slot holds any more."""
+        """`keeper`: brings back sequences that no slot holds any more. `clock`: see `StepDivider`."""
         self.waiting: list[ChoiceState[Sampler]] = []
         self.running: list[ChoiceState[Sampler]] = []
         self._memory: RunnerMemory = runner.memory
         self._slots = slots
         self._limits = limits
         self._keeper = keeper
-        self._divider = StepDivider(runner, limits, drafter)
+        self._divider = StepDivider(runner, limits, drafter, clock)
         self._max_running = min(limits.max_batch_size, runner.memory.slots)
         self._arrivals = count()
         self._adapter: str | None = None

@@ -1,17 +1,18 @@
 """What one step runs: decoding choices first, then chunks of prompts, within the limits."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic
 
 from core.contract.media import Media
 from core.engine.batching.choice import ChoiceState
-from core.engine.batching.drafts import Drafter
+from core.engine.batching.drafts import Drafter, Predictions
 from core.engine.batching.pace import Pace
 from core.engine.batching.runner import Chunk, Runner, Sampler
 from core.engine.batching.spans import ends_before
+from core.engine.batching.speculation import Speculation
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +26,13 @@ class BatchLimits:
 
     `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
     `prefill_tokens`: of each prompt, on average, while others decode; fewer where a pass would take
-    too long (`Pace`).
+    too long (`Pace`). `draft_tokens`: drafted for all choices of one step together.
     """
 
     max_batch_size: int
     batch_tokens: int = 2048
     prefill_tokens: int = 256
+    draft_tokens: int = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,19 +68,28 @@ class StepDivider(Generic[Sampler]):
     """
 
     def __init__(
-        self, runner: Runner[Any, Sampler], limits: BatchLimits, drafter: Drafter | None
+        self,
+        runner: Runner[Any, Sampler],
+        limits: BatchLimits,
+        drafter: Drafter | None,
+        clock: Callable[[], float],
     ) -> None:
         self._runner = runner
         self._limits = limits
         self._drafter = drafter
-        self._pace = Pace(limits.prefill_tokens)
+        self._pace = Pace(limits.prefill_tokens, clock)
+        self._predictions = Predictions()
+        self._speculation = Speculation(clock)
+        self._clock = clock
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
         """The work of these choices, with room for `free` more tokens in the cache."""
+        self._speculation.ended(choices)
         decoding = [s for s in choices if s.pending == 1]
         prefilling = [s for s in choices if s.pending > 1]
         free -= len(decoding)
         drafts = {} if prefilling else self._draft(decoding, free)
+        self._speculation.begins(decoding, drafts, alone=not prefilling)
         work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.batch_tokens
         if decoding and prefilling:
@@ -135,16 +146,56 @@ class StepDivider(Generic[Sampler]):
         return not memory.chunks or (memory.media_spans == "prompt" and bool(choice.request.media))
 
     def _draft(
-        self, choices: list[ChoiceState[Sampler]], room: int
-    ) -> Mapping[ChoiceState[Sampler], Iterable[int]]:
-        if self._drafter is None:
+        self, decoding: list[ChoiceState[Sampler]], room: int
+    ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+        most = min(room, self._limits.draft_tokens, self._limits.batch_tokens - len(decoding))
+        predicted = [s for s in decoding if s.request.predicted_token_ids]
+        drafter = self._drafter
+        if not (drafter or predicted) or not self._runner.memory.cuts:
             return {}
         try:
-            return self._drafter.draft(choices, room)
+            offered = {**self._predictions.draft(_wanted(predicted, self._predictions))}
+            others = _wanted([s for s in decoding if s not in offered], drafter)
+            if drafter and drafter.is_free:
+                offered |= drafter.draft(others)
+            drafts = self._of_offered(len(decoding), offered, most)
+            if drafter and not drafter.is_free:
+                most -= sum(map(len, drafts.values()))
+                drafts |= self._drafted(drafter, len(decoding), others, most)
+            return drafts
         except Exception:
             logger.exception("drafting tokens failed; continuing without speculative decoding")
             self._drafter = None
             return {}
+
+    def _of_offered(
+        self, decoding: int, offered: Mapping[ChoiceState[Sampler], Sequence[int]], most: int
+    ) -> dict[ChoiceState[Sampler], Sequence[int]]:
+        """What pays of drafts that took no time; of the others, too, it is seen what they are."""
+        lengths = {choice: len(token_ids) for choice, token_ids in offered.items()}
+        planned = self._speculation.plan(decoding, lengths, most, free=True)
+        for choice, token_ids in offered.items():
+            self._speculation.watch(choice, token_ids)
+        return {choice: offered[choice][:length] for choice, length in planned.items()}
+
+    def _drafted(
+        self,
+        drafter: Drafter,
+        decoding: int,
+        wanted: Mapping[ChoiceState[Sampler], int],
+        most: int,
+    ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
+        """What is drafted where the time that it takes pays."""
+        planned = self._speculation.plan(decoding, wanted, most, free=False)
+        ready = drafter.ready(planned) if planned else {}
+        if not ready:
+            return {}
+        began = self._clock()
+        drafts = drafter.draft(ready)
+        self._speculation.drafted(max(ready.values()), self._clock() - began)
+        for choice, token_ids in drafts.items():
+            self._speculation.watch(choice, token_ids)
+        return drafts
 
 
 class _EncoderTurn:
@@ -165,6 +216,15 @@ class _EncoderTurn:
         self._taken.add(media.key)
         self._prompt = prompt
         return True
+
+
+def _wanted(
+    choices: Iterable[ChoiceState[Sampler]], drafter: Drafter | None
+) -> dict[ChoiceState[Sampler], int]:
+    """How many tokens may be drafted for each choice at most."""
+    most = drafter.tokens if drafter else 0
+    left = ((choice, min(most, choice.completion.tokens_left - 1)) for choice in choices)
+    return {choice: tokens for choice, tokens in left if tokens > 0}
 
 
 def _decode(choice: ChoiceState[Sampler], draft: tuple[int, ...]) -> Work[Sampler]:

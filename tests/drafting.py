@@ -1,0 +1,13 @@
+"""Engines of which it is certain that they draft."""
+
+from itertools import count
+from typing import Any
+
+from core.engine.batching.speculation import Speculation
+
+
+def drafts_pay(engine: Any) -> None:
+    """Let it believe from now on that every step takes as long, whatever is drafted."""
+    clock = map(float, count()).__next__
+    divider = engine._scheduler._divider
+    divider._clock, divider._speculation = clock, Speculation(clock)
