@@ -43,7 +43,7 @@ class Scheduler(Generic[Sampler]):
         keeper: Keeper | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`keeper`: brings back sequences that no slot holds any more. `clock`: see `StepDivider`."""
+        """`keeper`: brings back sequences that no slot holds any more. `clock`: seconds."""
         self.waiting: list[ChoiceState[Sampler]] = []
         self.running: list[ChoiceState[Sampler]] = []
         self._memory: RunnerMemory = runner.memory
