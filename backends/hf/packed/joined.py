@@ -5,7 +5,7 @@ longer too small for them: with 1 to 16 rows queries, keys and values take 0.6 t
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ def _name(names: tuple[str, ...]) -> str:
     return "joined_" + "_".join(name.removesuffix("_proj") for name in names)
 
 
-def is_plain(layer: Any) -> bool:
+def is_plain(layer: Any) -> TypeGuard[nn.Linear]:
     """Whether it is a linear layer, and all that happens in it is its product."""
     if type(layer) is not nn.Linear:
         return False
