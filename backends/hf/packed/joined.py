@@ -79,7 +79,7 @@ def join(model: PreTrainedModel) -> int:
     count = 0
     for parent in list(model.modules()):
         for names in SIBLINGS:
-            layers = [getattr(parent, name, None) for name in names]
+            layers: list[Any] = [getattr(parent, name, None) for name in names]
             if all(
                 is_plain(layer) and uses[id(layer.weight)] == 1 for layer in layers
             ) and _are_alike(layers):
