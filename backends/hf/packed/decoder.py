@@ -54,7 +54,7 @@ class Decoder:
         self._embedding: nn.Module = base.embed_tokens
         self._rotary: nn.Module = base.rotary_emb
         self._norm: nn.Module = base.norm
-        self._model = model
+        self._model: Any = model
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._layers = [_layer(layer, i, kinds[i]) for i, layer in enumerate(base.layers)]
         # Some have angles of their own for each type of layer.
@@ -144,7 +144,8 @@ class _Layer:
         module = self.mlp
         if not self.is_gated:
             output = module(hidden[None])
-            return (output[0] if isinstance(output, tuple) else output)[0]
+            whole: Tensor = output[0] if isinstance(output, tuple) else output
+            return whole[0]
         if self.gate_up is None or adapted:
             gate, up = module.gate_proj(hidden), module.up_proj(hidden)
         else:

@@ -5,7 +5,7 @@ longer too small for them: with 1 to 16 rows queries, keys and values take 0.6 t
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ def join(model: PreTrainedModel) -> int:
     count = 0
     for parent in list(model.modules()):
         for names in SIBLINGS:
-            layers = [getattr(parent, name, None) for name in names]
+            layers: list[Any] = [getattr(parent, name, None) for name in names]
             if all(
                 is_plain(layer) and uses[id(layer.weight)] == 1 for layer in layers
             ) and _are_alike(layers):
@@ -105,7 +105,7 @@ def _name(names: tuple[str, ...]) -> str:
     return "joined_" + "_".join(name.removesuffix("_proj") for name in names)
 
 
-def is_plain(layer: Any) -> bool:
+def is_plain(layer: Any) -> TypeGuard[nn.Linear]:
     """Whether it is a linear layer, and all that happens in it is its product."""
     if type(layer) is not nn.Linear:
         return False
