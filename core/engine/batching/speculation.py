@@ -7,7 +7,7 @@ from typing import Any
 
 from core.engine.batching.choice import ChoiceState
 
-_WORTH = 1.03  # times as many tokens a second as without, so that errors of measuring cost nothing
+_WORTH = 1.1  # times as many tokens a second as without, so that errors of measuring cost nothing
 _FADES = 0.95  # of what was seen of drafts, with each token that is seen after it
 _FADES_OVERALL = 0.99  # of that of all choices
 _LEAST = 0.05  # likelihood of a token that is worth drafting, whatever the time
@@ -15,6 +15,7 @@ _FORGOTTEN = 0.99  # of it, with each step without a draft
 _PRIOR = 2.0  # tokens that the drafts of all others count for, those of one
 _WEIGHT = 0.25  # of the latest measurement in an average
 _LONGEST = 3.0  # times the average: a pause of the machine is no time of a step
+_FIRST = 4  # tokens that are drafted before anything is known of the time that takes
 _MEASURE_AGAIN = 64  # steps with drafts after which one without is measured
 _TRY_AGAIN = (64, 2048)  # steps without drafts until one is tried nevertheless: at first, at most
 
@@ -36,7 +37,8 @@ class StepTimes:
     """Seconds of a step, by how many choices it decodes and how many tokens are drafted for them.
 
     About as many choices take about as long. Between what was measured times are interpolated, and
-    beyond it as steep as at the end; before any step with drafts was measured, they are free.
+    beyond it, up to twice as many tokens, as steep as at the end; before any step with drafts was
+    measured, a few are free.
     """
 
     def __init__(self) -> None:
@@ -52,11 +54,15 @@ class StepTimes:
             average.add(drafted, seconds)
 
     def of(self, choices: int, most: int) -> list[float] | None:
-        """With 0 to `most` tokens drafted; None if a step without was not measured yet."""
+        """With 0 to `most` tokens drafted, or fewer than `most` where nothing is known of so many.
+
+        None if a step without was not measured yet.
+        """
         averages = self._averages.get(_about(choices), {})
         if 0 not in averages:
             return None
         known = [averages[size] for size in sorted(averages)]
+        most = min(most, max(_FIRST, int(2 * known[-1].drafted)))
         if len(known) == 1:
             return [known[0].seconds] * (most + 1)
         times: list[float] = []
