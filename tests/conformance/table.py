@@ -51,7 +51,7 @@ _SIZES = {
 }
 NUMBERS = {
     **{family: range(1, size + 1) for family, size in _SIZES.items()},
-    **{"ENG": (1, 2, 4, 5, 10, 11), "GPU": (3,), "OPS": (1, 2, 3, 4, 8)},
+    **{"ENG": (1, 2, 4, 5, 7, 8, 9, 10, 11), "GPU": (3,), "OPS": (1, 2, 3, 4, 8)},
 }
 """The rows of each family; those of the five systems are 307."""
 
