@@ -280,10 +280,10 @@ def _flat(arguments: Mapping[str, Any]) -> list[str]:
 EXACT_LENGTH = {"ignore_eos": True, "stream_options": {"include_usage": True}}
 
 
-def _json_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """As OpenAI's API asks for it."""
-    json_schema = {"name": "answer", "schema": schema}
-    return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+    named = {"name": "answer", "schema": schema}
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def _json_object(schema: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +300,7 @@ PEERS = {
             lambda: environments.enginebay("hf"),
             _enginebay_hf,
             EXACT_LENGTH,
-            constrained=_json_schema,
+            constrained=json_schema,
         ),
         Peer("transformers", "hf", environments.transformers, _transformers),
         Peer(
@@ -309,7 +309,7 @@ PEERS = {
             lambda: environments.enginebay("llamacpp"),
             _enginebay_llamacpp,
             EXACT_LENGTH,
-            constrained=_json_schema,
+            constrained=json_schema,
         ),
         Peer(
             "llama-cpp-python",
@@ -326,7 +326,7 @@ PEERS = {
             environments.llama_server,
             _llama_server,
             EXACT_LENGTH,
-            constrained=_json_schema,
+            constrained=json_schema,
         ),
         Peer("enginebay-layer", "layer", lambda: Path(sys.executable), _enginebay_layer),
         Peer("tabbyapi", "layer", environments.tabbyapi, _tabbyapi),

@@ -72,8 +72,8 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
 
     def close(self) -> None:
         super().close()
-        del self._runner, self._scheduler
-        self._adapters = None
+        del self._runner, self._scheduler, self._slots
+        self._adapters = self._keeper = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks import models, report
-from benchmarks.constraints import SCHEMAS, constrained
+from benchmarks.constraints import SCHEMAS
 from benchmarks.gpu.engines import Device, device_options
 from benchmarks.load import burst
 from benchmarks.prompts import Prompts
-from benchmarks.servers import EXACT_LENGTH, Peer, Server, Settings, enginebay, running
+from benchmarks.servers import (
+    EXACT_LENGTH,
+    Peer,
+    Server,
+    Settings,
+    enginebay,
+    json_schema,
+    running,
+)
 
 Json = dict[str, Any]
 BASELINE = "generate()"
@@ -71,7 +79,7 @@ class Served:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._ways = {"free": server} | {
-            name: constrained(server, schema) for name, schema in SCHEMAS.items()
+            name: server.constrained(schema) for name, schema in SCHEMAS.items()
         }
         server.pause()
 
@@ -151,7 +159,9 @@ def _peer(engine: str, options: Json) -> Peer:
         path = settings.model.gguf if engine == "llamacpp" else settings.model.folder
         return enginebay(engine, path, options, port)
 
-    return Peer(f"enginebay-{engine}", engine, lambda: Path(sys.executable), command, EXACT_LENGTH)
+    python = Path(sys.executable)
+    name = f"enginebay-{engine}"
+    return Peer(name, engine, lambda: python, command, EXACT_LENGTH, constrained=json_schema)
 
 
 @contextlib.contextmanager

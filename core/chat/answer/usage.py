@@ -128,7 +128,7 @@ class UsageCounter:
         """The counts and times so far, as llama-server writes them."""
         prefill, decode = self._phases()
         prompt, predicted = self._prompt_tokens - self._cached_tokens, self._completion_tokens
-        return LlamaTimings(
+        timings = LlamaTimings(
             cache_n=self._cached_tokens,
             prompt_n=prompt,
             prompt_ms=prefill * 1000,
@@ -138,9 +138,10 @@ class UsageCounter:
             predicted_ms=decode * 1000,
             predicted_per_token_ms=_ratio(decode * 1000, predicted),
             predicted_per_second=_ratio(predicted, decode),
-            draft_n=self._drafted_tokens or None,
-            draft_n_accepted=self._accepted_tokens if self._drafted_tokens else None,
         )
+        if self._drafted_tokens:
+            timings.draft_n, timings.draft_n_accepted = self._drafted_tokens, self._accepted_tokens
+        return timings
 
     def progress(self, prefill: Prefill) -> PromptProgress:
         """How far a prompt is read by now."""
