@@ -81,7 +81,13 @@ class SqliteFile:
                 raise BrokenFileError(f"it has version {version[1]}, not {self.version}")
         if (problem := self._pragma("quick_check(1)")) != "ok":
             raise BrokenFileError(f"it is damaged: {problem}")
-        self._pragma("journal_mode = WAL")
+        try:
+            self._pragma("journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not is_locked(
+                error
+            ):  # for this SQLite waits for nobody; the mode stays with the file
+                raise
         self._connection.execute("PRAGMA synchronous = NORMAL")  # lost: the last, if power fails
 
     def _pragma(self, pragma: str) -> int | str:
