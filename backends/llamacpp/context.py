@@ -41,7 +41,7 @@ _ROPE_SCALING = {
     "yarn": llama.LLAMA_ROPE_SCALING_TYPE_YARN,
     "longrope": llama.LLAMA_ROPE_SCALING_TYPE_LONGROPE,
 }
-_FROM_OPTIONS = (
+POSITION_OPTIONS = (
     "rope_freq_base",
     "rope_freq_scale",
     "yarn_ext_factor",
@@ -50,6 +50,7 @@ _FROM_OPTIONS = (
     "yarn_beta_slow",
     "yarn_orig_ctx",
 )
+"""Options that say where tokens are; llama.cpp's context has parameters of the same names."""
 
 
 class NoRoomError(Exception):
@@ -298,7 +299,7 @@ def context_params(options: LlamaCppOptions) -> Any:
     params.no_perf = True
     if options.rope_scaling:
         params.rope_scaling_type = _ROPE_SCALING[options.rope_scaling]
-    for name in _FROM_OPTIONS:
+    for name in POSITION_OPTIONS:
         if (value := getattr(options, name)) is not None:
             setattr(params, name, value)
     return params

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from backends.llamacpp.adapters import configured_adapters
-from backends.llamacpp.context import Context
+from backends.llamacpp.context import POSITION_OPTIONS, Context
 from backends.llamacpp.draft import load_drafter
 from backends.llamacpp.embedding import EmbeddingContext
 from backends.llamacpp.engine import LlamaCppEngine
@@ -45,13 +45,7 @@ _OF_STATE = {
     "swa_full",
     "override_kv",
     "rope_scaling",
-    "rope_freq_base",
-    "rope_freq_scale",
-    "yarn_ext_factor",
-    "yarn_attn_factor",
-    "yarn_beta_fast",
-    "yarn_beta_slow",
-    "yarn_orig_ctx",
+    *POSITION_OPTIONS,
 }
 """Options that change what is in the KV cache, or how it lies there."""
 

@@ -47,15 +47,7 @@ def try_responses(webui: OpenWebUI, server: str, report: Report, journal: Journa
 
 def try_behind_proxy(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
     """A connection by HTTPS to a path of a proxy (OPS-4)."""
-    with report.step("a wrong key") as finding:
-        finding.seen = webui.connect(server, "sk-wrong")
-        assert "this API key is not valid" in finding.seen, finding.seen
-    with report.step("connect, list the models") as finding:
-        assert "connection verified" in webui.connect(server, KEY)
-        webui.new_chat()
-        models = webui.models()
-        assert set(models) == MODELS, models
-        finding.seen = f"{server}: {', '.join(models)}"
+    open_webui_steps.try_connection(webui, server, report)
     with report.step("pings among the words") as finding:
         lines = _streamed(server)
         assert lines.count(": ping") > 2, lines

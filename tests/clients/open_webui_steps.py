@@ -23,8 +23,8 @@ ONE_TOOL = {
 NO_TOOLS = {"capabilities": {"usage": True, "builtin_tools": False}}
 
 
-def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
-    """Every step, each with what it needs from those before."""
+def try_connection(webui: OpenWebUI, server: str, report: Report) -> None:
+    """A connection to OpenAI's API, with a wrong key first."""
     with report.step("a wrong key") as finding:
         finding.seen = webui.connect(server, "sk-wrong")
         assert "this API key is not valid" in finding.seen, finding.seen
@@ -33,7 +33,12 @@ def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> 
         webui.new_chat()
         models = webui.models()
         assert set(models) == MODELS, models
-        finding.seen = ", ".join(models)
+        finding.seen = f"{server}: {', '.join(models)}"
+
+
+def try_all(webui: OpenWebUI, server: str, report: Report, journal: Journal) -> None:
+    """Every step, each with what it needs from those before."""
+    try_connection(webui, server, report)
     with report.step("a prompt that is too long") as finding:
         webui.choose("enginebay-demo")
         webui.send("Hello!")
