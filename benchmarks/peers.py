@@ -43,7 +43,7 @@ class Plan:
     tokens: int
     threads: int
     limits: bool
-    scenarios: bool
+    scenario_rounds: int
     output: Path
     plot: Path | None
 
@@ -143,7 +143,7 @@ async def measure_scenarios(plan: Plan, peers: list[Peer], measured: Measured) -
         measured.scenarios[peer.name] = seen
         with measured.failing(peer.name), running(peer, settings) as server:
             await burst(server, 2, prompts.make(2, 64, "warm-up"), 8)
-            for number in range(plan.rounds):
+            for number in range(plan.scenario_rounds):
                 async for name, row in scenario_rows(server, prompts, f"round {number}", settings):
                     seen[name].append(row)
                     print(f"round {number + 1} {peer.name} {name} {row}", flush=True)
@@ -179,17 +179,17 @@ def read_plan() -> Plan:
     )
     parser.add_argument("--engines", default="hf,llamacpp", help="which groups of servers")
     parser.add_argument("--peers", help=f"only these of: {', '.join(PEERS)}")
-    parser.add_argument("--model", default="100m", help="demo, 100m or a folder")
+    parser.add_argument("--model", default="100m", help="demo, 100m, 1b or a folder")
     parser.add_argument("--gguf", type=Path, help="the folder's model as GGUF; else converted")
     parser.add_argument("--dtype", help="of hf; default bfloat16 if the CPU has it, else float32")
     parser.add_argument("--streams", default="1,4,16,64", help="requests at a time")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scenario-rounds", type=int, help="default: as many; 0 leaves them out")
     parser.add_argument("--requests", type=int, default=4, help="at least so many a burst")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--threads", type=int, default=report.usable_cores())
     parser.add_argument("--no-limits", action="store_true", help="leave out the raw limits")
-    parser.add_argument("--no-scenarios", action="store_true", help="leave out the scenarios")
     parser.add_argument("--output", type=Path, help="default benchmarks/results/MODEL.json")
     parser.add_argument("--plot", type=Path, help="SVG file to draw the speeds in")
     args = parser.parse_args()
@@ -214,7 +214,7 @@ def read_plan() -> Plan:
         tokens=args.tokens,
         threads=args.threads,
         limits=not args.no_limits,
-        scenarios=not args.no_scenarios,
+        scenario_rounds=args.rounds if args.scenario_rounds is None else args.scenario_rounds,
         output=args.output or results / f"{LAYER if engines == [LAYER] else model.name}.json",
         plot=args.plot,
     )
@@ -240,7 +240,7 @@ async def measure(plan: Plan) -> None:
         peers = [peer for peer in plan.peers if peer.engine == engine]
         measured = Measured()
         await measure_load(plan, peers, measured)
-        if plan.scenarios and engine != LAYER:
+        if plan.scenario_rounds and engine != LAYER:
             await measure_scenarios(plan, peers, measured)
         results["engines"][engine] = {
             "bursts": measured.bursts,
