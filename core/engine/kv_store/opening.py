@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.engine.kv_store.seals import Encryption, read_secret
 from core.engine.kv_store.state_file import StateFiles
 from core.engine.kv_store.state_folder import StateFolder
