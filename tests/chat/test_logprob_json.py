@@ -13,7 +13,7 @@ from core.chat.answer.compose_chat import ChatComposer
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.compose_text import Shown, TextComposer
 from core.chat.answer.composer import Frame, dumped
-from core.chat.answer.logprobs import SplicedLogprobs, LogprobForm, TokenPieces
+from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs, TokenPieces
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import ChatLogprobs
 from core.chat.schemas.usage_bodies import LlamaTimings, Usage

@@ -20,7 +20,7 @@ from core.apis.schemas.ollama_answers import (
     Said,
 )
 from core.chat.answer.composer import Frame, dumped
-from core.chat.answer.logprobs import SplicedLogprobs, LogprobForm
+from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import ServingError, encodable
 from core.contract.types import TokenLogprob

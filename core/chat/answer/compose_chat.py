@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.composer import dumped
-from core.chat.answer.logprobs import SplicedLogprobs, LogprobForm
+from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import (
     AssistantMessage,

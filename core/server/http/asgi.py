@@ -15,7 +15,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 DIRECT_BODY = "enginebay.direct_body"
 """The extension of a server that has a `DirectBody` for a request's answer.
 
-Events of a stream then bypass all middleware: one that changes bodies must remove it from the scope.
+Events of a stream then bypass all middleware; one that changes bodies must remove it from the
+scope.
 """
 
 
