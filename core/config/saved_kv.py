@@ -14,17 +14,17 @@ class SavedKvConfig(Section):
     cache_ram: float = Field(
         0,
         ge=0,
-        description="GiB of RAM, for each model, for conversations that leave its KV cache.",
+        description="GiB of RAM in which each model keeps conversations beside its KV cache.",
     )
     cache_dir: Text | None = Field(
         None,
-        description="Folder that keeps conversations over unloads and restarts; off if unset.",
+        description="Folder in which models keep them over unloads and restarts; off if unset.",
     )
     cache_disk: float = Field(
-        20, gt=0, description="Maximum GiB of cache_dir; the least recently used go first."
+        20, gt=0, description="Maximum GiB of that folder; the least recently used go first."
     )
     cache_key_file: Text | None = Field(
-        None, description="File with a secret that encrypts what is in cache_dir."
+        None, description="File with a secret that encrypts what is in that folder."
     )
 
     @field_validator("cache_key_file")
