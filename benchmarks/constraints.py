@@ -26,8 +26,9 @@ from benchmarks import grammar_engines_schemas as samples
 from benchmarks import models, report
 from benchmarks.grammar_engines_vocabularies import tokenizer, vocabulary
 from benchmarks.load import burst
+from benchmarks.peer_commands import PEERS
 from benchmarks.prompts import Prompts
-from benchmarks.servers import PEERS, Server, Settings, running
+from benchmarks.servers import Server, Settings, running
 from enginebay import GrammarCompiler, Vocabulary, json_value
 
 Json = dict[str, Any]

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterable
 from functools import partial
 
+from core.contract.backend_settings import Isolation
 from core.contract.sampling_params import SamplingParams
-from core.contract.types import Delta, Isolation
+from core.contract.types import Delta
 from core.testing import ScriptedEngine
 from enginebay import EngineBackend, GenerationRequest, ServingError
 

@@ -23,8 +23,9 @@ import psutil  # type: ignore[import-untyped]
 
 from benchmarks import environments, models, report, scenarios
 from benchmarks.load import burst
+from benchmarks.peer_commands import PEERS
 from benchmarks.prompts import Prompts
-from benchmarks.servers import PEERS, Peer, Server, Settings, running
+from benchmarks.servers import Peer, Server, Settings, running
 
 LAYER = "layer"
 """The servers without a model: no scenario makes sense for them, and one of them is the limit."""

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environments, models, servers
+from benchmarks.peer_commands import enginebay
 
 _NEW_TOKENS = 20
 """Of what the user says next."""
@@ -62,7 +63,7 @@ class Result:
 def serving(backend: str, path: Path, options: dict[str, Any], kv: Path | None) -> Iterator[str]:
     """The URL of `enginebay serve`, until the block ends."""
     port = servers.free_port()
-    command = servers.enginebay(backend, path, options, port)
+    command = enginebay(backend, path, options, port)
     config = Path(command[-1])
     written = json.loads(config.read_text(encoding="utf-8"))
     written["server"] |= {"auth": "none", "usage_file": "off"}
@@ -75,7 +76,7 @@ def serving(backend: str, path: Path, options: dict[str, Any], kv: Path | None) 
             command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        servers._wait_until_healthy(process, f"http://127.0.0.1:{port}/health", log)
+        servers.wait_until_healthy(process, f"http://127.0.0.1:{port}/health", log)
         yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGINT)
         process.wait(60)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from benchmarks import models, report
 from benchmarks.load import Answer, follow
+from benchmarks.peer_commands import PEERS
 from benchmarks.prompts import Prompts
-from benchmarks.servers import PEERS, Server, Settings, running
+from benchmarks.servers import Server, Settings, running
 
 CONTEXT = 1024
 LONGEST_PROMPT = 700

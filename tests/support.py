@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.plugins import Plugins
 from core.server.access.key_store import KeyStore
 from core.server.app import create_app

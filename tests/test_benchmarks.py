@@ -12,8 +12,9 @@ import pytest
 from benchmarks import compare, layer, layer_tabbyapi, overhead, report, scenarios, watched
 from benchmarks.load import burst
 from benchmarks.models import Model
+from benchmarks.peer_commands import PEERS
 from benchmarks.prompts import Prompts
-from benchmarks.servers import PEERS, Server, Settings, running
+from benchmarks.servers import Server, Settings, running
 from core.testing.scripted import Script
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 

@@ -17,16 +17,9 @@ from benchmarks import models, report
 from benchmarks.constraints import SCHEMAS
 from benchmarks.gpu.engines import Device, device_options
 from benchmarks.load import burst
+from benchmarks.peer_commands import EXACT_LENGTH, enginebay, json_schema
 from benchmarks.prompts import Prompts
-from benchmarks.servers import (
-    EXACT_LENGTH,
-    Peer,
-    Server,
-    Settings,
-    enginebay,
-    json_schema,
-    running,
-)
+from benchmarks.servers import Peer, Server, Settings, running
 
 Json = dict[str, Any]
 BASELINE = "generate()"

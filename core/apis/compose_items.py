@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from uuid import uuid4
 
 from core.apis.items import Gain, Item, Items
-from core.chat.answer.collector import text_of
 from core.chat.answer.composer import Composer, Frame, FrameTemplate
 from core.chat.answer.logprobs import LogprobForm
+from core.chat.answer.parts import text_of
 from core.chat.answer.usage import UsageCounter
 from core.contract.types import (
     ContentDelta,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from core.chat.answer.collector import text_of
+from core.chat.answer.parts import text_of
 from core.contract.types import (
     ContentDelta,
     Part,

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field, ValidationInfo, field_validator
 
 from core.config.section import Section, Text
-from core.contract.types import KvStoreSettings
+from core.contract.backend_settings import KvStoreSettings
 
 
 class SavedKvConfig(Section):

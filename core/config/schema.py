@@ -23,7 +23,7 @@ from core.config.sampling import Sampling, SamplingDefaults
 from core.config.section import Section, Text
 from core.config.sites import Host, Origin
 from core.config.usage import UsageConfig
-from core.contract.types import Isolation
+from core.contract.backend_settings import Isolation
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 

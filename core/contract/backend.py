@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 
+from core.contract.backend_settings import Isolation
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.contract.media import Media, MediaPrompt
 from core.contract.sampling_params import ReasoningBudget
-from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
+from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 
 
 class Backend(ABC):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,11 +53,11 @@ class Parser(ABC):
         """What was held back, once the text has ended. Called once."""
 
     def passthrough(self) -> Passthrough | None:
-        """What need not be fed, from now until something is fed; None if everything has to be.
+        """Which text need not be fed until something is fed again; None if all of it has to be.
 
-        Such text, any amount of it, would change nothing but what `settled` says: nothing is held
-        back, and it is as if it had not come. It is what most of an answer is, so this saves most
-        of the time that parsing takes.
+        Any amount of such text would come back as it stands, at once, and leave the parser as it
+        is, but for what `settled` counts. Most of an answer is such text, so this saves most of the
+        time that parsing takes.
         """
         return None
 

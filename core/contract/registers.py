@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from core.contract.backend import Backend
+from core.contract.backend_settings import BackendSettings
 from core.contract.estimates import EstimateMemory
-from core.contract.types import BackendSettings
 
 T = TypeVar("T")
 CreateBackend = Callable[[BackendSettings], Backend]

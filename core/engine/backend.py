@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from core.contract.backend import Backend
+from core.contract.backend_settings import Isolation
 from core.contract.engine import Engine
 from core.contract.errors import (
     BackendUnavailableError,
@@ -19,7 +20,7 @@ from core.contract.errors import (
 )
 from core.contract.media import Media, MediaPrompt
 from core.contract.sampling_params import ReasoningBudget
-from core.contract.types import Delta, EngineStats, GenerationRequest, Isolation, Lora, ModelInfo
+from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
 from core.engine.adapters import Adapters
 from core.engine.backoff import Backoff
 from core.engine.calls import Calls, resolve

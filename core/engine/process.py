@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from core.contract.backend_settings import ReportProgress
 from core.contract.engine import Engine
 from core.contract.errors import BackendUnavailableError, ServingError
-from core.contract.types import GenerationRequest, ReportProgress
+from core.contract.types import GenerationRequest
 from core.engine import wire, worker
 from core.engine.executor import EventBridge, Executor, Receive
 from core.engine.messages import (

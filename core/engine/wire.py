@@ -8,9 +8,10 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any, cast
 
+from core.contract.backend_settings import BackendSettings, ReportProgress, no_progress
 from core.contract.engine import Engine
 from core.contract.errors import ServingError
-from core.contract.types import BackendSettings, Delta, ReportProgress, no_progress
+from core.contract.types import Delta
 
 _PROTOCOL = 5
 _REPORT_PROGRESS = "report_progress"

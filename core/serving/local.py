@@ -24,8 +24,8 @@ from core.config.load import load_config
 from core.config.loading import LoadingConfig
 from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, resolved_path
+from core.contract.backend_settings import Isolation
 from core.contract.errors import ModelFailedError, ServingError
-from core.contract.types import Isolation
 from core.models.check_config import check_config
 from core.models.downloads import SCHEME, Downloads, HubName, places
 from core.models.files.model_folder import model_at

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from core.contract.types import Isolation
+from core.contract.backend_settings import Isolation
 
 if TYPE_CHECKING:
     from core.serving.local import LocalModel

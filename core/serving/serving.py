@@ -25,7 +25,6 @@ from core.chat.plan.strictness import accept_ignored
 from core.chat.plan.uncut_tokens import uncut_prompt
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
-from core.chat.schemas.generation_request import GenerationBody
 from core.config.durations import seconds
 from core.config.schema import Config, resolved_path
 from core.contract.types import GenerationRequest
@@ -92,10 +91,8 @@ class Serving:
         self, asked: Asked[ChatCompletionRequest], running: RunningRequest, id: str
     ) -> Planned[ChatCompletionRequest]:
         """A conversation, ready to be answered in any API, by an answer with this id."""
+        self._begin(asked, running, id)
         body = asked.body
-        running.expect_answer(id, stream=body.stream)
-        _stay_loaded(running, body)
-        accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
             model = await self.leases.generating(running, body.model)
             plan = await self.planner.chat(body, model, running.most_tokens, running.id)
@@ -106,10 +103,8 @@ class Serving:
         self, asked: Asked[CompletionRequest], running: RunningRequest, id: str
     ) -> Planned[CompletionRequest]:
         """One or more prompts, ready to be continued in any API, by an answer with this id."""
+        self._begin(asked, running, id)
         body = asked.body
-        running.expect_answer(id, stream=body.stream)
-        _stay_loaded(running, body)
-        accept_ignored(asked.ignored, self.config.server)
         with asked.names.in_errors():
             model = await self.leases.prompted(running, body.model)
             plan = await self.planner.completion(body, model, running.most_tokens, running.id)
@@ -134,6 +129,13 @@ class Serving:
         await self.models.close()
         if self.captures:
             await asyncio.to_thread(self.captures.close)
+
+    def _begin(self, asked: Asked[Any], running: RunningRequest, id: str) -> None:
+        """Note in `running` how it is answered; raises for ignored fields with `strict_params`."""
+        running.expect_answer(id, stream=asked.body.stream)
+        if asked.body.keep_alive is not None:
+            running.keep_alive = seconds(asked.body.keep_alive)
+        accept_ignored(asked.ignored, self.config.server)
 
     def _planned(
         self, asked: Asked[Body], plan: RequestPlan[Body], running: RunningRequest
@@ -246,11 +248,6 @@ class Serving:
             "sampling": sampling,
         }
         return self.captures.begin(running.shown_id, plan.recipe, asked)
-
-
-def _stay_loaded(running: RunningRequest, body: GenerationBody) -> None:
-    if body.keep_alive is not None:
-        running.keep_alive = seconds(body.keep_alive)
 
 
 def _without_media(plan: RequestPlan[Any], value: Any) -> Any:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.chat.answer.collector import text_of
+from core.chat.answer.parts import text_of
 from core.contract.backend import Backend
 from core.contract.chat import Chat
 from core.contract.engine import Engine

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 
-from core.chat.answer.collector import text_of
+from core.chat.answer.parts import text_of
 from core.chat.plan.media_parts import KINDS
 from core.contract.chat import Chat
 from core.contract.engine import Engine

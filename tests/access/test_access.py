@@ -14,7 +14,7 @@ from fastapi import Depends
 from openai import OpenAI
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.plugins import Plugins
 from core.server.access import keys_file
 from core.server.access.auth import require_admin

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config, ModelConfig
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.server.access.key_store import KeyStore
 from core.server.access.keys_file import create, new_entry
 from core.server.services import services_of

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.testing import ScriptedEngine
 from enginebay import Backend, BackendUnavailableError, EngineBackend
 from tests.support import Server, plugins_with, serve

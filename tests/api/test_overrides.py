@@ -8,8 +8,9 @@ import pytest
 
 from core.config.load import load_config
 from core.config.problems import ConfigError
+from core.contract.backend_settings import BackendSettings
 from core.contract.sampling_params import SamplingParams
-from core.contract.types import BackendSettings, GenerationRequest, ModelInfo
+from core.contract.types import GenerationRequest, ModelInfo
 from core.models.check_config import check_config
 from core.testing import ScriptedEngine
 from enginebay import Backend

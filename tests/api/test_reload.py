@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from core.config.load import load_config
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.server.access.key_store import key_store
 from core.server.services import services_of
 from tests.held import Held, until

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings, Isolation
+from core.contract.backend_settings import BackendSettings, Isolation
 from core.engine.backoff import Backoff
 from enginebay import Backend, BackendUnavailableError, EngineBackend
 from tests.engine.test_engine import Obedient, until_restarted

@@ -13,8 +13,8 @@ from core.config.problems import ConfigError
 from core.config.sampling_fields import SamplingFields
 from core.config.schema import Config
 from core.config.walk import schema_at
+from core.contract.backend_settings import BackendSettings
 from core.contract.sampling_params import SamplingParams
-from core.contract.types import BackendSettings
 from core.models.overrides import Overrides
 from enginebay import Backend
 from tests.api.test_overrides import Recorder

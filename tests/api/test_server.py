@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.engine.backoff import Backoff
 from core.plugins import Plugins
 from core.server.app import create_app

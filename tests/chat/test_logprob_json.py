@@ -13,7 +13,7 @@ from core.chat.answer.compose_chat import ChatComposer
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.compose_text import Shown, TextComposer
 from core.chat.answer.composer import Frame, dumped
-from core.chat.answer.logprobs import LeftOut, LogprobForm, TokenPieces
+from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs, TokenPieces
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import ChatLogprobs
 from core.chat.schemas.usage_bodies import LlamaTimings, Usage
@@ -177,10 +177,10 @@ def test_whole_answers_are_what_the_schema_makes_of_them(
 def test_lists_are_put_back_in_their_order(
     lists: list[tuple[TokenLogprob, ...]], form: LogprobForm
 ) -> None:
-    left_out = LeftOut(form)
-    bodies = [left_out.chat(entries) for entries in lists]
+    spliced = SplicedLogprobs(form)
+    bodies = [spliced.chat(entries) for entries in lists]
     json = to_json({"a": bodies, "b": 1})
-    assert left_out.put_into(json) == to_json({"a": list(map(form.chat, lists)), "b": 1})
+    assert spliced.put_into(json) == to_json({"a": list(map(form.chat, lists)), "b": 1})
     assert all(isinstance(body, ChatLogprobs) for body in bodies)
 
 

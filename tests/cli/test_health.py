@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from core.contract.backend_settings import BackendSettings
 from core.contract.errors import BackendUnavailableError
-from core.contract.types import BackendSettings
 from enginebay import Backend
 from tests.access.test_certificate import lay, serving
 from tests.cli.conftest import Run

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.errors import InvalidRequestError
-from core.models.downloads.choose import ORDER, Choice, Form, choices, choose, folder_name
+from core.models.downloads.choose import Choice, Form, choices, choose, folder_name
 from core.models.downloads.hub import RemoteFile
+from core.models.downloads.quants import ORDER
 from core.models.files.recognise import backend_of, form_of
 from core.plugins import Plugins
 

@@ -10,8 +10,8 @@ import pytest
 import enginebay
 from core.config.problems import ConfigError
 from core.config.schema import Config
+from core.contract.backend_settings import BackendSettings
 from core.contract.errors import ModelFailedError
-from core.contract.types import BackendSettings
 from core.models.check_config import check_config
 from core.models.downloads import HubName, Places, Wanted, download, find_local, resolve
 from core.models.downloads.download import Control

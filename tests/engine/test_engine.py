@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from core.contract.backend_settings import Isolation
 from core.contract.engine import CONCURRENT_METHODS
-from core.contract.types import Isolation
 from core.engine.backoff import Backoff
 from core.engine.loop import EngineLoop
 from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report

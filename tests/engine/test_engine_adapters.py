@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.types import Isolation
+from core.contract.backend_settings import Isolation
 from core.testing import ScriptedEngine
 from enginebay import (
     EngineBackend,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from core.contract.types import Isolation
+from core.contract.backend_settings import Isolation
 from core.engine.backoff import Backoff
 from core.engine.loop import EngineLoop
 from core.engine.messages import Answer, Call, Cancel, Close, Event, Report

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings, Isolation
+from core.contract.backend_settings import BackendSettings, Isolation
 from core.plugins import Plugins
 from enginebay import Backend
 from tests.gpu.targets import Target, device, require

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from core.config.schema import Config
+from core.contract.backend_settings import BackendSettings
 from core.contract.estimates import FreeMemory, MemoryUse
-from core.contract.types import BackendSettings, ModelInfo
+from core.contract.types import ModelInfo
 from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
 from core.testing import ScriptedEngine

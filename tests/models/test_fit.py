@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from core.config.schema import Config
+from core.contract.backend_settings import BackendSettings
 from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
 from core.contract.registers import BackendEntry
-from core.contract.types import BackendSettings
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.fit import Estimates
 from core.models.registry import Models

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.models.loading.memory import SystemMeter, size_of_files
 from core.models.registry import Models
 from core.testing import ScriptedEngine

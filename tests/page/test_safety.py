@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.config.schema import Config
+from core.contract.backend_settings import BackendSettings
 from core.contract.errors import BackendUnavailableError
-from core.contract.types import BackendSettings, ModelInfo
+from core.contract.types import ModelInfo
 from core.testing import ScriptedEngine
 from enginebay import Backend
 from tests.conftest import ServeScripted

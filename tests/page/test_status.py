@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from core.config.schema import Config
-from core.contract.types import BackendSettings, ModelInfo
+from core.contract.backend_settings import BackendSettings
+from core.contract.types import ModelInfo
 from core.testing import ScriptedEngine
 from enginebay import Backend, EngineStats
 from tests.conftest import ServeScripted

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.chat.answer.collector import text_of
+from core.chat.answer.parts import text_of
 from core.config.keys import Key
 from core.config.schema import Config
 from core.server.access.key_store import KeyStore

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic_core import to_json
 
 from core.apis.schemas.kobold_bodies import Generated, GeneratedText
-from core.chat.answer.collector import content_of
 from core.chat.answer.composer import Composer, Frame, FrameTemplate
+from core.chat.answer.parts import content_of
 from core.contract.errors import ServingError
 from core.contract.types import FinishReason, Update
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 from pydantic_core import to_json
 
 from core.apis.schemas.infill_bodies import InfillAnswer, InfillEvent
-from core.chat.answer.collector import content_of
 from core.chat.answer.compose_openai import Head
 from core.chat.answer.composer import Composer, Frame, FrameTemplate, dumped
+from core.chat.answer.parts import content_of
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import ServingError
 from core.contract.types import FinishReason, Update

@@ -20,7 +20,7 @@ from core.apis.schemas.ollama_answers import (
     Said,
 )
 from core.chat.answer.composer import Frame, dumped
-from core.chat.answer.logprobs import LeftOut, LogprobForm
+from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import ServingError, encodable
 from core.contract.types import TokenLogprob
@@ -112,15 +112,13 @@ class LineComposer(ItemComposer):
 
     def whole_json(self) -> bytes:
         about = self._about() | self._end()
-        left_out = LeftOut(self.form)
+        spliced = SplicedLogprobs(self.form)
         if entries := [entry for item in self.items.all for entry in item.logprobs]:
-            about["logprobs"] = left_out.chat(entries).content
+            about["logprobs"] = spliced.chat(entries).content
         thinking = "".join(item.text for item in self.items.all if item.kind == "reasoning")
         content = "".join(i.text for i in self.items.all if i.kind in ("text", "refusal"))
         calls = self._calls(self.items.calls)
-        return left_out.put_into(
-            dumped(self._line(content, thinking or None, calls or None, about))
-        )
+        return spliced.put_into(dumped(self._line(content, thinking or None, calls or None, about)))
 
     def _frame(self, line: Line | ErrorLine) -> Frame:
         return Frame(dumped(line))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+from core.chat.answer.parts import attach_logprobs, joined
 from core.chat.answer.reasoning_tokens import ThoughtTokens
 from core.contract.errors import ServingError
 from core.contract.formats import (
@@ -138,7 +139,7 @@ class Collector:
             if self._phase != "reasoning":
                 result += self._close_tag()
             logprobs += (*self._logprobs, *self._held_logprobs)
-        return _attach(_join(result), logprobs)
+        return attach_logprobs(joined(result), logprobs)
 
     def _find_passthrough(self) -> Literal["content", "reasoning"] | None:
         """What texts without any of `_stops` are, as long as nothing else is fed.
@@ -283,42 +284,3 @@ class Collector:
         logprobs = tuple(self._logprobs)
         self._logprobs.clear()
         return logprobs
-
-
-def text_of(part: Part) -> str:
-    """The text of a part; of a call's the JSON text of its arguments."""
-    return part.arguments if isinstance(part, ToolCallDelta) else part.text
-
-
-def content_of(parts: Iterable[Part]) -> str:
-    """The text of the content among these parts."""
-    return "".join(part.text for part in parts if isinstance(part, ContentDelta))
-
-
-def _attach(parts: list[Part], logprobs: tuple[TokenLogprob, ...]) -> list[Part]:
-    """Give `logprobs` to the last content part."""
-    for i in range(len(parts) - 1, -1, -1):
-        part = parts[i]
-        if logprobs and isinstance(part, ContentDelta):
-            parts[i] = ContentDelta(part.text, part.logprobs + logprobs)
-            break
-    return parts
-
-
-def _join(parts: list[Part]) -> list[Part]:
-    """Joins adjacent parts of the same kind."""
-    if len(parts) < 2:
-        return parts
-    joined: list[Part] = []
-    for part in parts:
-        last = joined[-1] if joined else None
-        match last, part:
-            case ContentDelta(a, before), ContentDelta(b, logprobs):
-                joined[-1] = ContentDelta(a + b, before + logprobs)
-            case ReasoningDelta(a), ReasoningDelta(b):
-                joined[-1] = ReasoningDelta(a + b)
-            case ToolCallDelta(i, name, a, id), ToolCallDelta(j, None, b) if i == j:
-                joined[-1] = ToolCallDelta(i, name, a + b, id)
-            case _:
-                joined.append(part)
-    return joined

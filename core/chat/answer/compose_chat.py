@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from core.chat.answer.composer import dumped
-from core.chat.answer.logprobs import LeftOut, LogprobForm
+from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.chat_answer import (
     AssistantMessage,
@@ -125,7 +125,7 @@ class ChatComposer(OpenAIComposer):
         return self._whole(self._form.chat)
 
     def whole_json(self) -> bytes:
-        logprobs = LeftOut(self._form)
+        logprobs = SplicedLogprobs(self._form)
         return logprobs.put_into(dumped(self._whole(logprobs.chat)))
 
     def _whole(self, logprobs: _WriteLogprobs) -> ChatCompletion:

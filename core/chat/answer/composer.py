@@ -16,14 +16,14 @@ from core.contract.types import Update
 
 @dataclass(slots=True)  # one a token
 class Frame:
-    """What a stream sends at once: JSON, and its event's name in APIs whose events have names."""
+    """One event or line of a stream: JSON, and the event's name in APIs whose events have names."""
 
     json: bytes
     event: str | None = None
 
 
 class FrameTemplate:
-    """A frame of which only some values vary; in `frame`, one of `marks` stands for each.
+    """A frame of which only some values vary; in `frame`, each of `marks` stands for one of them.
 
     It is serialized once from its schema and split where the marks are. Bytes, as a mark or as a
     value, are JSON already. A value whose mark is None is not in the frame.

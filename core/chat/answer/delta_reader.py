@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from core.chat.answer.capture import Capture
-from core.chat.answer.collector import Collector, text_of
+from core.chat.answer.collector import Collector
 from core.chat.answer.counts import AnswerCounts
+from core.chat.answer.parts import text_of
 from core.chat.answer.running import RunningRequest
 from core.chat.answer.usage import UsageCounter
 from core.contract.types import Delta, FinishReason, Update

@@ -42,10 +42,10 @@ _Pieces = tuple[bytes, bytes, bytes, bytes]
 class TokenPieces(dict[Token, _Pieces]):
     """The JSON of tokens in the logprobs of chats, without the numbers, made of each token once.
 
-    A candidate is the first two pieces with its logprob between them; a token of the answer the
-    first, its logprob, the third, its candidates, and the last. Every piece in front is behind a
-    comma. The table is for all models of a server. It is emptied when it has `limit` tokens; texts
-    of more than `longest` characters are not kept.
+    Of the four pieces of a token, a candidate is written as the first, its logprob, the second; a
+    token of the answer as the first, its logprob, the third, its candidates, the fourth. The first
+    begins with a comma. The table is for all models of a server. It is emptied when it has `limit`
+    tokens; texts of more than `longest` characters are not kept.
     """
 
     def __init__(self, limit: int = 30_000, longest: int = 60) -> None:
@@ -159,10 +159,11 @@ class LogprobForm:
         return found
 
 
-class LeftOut:
-    """Logprobs of a body that are put into its JSON instead of the body, since that is faster.
+class SplicedLogprobs:
+    """Logprobs that are put into a body's JSON instead of the body, since that is faster.
 
-    In the body a list that says nothing stands for each of them, in the order in which they come.
+    In the body a placeholder stands for each list of them; the lists go into the JSON in the order
+    in which they were asked for.
     """
 
     def __init__(self, form: LogprobForm) -> None:
@@ -171,12 +172,12 @@ class LeftOut:
         self._lists: list[bytes] = []
 
     def chat(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs:
-        """Of a message's content."""
+        """The placeholder of those of a message's content."""
         self._lists.append(self._form.chat_json(logprobs))
         return ChatLogprobs(content=[self._mark])
 
     def put_into(self, json: bytes) -> bytes:
-        """The JSON of the body with all of them."""
+        """The body's JSON, with the lists in place of their placeholders."""
         pieces = json.split(to_json([self._mark]))
         return b"".join(chain.from_iterable(zip_longest(pieces, self._lists, fillvalue=b"")))
 

@@ -40,12 +40,18 @@ def overridden(body: Body, model: ServedModel) -> Body:
 
 
 def planned_params(
-    sent: GenerationBody, body: GenerationBody, model: ServedModel, *, logprobs: int | None
+    sent: GenerationBody,
+    body: GenerationBody,
+    model: ServedModel,
+    most_tokens: int | None,
+    *,
+    logprobs: int | None,
 ) -> PlannedParams:
     """Merges the request's values over the config's over the model's generation config.
 
-    `body`: the request after overrides, `sent`: before them. An `InvalidRequestError` for a token
-    id that the model does not have.
+    `body`: the request after overrides, `sent`: before them. `most_tokens`: how long an answer may
+    be by the API key; None: unlimited. An `InvalidRequestError` for a token id that the model does
+    not have.
     """
     if not model.info.chats:
         body.check_token_ids(model.info.vocab_size)
@@ -54,7 +60,10 @@ def planned_params(
     if logprobs is not None:
         sources["logprobs"] = "request"
     params = SamplingParams(**{**model.info.defaults, **chosen, "logprobs": logprobs})
-    return PlannedParams(params, sources)
+    planned, asked = PlannedParams(params, sources), params.max_tokens
+    if most_tokens is None or (asked is not None and asked <= most_tokens):
+        return planned
+    return planned.set("key", max_tokens=most_tokens)
 
 
 def time_limit(body: GenerationBody, model: ServedModel) -> TimeLimit | None:

@@ -21,12 +21,12 @@ from core.chat.plan.completion_prompts import (
     shown_prompt,
 )
 from core.chat.plan.content_grammar import content_grammar
+from core.chat.plan.length_limits import beyond, clamped
 from core.chat.plan.media_parts import media_parts
 from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_chat
 from core.chat.plan.overflow import FittingChat, drops_oldest, fitting_chat
 from core.chat.plan.params import PlannedParams, overridden, planned_params, time_limit, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt, continued
-from core.chat.plan.prompt_tokens import PromptTokens, exceeds_window
 from core.chat.plan.reasoning import (
     ignored_budget,
     is_merged,
@@ -37,7 +37,7 @@ from core.chat.plan.reasoning import (
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.plan.request_media import RequestMedia, check_passed_on, request_media
 from core.chat.plan.request_plan import RequestPlan
-from core.chat.plan.strictness import accept_clamped, accept_ignored
+from core.chat.plan.strictness import accept_ignored
 from core.chat.plan.tool_choice import call_rules, reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
@@ -98,8 +98,8 @@ class Planner:
             choices=chat.body.n,
             recipe=chat.recipe,
             constrained_by=chat.constraint.param,
-            ignored=chat.ignored + self.beyond(chat.body, [tokens]),
-            clamped=self.clamped(chat.body, [tokens], model, most_tokens),
+            ignored=chat.ignored + beyond(chat.body, [tokens], self._server),
+            clamped=clamped(chat.body, [tokens], model, most_tokens, self._server),
             cut=tokens.cut,
             dropped=chat.dropped,
             media=tokens.media,
@@ -122,8 +122,8 @@ class Planner:
         `fit`: leave out its oldest turns where the request or the config wants that.
         """
         body = continued(overridden(sent, model), model.config)
-        planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
-        planned = _limited(planned, most_tokens)
+        logprobs = _top_logprobs(body)
+        planned = planned_params(sent, body, model, most_tokens, logprobs=logprobs)
         ignored = self._ignored(sent, body, planned, model, request_id)
         if planned.params.skip_special_tokens and (
             model.reasoning or (model.tools and reads_calls(body, model.config))
@@ -168,7 +168,7 @@ class Planner:
         body = continued(overridden(sent, model), model.config)
         planned = None
         if body.drops_oldest:
-            planned = planned_params(sent, body, model, logprobs=None)
+            planned = planned_params(sent, body, model, None, logprobs=None)
         return (await self._fitting(body, model, planned)).prompt
 
     async def _fitting(
@@ -194,8 +194,7 @@ class Planner:
         """The plan of a `/v1/completions` request; rejects what is not supported."""
         body = overridden(sent, model)
         check_completion(body, model)
-        planned = planned_params(sent, body, model, logprobs=body.logprobs)
-        planned = _limited(planned, most_tokens)
+        planned = planned_params(sent, body, model, most_tokens, logprobs=body.logprobs)
         ignored = self._ignored(sent, body, planned, model, request_id)
         accept_ignored(ignored, self._server)
         planned = planned.joined("request", completion_sampling(body, planned.params))
@@ -215,8 +214,8 @@ class Planner:
             choices=body.best_of or body.n,
             recipe=CollectorRecipe(),
             constrained_by=asked[0] if asked else None,
-            ignored=tuple(ignored) + self.beyond(body, tokens),
-            clamped=self.clamped(body, tokens, model, most_tokens),
+            ignored=tuple(ignored) + beyond(body, tokens, self._server),
+            clamped=clamped(body, tokens, model, most_tokens, self._server),
             cut=sum(prompt.cut for prompt in tokens),
             prompt_only=body.max_tokens == 0,
             time_limit=time_limit(body, model),
@@ -224,36 +223,6 @@ class Planner:
             if body.echo
             else (),
         )
-
-    def beyond(self, body: GenerationBody, prompts: Sequence[PromptTokens]) -> tuple[str, ...]:
-        """The name of a limit that these prompts exceed: it shortens none, as it does elsewhere."""
-        if not exceeds_window(body, prompts):
-            return ()
-        accept_ignored(["truncation_length"], self._server)
-        return ("truncation_length",)
-
-    def clamped(
-        self,
-        body: GenerationBody,
-        prompts: Sequence[PromptTokens] | None,
-        model: ServedModel,
-        most_tokens: int | None,
-    ) -> dict[str, int]:
-        """The maximum length of the answer, if less than requested.
-
-        `prompts`: None where the context length is not known.
-        """
-        room = None
-        if prompts is not None:
-            room = model.info.context_length - max(len(prompt.token_ids) for prompt in prompts)
-        limits = [limit for limit in (room, most_tokens) if limit is not None]
-        asked = body.max_tokens or 0
-        too_many = bool(limits) and asked > min(limits)
-        if not too_many or model.overrides.gives("max_tokens", asked):
-            return {}
-        clamped = {"max_tokens": min(limits)}
-        accept_clamped(clamped, self._server)
-        return clamped
 
     async def _messages(
         self,
@@ -264,8 +233,8 @@ class Planner:
     ) -> RequestPlan[ChatCompletionRequest]:
         """Plans a chat for models that take messages."""
         body = continued(overridden(sent, model), model.config)
-        planned = planned_params(sent, body, model, logprobs=_top_logprobs(body))
-        planned = _limited(planned, most_tokens)
+        logprobs = _top_logprobs(body)
+        planned = planned_params(sent, body, model, most_tokens, logprobs=logprobs)
         check_passed_on(body, model, self._media)
         chat = await asyncio.to_thread(unrendered_chat, body, model)
         ignored = self._ignored(sent, body, planned, model, request_id) + ignored_unrendered(
@@ -288,7 +257,7 @@ class Planner:
             ),
             constrained_by=asked[0] if asked else None,
             ignored=tuple(ignored),
-            clamped=self.clamped(body, None, model, most_tokens),
+            clamped=clamped(body, None, model, most_tokens, self._server),
             chat=chat,
             time_limit=time_limit(body, model),
         )
@@ -329,14 +298,6 @@ async def _predicted(body: ChatCompletionRequest, model: ServedModel) -> tuple[i
         return ()
     token_ids = await model.backend.tokenize(body.prediction.text, add_special_tokens=False)
     return tuple(token_ids[: model.info.context_length])
-
-
-def _limited(planned: PlannedParams, most_tokens: int | None) -> PlannedParams:
-    """The same params, with `max_tokens` limited to what the API key allows."""
-    asked = planned.params.max_tokens
-    if most_tokens is None or (asked is not None and asked <= most_tokens):
-        return planned
-    return planned.set("key", max_tokens=most_tokens)
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:

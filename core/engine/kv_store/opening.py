@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.contract.types import BackendSettings
+from core.contract.backend_settings import BackendSettings
 from core.engine.kv_store.seals import Encryption, read_secret
 from core.engine.kv_store.state_file import StateFiles
 from core.engine.kv_store.state_folder import StateFolder
@@ -28,7 +28,11 @@ def open_kv_store(
     if asked is None or not (asked.ram or asked.folder):
         return None
     if layout is None:
-        logger.info("%s: the KV of sequences is not saved: its memory cannot be", settings.name)
+        logger.info(
+            "%s: loading.cache_ram and cache_dir have no effect on it: the KV cache that it runs "
+            "with cannot be saved",
+            settings.name,
+        )
         return None
     folder = None
     if asked.folder:

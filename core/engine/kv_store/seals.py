@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
 from core.contract.errors import BackendUnavailableError
 
 _SHORTEST_KEY = 16
@@ -64,10 +69,6 @@ class Encryption:
     overhead = 16
 
     def __init__(self, secret: bytes, start: bytes) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
         self._start = start
         self._cipher = AESGCM(HKDF(SHA256(), 32, start, b"enginebay kv").derive(secret))
 
@@ -75,8 +76,6 @@ class Encryption:
         return (self._cipher.encrypt(_nonce(place), data, self._start),)
 
     def open(self, place: int, piece: memoryview) -> memoryview | bytes:
-        from cryptography.exceptions import InvalidTag
-
         try:
             return self._cipher.decrypt(_nonce(place), piece, self._start)
         except InvalidTag as error:
@@ -89,13 +88,6 @@ def _nonce(place: int) -> bytes:
 
 def read_secret(file: Path) -> bytes:
     """The secret of a key file; `BackendUnavailableError` if it cannot be used."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError as error:
-        raise BackendUnavailableError(
-            "encrypting saved conversations needs the package cryptography; install it with: "
-            "pip install 'enginebay[encryption]'"
-        ) from error
     advice = f"make one with: openssl rand -base64 32 > {file}"
     try:
         secret = file.read_bytes().strip()

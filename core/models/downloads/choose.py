@@ -8,25 +8,16 @@ from typing import Literal
 
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.hub import RemoteFile
-
-ORDER = (
-    *("Q4_K_M", "Q4_0", "Q4_K_XL", "Q4_K_L", "Q4_K_S", "IQ4_XS", "IQ4_NL", "MXFP4_MOE", "MXFP4"),
-    *("Q4_K", "Q4_1", "Q4", "Q5_K_M", "Q5_K_S", "Q5_K_XL", "Q5_K_L", "Q5_0", "Q5_K", "Q5_1", "Q5"),
-    *("Q6_K", "Q6_K_L", "Q6_K_XL", "Q6", "Q8_0", "Q8_K_XL", "Q8", "Q3_K_M", "Q3_K_L", "Q3_K_XL"),
-    *("IQ3_M", "Q3_K_S", "IQ3_S", "IQ3_XS", "IQ3_XXS", "Q3_K", "Q2_K", "Q2_K_L", "Q2_K_XL"),
-    *("Q2_K_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "TQ2_0", "TQ1_0", "IQ1_M", "IQ1_S"),
-    *("safetensors", "pytorch", "BF16", "F16", "F32"),
+from core.models.downloads.quants import (
+    ORDER,
+    bare,
+    is_quant,
+    model_words,
+    preference,
+    quant_of,
+    spelled,
 )
-"""What is taken of several models when none is named: four bits first, then more, then fewer, and
-16 bits only of what has nothing else."""
 
-_QUANT = re.compile(
-    r"(?<![a-z0-9])(?:UD-)?"
-    r"(?:I?Q[1-8](?:_(?:[01]|K|KS|KSS|KT|XXS|XS|S|M|L|XL|NL|4|8))*|TQ[12]_0|I2_S|MXFP4(?:_MOE)?|NVFP4"
-    r"|BF16|FP?16|FP?32)(?![a-z0-9])",
-    re.IGNORECASE,
-)
-_MADE_BY = re.compile(r"UD-", re.IGNORECASE)  # of unsloth, before a quant
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})")
 _PIECE = re.compile(r"\.gguf[.-](part\d+of\d+|split-[a-z])$", re.IGNORECASE)
 _GGUF_NAME = re.compile(r"[-_.]gguf$", re.IGNORECASE)
@@ -105,17 +96,19 @@ def choose(
     if not found:
         raise InvalidRequestError(_nothing(repo_id, files, form), param="repo_id")
     if quant:
-        meant = [each for each in found if _spelled(each.name) == _spelled(quant)]
-        meant = meant or [each for each in found if _bare(each.name) == _spelled(quant)]
-        meant = meant or [each for each in found if _spelled(quant) in _spellings(each)]
+        meant = [each for each in found if spelled(each.name) == spelled(quant)]
+        meant = meant or [each for each in found if bare(each.name) == spelled(quant)]
+        meant = meant or [each for each in found if spelled(quant) in _spellings(each)]
         problem = f"{repo_id} has {'several' if meant else 'no'} {quant!r}"
     else:
         meant = [each for each in found if rank(each)[0] == rank(found[0])[0]]
         if form == "mmproj":
             meant = (
-                found if len({frozenset(_words(each.name)) for each in found}) > 1 else found[:1]
+                found
+                if len({frozenset(model_words(each.name)) for each in found}) > 1
+                else found[:1]
             )
-        elif _is_quant(found[0].name):
+        elif is_quant(found[0].name):
             meant = meant[:1]
         problem = f"{repo_id} has several models"
     if len(meant) == 1:
@@ -129,9 +122,8 @@ def choose(
 
 def rank(choice: Choice) -> tuple[int, bool, str]:
     """Lower is what is rather recommended."""
-    quant = choice.name if choice.name in ORDER else _quant(choice.name)
-    bare = _MADE_BY.sub("", quant)
-    return ORDER.index(bare) if bare in ORDER else len(ORDER), quant != bare, choice.name
+    quant = choice.name if choice.name in ORDER else quant_of(choice.name)
+    return *preference(quant), choice.name
 
 
 def folder_name(repo_id: str, choice: Choice, revision: str | None) -> str:
@@ -155,8 +147,8 @@ def _gguf_models(files: Sequence[RemoteFile]) -> list[Choice]:
     all_gguf = [file for file in files if _is_gguf(file)]
     projectors = [file for file in all_gguf if _is_projector(file)]
     complete = _complete(file for file in all_gguf if not _is_beside(file))
-    quants = {stem: _quant(stem) for stem in sorted(complete)}
-    alone = len({frozenset(_words(stem)) for stem in complete}) == 1
+    quants = {stem: quant_of(stem) for stem in sorted(complete)}
+    alone = len({frozenset(model_words(stem)) for stem in complete}) == 1
     return [
         Choice(
             quant if quant and [*quants.values()].count(quant) == 1 else stem,
@@ -218,20 +210,12 @@ def _stem_and_parts(file: RemoteFile) -> tuple[str, int]:
     return (part["stem"], count) if 1 <= number <= count else (stem, 0)  # 0: never complete
 
 
-def _quant(stem: str) -> str:
-    """The quant that a file's name ends with, or that of its folder; "" without one."""
-    for part in reversed(PurePosixPath(stem).parts):
-        if found := _QUANT.findall(part):
-            return _spelled(found[-1])
-    return ""
-
-
 def _projector(
     stem: str, projectors: Sequence[RemoteFile], *, alone: bool
 ) -> tuple[RemoteFile, ...]:
     """The file that makes the model of that stem see or hear, the most exact one of use."""
     stems = {_stem(each): each for each in projectors}
-    fitting = [each for each in stems if alone or _words(each) <= _words(stem)]
+    fitting = [each for each in stems if alone or model_words(each) <= model_words(stem)]
 
     def order(name: str) -> tuple[bool, int, str]:
         beside = PurePosixPath(name).parent == PurePosixPath(stem).parent
@@ -242,15 +226,9 @@ def _projector(
 
 def _exactness(stem: str) -> tuple[int, str]:
     """Lower is what is rather used of several projectors."""
-    quant = _quant(PurePosixPath(stem).name)
+    quant = quant_of(PurePosixPath(stem).name)
     known = _MMPROJ_ORDER.index(quant) if quant in _MMPROJ_ORDER else len(_MMPROJ_ORDER)
     return known, stem
-
-
-def _words(stem: str) -> set[str]:
-    """The words of a file's name that say which model it is, or belongs to."""
-    text = _QUANT.sub(" ", PurePosixPath(stem).name).lower()
-    return set(re.findall(r"[a-z0-9]+", text)) - {"mmproj", "model"}
 
 
 def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
@@ -306,25 +284,11 @@ def _nothing(repo_id: str, files: Sequence[RemoteFile], form: Form | None) -> st
     )
 
 
-def _is_quant(name: str) -> bool:
-    """Whether a name is only a quant, so that the others are the same model in others."""
-    return name in ORDER or _QUANT.fullmatch(name) is not None
-
-
-def _spelled(name: str) -> str:
-    """As quants are compared: in capitals, with one name for 16 and 32 bits."""
-    return re.sub(r"\bFP(?=16\b|32\b)", "F", name.upper().removesuffix(".GGUF"))
-
-
-def _bare(name: str) -> str:
-    return _MADE_BY.sub("", _spelled(name))
-
-
 def _spellings(choice: Choice) -> set[str]:
     """Other names of a model: of its file, with its folder or without."""
     stem, _ = _stem_and_parts(choice.files[0])
     names = {stem, PurePosixPath(stem).name, choice.files[0].name, choice.path}
-    return {_spelled(name) for name in names} | {_bare(_quant(stem))}
+    return {spelled(name) for name in names} | {bare(quant_of(stem))}
 
 
 def _is_gguf(file: RemoteFile) -> bool:

@@ -1,8 +1,8 @@
 """What a backend is given to make an engine of a model, or an estimate of it."""
 
 from core.config.schema import ModelConfig
+from core.contract.backend_settings import BackendSettings, ReportProgress
 from core.contract.registers import BackendEntry
-from core.contract.types import BackendSettings, ReportProgress
 from core.models.check_config import validated_options
 from core.models.files.model_paths import ModelPaths
 

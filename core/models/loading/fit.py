@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from core.config.schema import ModelConfig
+from core.contract.backend_settings import BackendSettings
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
-from core.contract.types import BackendSettings
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.backend_settings import backend_settings
 from core.models.loading.memory import Meter, gib, size_of_files

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Hashable
 from core.config.engines import engine_key
 from core.config.schema import ModelConfig
 from core.contract.backend import Backend
+from core.contract.backend_settings import ReportProgress
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
-from core.contract.types import ModelInfo, ReportProgress
+from core.contract.types import ModelInfo
 from core.models.admission_queue import Gate, with_headroom
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.backend_settings import backend_settings

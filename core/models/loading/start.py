@@ -8,8 +8,9 @@ from pathlib import Path
 
 from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
+from core.contract.backend_settings import ReportProgress
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
-from core.contract.types import ModelInfo, ReportProgress
+from core.contract.types import ModelInfo
 from core.engine.failures import ran_out_of_memory
 from core.models.downloads import Downloads, HubName, StoppedError
 from core.models.files.model_paths import hub_paths

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from fastapi import APIRouter, Request
 
+from core.chat.plan.length_limits import beyond, clamped
 from core.chat.plan.model_report import model_report
 from core.chat.plan.params import PlannedParams, time_limit
 from core.chat.plan.rendered_chat import RenderedChat
@@ -48,16 +49,16 @@ async def explain_chat_completion(body: ChatCompletionRequest, http: Request) ->
     refused there is refused here, too, except for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
-    plan = await planner.render(body, model, most_tokens, request_id(http, body))
+    serving, most_tokens = services(http).serving, running_request(http).most_tokens
+    plan = await serving.planner.render(body, model, most_tokens, request_id(http, body))
     prompt, sampling, ignored = plan.prompt, plan.params.params, plan.ignored
     headers = dropped_header(plan.dropped)
     tokens = error = None
     try:
         tokens = await plan.tokenize()
-        clamped = planner.clamped(plan.body, [tokens], model, most_tokens)
-        ignored += planner.beyond(plan.body, [tokens])
-        headers |= clamped_header(clamped) | truncated_header(tokens.cut)
+        lowered = clamped(plan.body, [tokens], model, most_tokens, serving.config.server)
+        ignored += beyond(plan.body, [tokens], serving.config.server)
+        headers |= clamped_header(lowered) | truncated_header(tokens.cut)
     except ContextLengthExceededError as too_long:
         error = ErrorObject.model_validate(too_long.body()["error"])
     token_ids = tokens.token_ids if tokens else []

@@ -15,7 +15,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 DIRECT_BODY = "enginebay.direct_body"
 """The extension of a server that has a `DirectBody` for a request's answer.
 
-Events of a stream then pass all middleware by: what changes bodies has to take it out of the scope.
+Events of a stream then bypass all middleware; one that changes bodies must remove it from the
+scope.
 """
 
 
@@ -25,7 +26,7 @@ class DirectBody(Protocol):
     def ready(self) -> bool:
         """Whether `write` may be called: the answer has begun, and its client is there and reads.
 
-        Where it may not, `send` waits or does what else there is to do.
+        If not, `send` is to be used: it waits for the client, or finds that it has left.
         """
 
     def write(self, body: bytes) -> None:

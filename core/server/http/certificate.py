@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-import re
 import ssl
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
 
 from core.config.paths import state_of
 from core.config.problems import ConfigError
@@ -18,8 +19,6 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY = 1.0
 """Seconds between two looks at the files."""
 
-_FIRST = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_TIMES = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _SOON = timedelta(days=14)
 
 
@@ -74,9 +73,10 @@ class Certificate:
         Soon is within 14 days, or the last tenth of its life if that is shorter.
         """
         try:
-            begins, ends = _validity(self._chain.read_text("utf-8", "replace"))
-        except (OSError, ValueError, LookupError):  # OpenSSL could read it, which is what matters
+            certificate = x509.load_pem_x509_certificate(self._chain.read_bytes())
+        except (OSError, ValueError):  # OpenSSL could read it, which is what matters
             return None
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         today = datetime.fromtimestamp(now, UTC)
         if today < begins:
             return (
@@ -160,30 +160,3 @@ def _require_readable(name: str, file: Path) -> None:
             pass
     except OSError as error:
         raise UnusableError(name, f"{file} cannot be read: {error.strerror}") from error
-
-
-def _validity(pem: str) -> tuple[datetime, datetime]:
-    """From when until when the first certificate is valid (RFC 5280, 4.1)."""
-    [(_, certificate)] = _items(ssl.PEM_cert_to_DER_cert(_FIRST.findall(pem)[0]))
-    fields = _items(_items(certificate)[0][1])
-    version = fields[0][0] == 0xA0
-    begins, ends = _items(fields[3 + version][1])
-    return _time(*begins), _time(*ends)
-
-
-def _time(tag: int, text: bytes) -> datetime:
-    return datetime.strptime(text.decode(), _TIMES[tag]).replace(tzinfo=UTC)
-
-
-def _items(der: bytes) -> list[tuple[int, bytes]]:
-    """The tag and the content of each item of a sequence."""
-    items, at = [], 0
-    while at < len(der):
-        tag, size = der[at], der[at + 1]
-        at += 2
-        if size > 127:
-            begins, at = at, at + size - 128
-            size = int.from_bytes(der[begins:at])
-        items.append((tag, der[at : at + size]))
-        at += size
-    return items

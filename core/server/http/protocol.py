@@ -51,12 +51,13 @@ class LimitedProtocol(HttpToolsProtocol):
     uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
     keeps as many of them, and of requests, as are sent. Bodies are the application's business, but
     for the rest of one that has been refused: that is thrown away, for as long as headers would be
-    waited for. uvicorn also waits for ever for clients to read; here they get twice that time for
-    what it holds back for them. Streams have a time of their own, which by default is over before.
+    waited for. uvicorn also waits for ever for clients to read: here a connection is closed whose
+    client leaves data unread for twice that time. Streams have a limit of their own, by default a
+    shorter one.
     """
 
     seconds = 60.0
-    """How long that is."""
+    """How long the headers of a request may take."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

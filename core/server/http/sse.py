@@ -136,7 +136,7 @@ class EventStreamResponse(StreamingResponse):
                     "headers": self.raw_headers,
                 }
             )
-            keep_alive = self._keep_alive if self._ping is not None else self._look_after
+            keep_alive = self._keep_alive if self._ping is not None else self._watch_client
             tasks.start_soon(keep_alive, send, tasks.cancel_scope)
             if self._first:
                 await self._send(self._first, send)
@@ -175,7 +175,7 @@ class EventStreamResponse(StreamingResponse):
                     self._give_up(stream)
                     return
 
-    async def _look_after(self, send: Send, stream: anyio.CancelScope) -> None:
+    async def _watch_client(self, send: Send, stream: anyio.CancelScope) -> None:
         """Without pings only a chunk shows that the client does not read."""
         limit = self._ping_interval + self._send_timeout
         self._last_sent = monotonic()

@@ -1,0 +1,49 @@
+"""What a backend gets to create an engine of: one model of the config."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+ReportProgress = Callable[[str, float], None]
+"""`report(stage, fraction)`: how far loading is, from 0 to 1; may be called on any thread."""
+
+
+def no_progress(stage: str, fraction: float) -> None:
+    """A `ReportProgress` that does nothing."""
+
+
+Isolation = Literal["thread", "process"]
+"""Whether an engine runs on a thread of the server's process or in a process of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvStoreSettings:
+    """Where the KV of sequences goes that leave an engine's memory.
+
+    `ram` and `disk` are limits in bytes: of the engine's RAM, and of all files in `folder`, which
+    engines share. `key_file`: encrypts the files. Paths are absolute.
+    """
+
+    ram: int = 0
+    folder: str | None = None
+    disk: int = 0
+    key_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """The argument of a backend's `create`: one entry of `models` in the config.
+
+    `path` is absolute when it names something on disk. `base` is the config file's folder, where
+    relative paths in `options` start. `options` has been validated by the option
+    class the backend registered with, if any. `isolation` is None for the backend's own default.
+    `kv_store`: for engines that can save the KV of sequences; None if that is off.
+    """
+
+    name: str
+    path: str
+    base: str = "."
+    options: Any = None
+    report_progress: ReportProgress = no_progress
+    isolation: Isolation | None = None
+    kv_store: KvStoreSettings | None = None
