@@ -207,7 +207,11 @@ LATER = {
             "override_kv": {"llama.attention.layer_norm_rms_epsilon": 0.1}
         },
     },
-    "hf": {"another model": {"path": "gemma3_text"}, "other numbers": {"dtype": "bfloat16"}},
+    "hf": {
+        "another model": {"path": "gemma3_text"},
+        "other numbers": {"dtype": "bfloat16"},
+        "products in 8 bits": {"quantize": "int8"},
+    },
 }
 
 
