@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,6 +201,32 @@ def test_a_full_disk_is_said_once(
     assert "No space left on device" in caplog.text
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert store.ram_bytes == 0
+
+
+def test_a_disk_is_not_filled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least recently used make room there as well, and something is left to others."""
+    size, others = 200_000, [0]
+
+    def usage(path: Path) -> SimpleNamespace:
+        used = sum(file.stat().st_size for file in path.rglob("*.kv")) + others[0]
+        return SimpleNamespace(total=size, used=used, free=max(0, size - used))
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    store = on_disk(tmp_path)
+    for number in range(30):
+        put(store, tokens(number), "a", 10_000)
+        assert usage(tmp_path).free >= size // 20
+    assert saved(store, tokens(29)) == state("a", 10_000)
+    last, *more = tmp_path.rglob("*.kv")
+    assert len(more) > 10
+    for path in more:
+        path.unlink()
+    others[0] = size - last.stat().st_size
+    put(store, tokens(30), "a", 10_000)
+    assert [*tmp_path.rglob("*.kv")] == [last]  # to delete it would be of no use
+    assert "No space left on device" in caplog.text
 
 
 class Slow(StateFiles):

@@ -4,10 +4,12 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from errno import ENOSPC
 from pathlib import Path
 from stat import S_ISREG
 from urllib.parse import quote
@@ -22,6 +24,9 @@ _RANDOM = 16
 _NAME = re.compile(rf"[0-9a-f]{{{2 * _RANDOM}}}")
 """Of the files, without their ending."""
 
+_SPARE = 1 << 30
+"""Bytes of the disk that are left to others; of small ones a twentieth."""
+
 _ABANDONED = 600.0
 """Seconds after which a file that was not finished is nobody's any more."""
 
@@ -30,7 +35,7 @@ class StateFolder:
     """Files of states that fit `kind`, below `root`; a file's time is that of its last use.
 
     All states below `root` together take at most `limit` bytes: the least recently used go first,
-    of whichever model. Others may delete files at any time. What else is there is left alone.
+    of whichever model; so they do when the disk is nearly full. Others may delete files at any time. What else is there is left alone.
     """
 
     def __init__(
@@ -132,8 +137,13 @@ class StateFolder:
     def _make_room(self, needed: int) -> None:
         there = sorted(_listed(_folders(self._root), ENDING))
         total = sum(size for _, _, size in there)
+        disk = shutil.disk_usage(self._root)
+        spare = min(_SPARE, disk.total // 20)
+        limit = min(self._limit, total + disk.free - spare)
+        if needed > limit:  # then nothing need be deleted for it
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
         for _, path, size in there:
-            if total + needed <= self._limit:
+            if total + needed <= limit:
                 break
             self.delete(path)
             total -= size
