@@ -35,7 +35,8 @@ class StateFolder:
     """Files of states that fit `kind`, below `root`; a file's time is that of its last use.
 
     All states below `root` together take at most `limit` bytes: the least recently used go first,
-    of whichever model; so they do when the disk is nearly full. Others may delete files at any time. What else is there is left alone.
+    of whichever model; so they do when the disk is nearly full. Others may delete files at any
+    time. What else is there is left alone.
     """
 
     def __init__(
