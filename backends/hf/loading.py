@@ -124,6 +124,7 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
                 "version of transformers": transformers.__version__,
                 "version of torch": torch.__version__,
                 "device": model.device.type,
+                "quantize": options.quantize,
             },
         ),
     )

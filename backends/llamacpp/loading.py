@@ -174,14 +174,15 @@ def _text_engine(
             settings,
             runner.state_layout,
             cuts=runner.memory.cuts,
-            kind=_kind_of_state(model, options),
+            kind=_kind_of_state(model, options, context),
         ),
     )
 
 
-def _kind_of_state(model: Model, options: LlamaCppOptions) -> Mapping[str, Any]:
+def _kind_of_state(model: Model, options: LlamaCppOptions, context: Context) -> Mapping[str, Any]:
     """What a saved sequence depends on."""
     return {
+        "range of context lengths": model.shape.length_range(context.tokens_per_sequence),
         "model file": fingerprint(parts_of(model.path)),
         "version of llama-cpp-python": importlib.metadata.version("llama-cpp-python"),
         **options.model_dump(include=_OF_STATE, mode="json"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from backends.llamacpp.files import parts_of, unavailable
 from enginebay import GgufHeader, GgufTensor, gguf_header
@@ -67,6 +67,13 @@ class ModelShape:
     def trained_context(self) -> int:
         """Tokens that it was trained for; 0 if the file does not say."""
         return self._number("context_length")
+
+    def length_range(self, context: int) -> Literal["any", "short", "long"]:
+        """Which of its rotary factors a context of so many tokens has; most models have one set."""
+        if not any(tensor.name.endswith("rope_factors_long.weight") for tensor in self.tensors):
+            return "any"
+        original = self._number("rope.scaling.original_context_length") or self.trained_context
+        return "long" if context > original else "short"
 
     @property
     def layers(self) -> int:

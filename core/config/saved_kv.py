@@ -7,6 +7,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from core.config.section import Section, Text
 from core.contract.backend_settings import KvStoreSettings
 
+_LARGEST = 100_000
+
 
 class SavedKvConfig(Section):
     """Where the KV of conversations goes, so that they need not be read again."""
@@ -14,6 +16,7 @@ class SavedKvConfig(Section):
     cache_ram: float = Field(
         0,
         ge=0,
+        le=_LARGEST,
         description="GiB of RAM in which each model keeps conversations beside its KV cache.",
     )
     cache_dir: Text | None = Field(
@@ -21,7 +24,10 @@ class SavedKvConfig(Section):
         description="Folder in which models keep them over unloads and restarts; off if unset.",
     )
     cache_disk: float = Field(
-        20, gt=0, description="Maximum GiB of that folder; the least recently used go first."
+        20,
+        gt=0,
+        le=_LARGEST,
+        description="Maximum GiB of that folder; the least recently used go first.",
     )
     cache_key_file: Text | None = Field(
         None, description="File with a secret that encrypts what is in that folder."

@@ -55,8 +55,10 @@ def _kv_store_problems(config: Config) -> list[Problem]:
     asked = config.loading.kv_store(config.base)
     if asked is None or asked.folder is None:
         return []
-    if Path(asked.folder).exists() and not Path(asked.folder).is_dir():
-        message = f"{asked.folder} is no folder; name one, or a path at which there is nothing yet"
+    folder = Path(asked.folder)
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if there.exists() and not there.is_dir():
+        message = f"{there} is no folder; name one, or a path at which there is nothing yet"
         return [config.origins.problem(("loading", "cache_dir"), message)]
     try:
         if asked.key_file:

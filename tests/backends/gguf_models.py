@@ -181,6 +181,20 @@ def write_llama(
     return writer.finish()
 
 
+def write_two_ranges(path: Path, original: int) -> Path:
+    """A Llama with other rotary factors in contexts longer than `original`, as Phi-3 has them."""
+    writer = _start(path, "llama", 9)
+    _attention(writer.file)
+    writer.file.add_rope_dimension_count(WIDTH // HEADS)
+    writer.file.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)
+    writer.file.add_rope_scaling_orig_ctx_len(original)
+    writer.ones("rope_factors_short.weight", WIDTH // HEADS // 2)
+    writer.normal("rope_factors_long.weight", WIDTH // HEADS // 2, scale=10.0)
+    for layer in range(LAYERS):
+        _layer(writer, f"blk.{layer}")
+    return writer.finish()
+
+
 def write_moe(path: Path, experts: int = 4) -> Path:
     """A Llama whose layers have experts, of which a token needs two."""
     writer = _start(path, "llama", 7)

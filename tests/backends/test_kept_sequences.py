@@ -24,7 +24,13 @@ from backends.llamacpp.options import LlamaCppOptions
 from core.engine.batching.engine import BatchingEngine
 from core.engine.batching.keeper import Keeper
 from enginebay import BackendSettings, FreeMemory, GenerationRequest, KvStoreSettings, Lora
-from tests.backends.gguf_models import write_adapter, write_llama, write_recurrent, write_sliding
+from tests.backends.gguf_models import (
+    write_adapter,
+    write_llama,
+    write_recurrent,
+    write_sliding,
+    write_two_ranges,
+)
 from tests.backends.paged import Captured, varlen_attn
 from tests.backends.tiny import make_model
 from tests.run import Run, request
@@ -207,7 +213,11 @@ LATER = {
             "override_kv": {"llama.attention.layer_norm_rms_epsilon": 0.1}
         },
     },
-    "hf": {"another model": {"path": "gemma3_text"}, "other numbers": {"dtype": "bfloat16"}},
+    "hf": {
+        "another model": {"path": "gemma3_text"},
+        "other numbers": {"dtype": "bfloat16"},
+        "products in 8 bits": {"quantize": "int8"},
+    },
 }
 
 
@@ -238,6 +248,27 @@ def test_what_another_model_has_saved_is_not_used(
     assert len(ignored) == 1
     assert "it is of another" in ignored[0]
     second.close()
+
+
+def test_rotary_factors_of_long_contexts_are_others(models: Path, tmp_path: Path) -> None:
+    """With LongRoPE, keys depend on how long the context may be."""
+    kept = KvStoreSettings(folder=str(tmp_path / "kv"), disk=1 << 30)
+    path = write_two_ranges(tmp_path / "two.gguf", original=256)
+    tokens = []
+    for length, cached in ((128, 0), (200, LENGTH - 1), (300, 0), (400, LENGTH - 1)):
+        engine = load_gguf(path, kept, kv_unified=False, context_length=length)
+        answer, found = ask(engine, request(prompt(1)))
+        assert found == cached
+        tokens.append(answer)
+        engine.close()
+    assert tokens[0] == tokens[1]
+    assert tokens[2] == tokens[3]
+    assert tokens[1] != tokens[2]
+    kept = KvStoreSettings(folder=str(tmp_path / "other"), disk=1 << 30)
+    for length, cached in ((128, 0), (400, LENGTH - 1)):  # most models have one set for all
+        engine = load_gguf(models / "llama.gguf", kept, kv_unified=False, context_length=length)
+        assert ask(engine, request(prompt(1)))[1] == cached
+        engine.close()
 
 
 def test_a_file_that_has_changed_since_is_another_model(models: Path, tmp_path: Path) -> None:

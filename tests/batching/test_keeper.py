@@ -212,6 +212,48 @@ def test_a_file_is_not_read_where_computing_is_cheaper(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_nobody_waits_for_a_disk_that_hangs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True))
+    ask(engine, request(LONG))
+    engine.close()
+    files = Gated()
+    now = [0.0]
+    store = KvStore(0, folder(tmp_path, files), cuts=True)
+    engine = make_engine(kv_store=store)
+    engine._keeper._clock = lambda: now[0]  # type: ignore[union-attr]
+    first, second = (request([*LONG, last], id=f"id {last}") for last in (3, 4))
+    run = Run(engine, first, second)
+    run.steps(5)
+    assert not any(run.deltas.values())
+    now[0] = 60.0
+    run.finish()
+    check(run, first)
+    check(run, second)
+    assert cached(run, "id 3") == 0
+    assert ask(engine, request([*LONG[:30], 5], adapter=None)) == 30  # of what was computed
+    assert caplog.text.count("takes too long to read") == 1
+    files.gate.set()  # type: ignore[attr-defined]
+    store.close(1e9)
+    engine.close()
+
+
+def test_a_disk_is_not_slow_for_ever(tmp_path: Path) -> None:
+    engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True))
+    ask(engine, request(LONG))
+    engine.close()
+    now = [0.0]
+    engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True, clock=lambda: now[0]))
+    store, keeper = engine._keeper._store, engine._keeper  # type: ignore[union-attr]
+    store.read_speed, keeper._token_seconds = 1.0, 1e-6
+    assert ask(engine, request([*LONG[:35], 3])) == 0
+    engine._slots.clear()
+    store.read_speed, keeper._token_seconds = 1.0, 1e-6
+    now[0] = 100.0
+    assert ask(engine, request([*LONG, 3])) == len(LONG)
+
+
 def test_what_runs_when_the_engine_closes_is_saved_too(tmp_path: Path) -> None:
     engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True))
     Run(engine, request(LONG, max_tokens=20)).steps(6)

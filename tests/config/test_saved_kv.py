@@ -35,6 +35,9 @@ def test_backends_that_cannot_are_named(write: WriteConfig) -> None:
     [
         ("cache_key_file: secret", "cache_key_file", "needs|without `loading.cache_dir`"),
         ("cache_ram: -1", "cache_ram", "0"),
+        ("cache_ram: 1e300", "cache_ram", "less than"),
+        ("cache_disk: 1e300", "cache_disk", "less than"),
+        ("cache_dir: config.yml/kv", "cache_dir", "is no folder"),
         ("cache_dir: kv, cache_disk: 0", "cache_disk", "greater than 0"),
         ("cache_dir: file", "cache_dir", "is no folder"),
         ("cache_dir: kv, cache_key_file: nowhere", "cache_key_file", "openssl rand"),

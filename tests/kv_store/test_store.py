@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -138,8 +139,8 @@ def test_what_does_not_fit_is_ignored_and_said_once(
         put(store, tokens(number + 5), "a")
         store.close(FOREVER)
     folder = next(tmp_path.iterdir())
-    (folder / "old.kv").write_bytes(b"EBAYKV00" + bytes(1000))
-    (folder / "short.kv").write_bytes(b"EBAY")
+    (folder / f"{'0' * 32}.kv").write_bytes(b"EBAYKV00" + bytes(1000))
+    (folder / f"{'1' * 32}.kv").write_bytes(b"EBAY")
     caplog.clear()
     store = on_disk(tmp_path)
     assert len(store) == 0
@@ -200,6 +201,32 @@ def test_a_full_disk_is_said_once(
     assert "No space left on device" in caplog.text
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert store.ram_bytes == 0
+
+
+def test_a_disk_is_not_filled(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least recently used make room there as well, and something is left to others."""
+    size, others = 200_000, [0]
+
+    def usage(path: Path) -> SimpleNamespace:
+        used = sum(file.stat().st_size for file in path.rglob("*.kv")) + others[0]
+        return SimpleNamespace(total=size, used=used, free=max(0, size - used))
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    store = on_disk(tmp_path)
+    for number in range(30):
+        put(store, tokens(number), "a", 10_000)
+        assert usage(tmp_path).free >= size // 20
+    assert saved(store, tokens(29)) == state("a", 10_000)
+    last, *more = tmp_path.rglob("*.kv")
+    assert len(more) > 10
+    for path in more:
+        path.unlink()
+    others[0] = size - last.stat().st_size
+    put(store, tokens(30), "a", 10_000)
+    assert [*tmp_path.rglob("*.kv")] == [last]  # to delete it would be of no use
+    assert "No space left on device" in caplog.text
 
 
 class Slow(StateFiles):
@@ -278,6 +305,45 @@ def test_a_folder_that_somebody_deletes_is_made_again(tmp_path: Path) -> None:
     assert saved(store, tokens(2)) == state("b")
     store.close(FOREVER)
     assert len(on_disk(tmp_path)) == 1
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """Kivy's files end in .kv, and everybody's in .tmp; `cache_dir: .` may be anywhere."""
+    named = "0" * 32
+    folder = tmp_path / "a.gguf"
+    theirs = [
+        tmp_path / f"{named}.kv",
+        tmp_path / "app" / "main.kv",
+        tmp_path / "app" / "deep" / f"{named}.kv",
+        tmp_path / "app" / "download.tmp",
+        folder / "notes.tmp",
+        folder / f"{named}.kv.tmp",
+    ]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(10_000))
+        os.utime(path, (0, 0))
+    ours = folder / f"{named}.tmp"
+    ours.touch()
+    os.utime(ours, (0, 0))
+    store = on_disk(tmp_path, limit=40_000)
+    for number in range(4):
+        put(store, tokens(number), "a", 10_000)
+    assert all(path.exists() for path in theirs)
+    assert not ours.exists()
+    assert len([path for path in tmp_path.rglob("*.kv") if path not in theirs]) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    put(on_disk(tmp_path), tokens(1), "a")
+    (path,) = tmp_path.rglob("*.kv")
+    os.mkfifo(path.with_name(f"{'0' * 32}.kv"))
+    path.with_name(f"{'1' * 32}.kv").symlink_to("/dev/zero")
+    path.with_name(f"{'2' * 32}.kv").mkdir()
+    store = on_disk(tmp_path)
+    assert len(store) == 1
+    assert saved(store, tokens(1)) == state("a")
 
 
 def test_memory_that_runs_out_ends_nothing(

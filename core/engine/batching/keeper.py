@@ -30,17 +30,26 @@ _MEASURED = 32
 _WAIT = 0.01
 """Seconds that an engine with nothing else to do waits for a file at a time."""
 
+_PATIENCE = 30.0
+_LEAST_PATIENCE = 3.0
+"""Seconds that a choice waits for its file, where it is not known what computing it would take; and
+at least, where it is."""
+
 CLOSING_SECONDS = 6.0
 """What is in the slots may take so long to save; a process is killed after `backend.GRACE`."""
 
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """A state on its way to a choice, and how many of its tokens the choice can use."""
+    """A state on its way to a choice, and how many of its tokens the choice can use.
+
+    `deadline`: by the clock, when the choice goes on without it.
+    """
 
     saved: Saved
     tokens: int
     state: Future[memoryview | None]
+    deadline: float
 
 
 class Keeper:
@@ -59,6 +68,7 @@ class Keeper:
         self._store = store
         self._clock = clock
         self._readings: dict[ChoiceState[Any], _Reading] = {}
+        self._late: Future[memoryview | None] | None = None  # nobody waits for it any more
         self._looked: dict[ChoiceState[Any], tuple[Hashable, bool]] = {}
         self._token_seconds: float | None = None
         self._sequences_saved = 0
@@ -110,7 +120,11 @@ class Keeper:
         `held`: how many of its tokens slots hold already.
         """
         if reading := self._readings.get(choice):
-            return not reading.state.done()
+            if reading.state.done() or self._clock() < reading.deadline:
+                return not reading.state.done()
+            logger.warning("a saved state takes too long to read; its tokens are computed")
+            self._late = reading.state
+            self.forget(choice)
         now = self._store.changes, tuple(self._readings)
         before, waits = self._looked.get(choice, (None, False))
         if before != now:  # else the answer is the same
@@ -126,13 +140,18 @@ class Keeper:
             return False
         most = len(choice.cache_ids) - 1 if reusable is None else reusable
         found = self._store.find(digest, choice.cache_ids[:most])
-        if not found or not self._is_cheaper(found[0], found[1] - held()):
+        if not found:
+            return False
+        saved, tokens = found
+        gained = tokens - held()
+        if not self._is_cheaper(saved, gained):
             return False
         if self._readings:  # one at a time: the next one may find its prefix in a slot then
             return True
-        saved, tokens = found
-        reading = self._readings[choice] = _Reading(saved, tokens, self._store.fetch(saved))
-        return not reading.state.done()
+        state = self._store.fetch(saved)
+        deadline = self._clock() + self._patience(gained)
+        self._readings[choice] = _Reading(saved, tokens, state, deadline)
+        return not state.done()
 
     def prefix(self, choice: ChoiceState[Any]) -> int:
         """How many tokens of the choice were read and can be restored."""
@@ -171,10 +190,20 @@ class Keeper:
         """Whether to read it is cheaper than to compute the tokens that it saves."""
         if gained < _WORTH_KEEPING:
             return False
-        speed = self._store.read_speed
-        if saved.state is not None or speed is None or self._token_seconds is None:
+        if saved.state is not None:
             return True
-        return saved.nbytes / speed < gained * self._token_seconds
+        if self._late and not self._late.done():  # files are read one after the other
+            return False
+        seconds = self._store.seconds(saved)
+        if seconds is None or self._token_seconds is None:
+            return True
+        return seconds < gained * self._token_seconds
+
+    def _patience(self, gained: int) -> float:
+        """How many seconds to wait for so many tokens: a disk may be slow, or hang."""
+        if self._token_seconds is None:
+            return _PATIENCE
+        return max(2 * gained * self._token_seconds, _LEAST_PATIENCE)
 
     def _save(self, slot: int, token_ids: Sequence[int], digest: bytes) -> None:
         try:

@@ -2,12 +2,16 @@
 
 import logging
 import os
+import re
 import secrets
+import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from errno import ENOSPC
 from pathlib import Path
+from stat import S_ISREG
 from urllib.parse import quote
 
 from core.contract.errors import BackendUnavailableError
@@ -16,6 +20,13 @@ from core.engine.kv_store.state_file import ENDING, UNFINISHED, ForeignError, He
 
 logger = logging.getLogger(__name__)
 
+_RANDOM = 16
+_NAME = re.compile(rf"[0-9a-f]{{{2 * _RANDOM}}}")
+"""Of the files, without their ending."""
+
+_SPARE = 1 << 30
+"""Bytes of the disk that are left to others; of small ones a twentieth."""
+
 _ABANDONED = 600.0
 """Seconds after which a file that was not finished is nobody's any more."""
 
@@ -23,8 +34,9 @@ _ABANDONED = 600.0
 class StateFolder:
     """Files of states that fit `kind`, below `root`; a file's time is that of its last use.
 
-    All files below `root` together take at most `limit` bytes: the least recently used go first,
-    whosever they are. Others may delete files at any time.
+    All states below `root` together take at most `limit` bytes: the least recently used go first,
+    of whichever model; so they do when the disk is nearly full. Others may delete files at any
+    time. What else is there is left alone.
     """
 
     def __init__(
@@ -48,7 +60,7 @@ class StateFolder:
         """The files that fit, the least recently used first; others are counted in the log."""
         self._remove_abandoned()
         ignored: Counter[str] = Counter()
-        for _, path, _ in sorted(self._listed(self._folder)):
+        for _, path, _ in sorted(_listed([self._folder], ENDING)):
             try:
                 header = self._files.header(path)
             except (ForeignError, DamagedError) as error:
@@ -71,7 +83,7 @@ class StateFolder:
         if needed > self._limit:
             self._tell("size", "a sequence of %d bytes is larger than cache_disk", needed)
             return None
-        path = self._folder / f"{secrets.token_hex(16)}{ENDING}"
+        path = self._folder / f"{secrets.token_hex(_RANDOM)}{ENDING}"
         try:
             self._make()
             self._make_room(needed)
@@ -112,7 +124,7 @@ class StateFolder:
 
     def nbytes(self) -> int:
         """Bytes of the model's files."""
-        return sum(size for _, _, size in self._listed(self._folder))
+        return sum(size for _, _, size in _listed([self._folder], ENDING))
 
     def _make(self) -> None:
         """Make the folder, also after somebody has deleted it."""
@@ -124,26 +136,23 @@ class StateFolder:
         return " and another ".join(parts)
 
     def _make_room(self, needed: int) -> None:
-        there = sorted(self._listed(self._root))
+        there = sorted(_listed(_folders(self._root), ENDING))
         total = sum(size for _, _, size in there)
+        disk = shutil.disk_usage(self._root)
+        spare = min(_SPARE, disk.total // 20)
+        limit = min(self._limit, total + disk.free - spare)
+        if needed > limit:  # then nothing need be deleted for it
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
         for _, path, size in there:
-            if total + needed <= self._limit:
+            if total + needed <= limit:
                 break
             self.delete(path)
             total -= size
 
     def _remove_abandoned(self) -> None:
-        for path in _files(self._root, UNFINISHED):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > _ABANDONED:
-                    path.unlink()
-
-    def _listed(self, folder: Path) -> Iterator[tuple[int, Path, int]]:
-        """Time, path and size of the files in and below a folder."""
-        for path in _files(folder, ENDING):
-            with suppress(OSError):
-                about = path.stat()
-                yield about.st_mtime_ns, path, about.st_size
+        for changed, path, _ in _listed(_folders(self._root), UNFINISHED):
+            if time.time() - changed / 1e9 > _ABANDONED:
+                self.delete(path)
 
     def _tell(self, what: str, message: str, *values: object) -> None:
         if what not in self._told:
@@ -151,10 +160,27 @@ class StateFolder:
             logger.warning(f"%s: {message}", self._folder, *values)
 
 
-def _files(folder: Path, ending: str) -> Iterator[Path]:
-    """In and below a folder, which others may change meanwhile."""
-    for inner, _, names in os.walk(folder):
-        yield from (Path(inner, name) for name in names if name.endswith(ending))
+def _folders(root: Path) -> list[Path]:
+    """Those of the models."""
+    with suppress(OSError), os.scandir(root) as there:
+        return [Path(entry) for entry in there if entry.is_dir()]
+    return []
+
+
+def _listed(folders: Iterable[Path], ending: str) -> Iterator[tuple[int, Path, int]]:
+    """Time, path and size of the files in these that are named as ours, and are files.
+
+    Whatever else users keep there is none of our business, and to open a pipe may take for ever.
+    """
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as there:
+            for entry in there:
+                name, dot, rest = entry.name.partition(".")
+                if dot + rest == ending and _NAME.fullmatch(name):
+                    with suppress(OSError):
+                        about = entry.stat(follow_symlinks=False)
+                        if S_ISREG(about.st_mode):
+                            yield about.st_mtime_ns, Path(entry), about.st_size
 
 
 def _reason(error: Exception) -> str:

@@ -23,6 +23,10 @@ _LACKING = 16
 """A sequence of which no more tokens are missing in a saved one is not saved."""
 
 
+_BELIEVED = 60.0
+"""Seconds for which the disk counts as slow as it was, as nothing is read from a slow one."""
+
+
 @dataclass(slots=True, eq=False)
 class Saved:
     """A saved sequence: in RAM while there is a `state`, on disk if there is a `path`.
@@ -79,6 +83,7 @@ class KvStore:
         """How often something was saved or dropped."""
         self.read_speed: float | None = None
         """Bytes a second of the last file that was read; None before that."""
+        self._read_at = clock()
         if folder:
             for path, header in folder.scan():
                 self._add(Saved(header.key, header.tokens, header.nbytes, path=path))
@@ -149,6 +154,12 @@ class KvStore:
             else:
                 self._reads.put((saved, future))
         return future
+
+    def seconds(self, saved: Saved) -> float | None:
+        """How long its file takes to read, by the last one; None if that is not known any more."""
+        if self.read_speed is None or self._clock() - self._read_at > _BELIEVED:
+            return None
+        return saved.nbytes / self.read_speed
 
     def forget(self, saved: Saved) -> None:
         """Drop a state that turned out to be of no use."""
@@ -254,5 +265,5 @@ class KvStore:
                 if state is None:
                     self._drop(saved)
                 elif took > 0:
-                    self.read_speed = saved.nbytes / took
+                    self.read_speed, self._read_at = saved.nbytes / took, self._clock()
             future.set_result(state)
