@@ -26,6 +26,7 @@ from benchmarks import models
 from core.contract.errors import ServingError
 from core.contract.sampling_params import SamplingParams
 from core.engine.batching.engine import BatchingEngine
+from core.engine.batching.speculation import Speculation
 from enginebay import BackendSettings, GenerationRequest
 
 _TOKENS = 96
@@ -71,7 +72,8 @@ def load(backend: str, path: Path, clock: Callable[[], float], **options: Any) -
         from backends.llamacpp.options import LlamaCppOptions
 
         engine = load_llamacpp(replace(settings, options=LlamaCppOptions(**options)))
-    engine._clock = engine._scheduler._divider._clock = clock
+    divider = engine._scheduler._divider
+    divider._clock, divider._speculation = clock, Speculation(clock)
     return engine
 
 

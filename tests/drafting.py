@@ -9,5 +9,4 @@ from core.engine.batching.speculation import Speculation
 def drafts_pay(engine: Any) -> None:
     """Let it believe from now on that every step takes as long, and drafting no time."""
     divider = engine._scheduler._divider
-    engine._clock, divider._clock = map(float, count()).__next__, lambda: 0.0
-    divider._speculation = Speculation()
+    divider._clock, divider._speculation = lambda: 0.0, Speculation(map(float, count()).__next__)

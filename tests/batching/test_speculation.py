@@ -37,7 +37,7 @@ class Machine:
         self._times = times
         self._tokens = tokens
         self._round_seconds = round_seconds
-        self._speculation = Speculation()
+        self._speculation = Speculation(lambda: self.now)
         self._random = random.Random(1)
 
     def run(self, texts: Sequence[Text], steps: int) -> float:
@@ -57,14 +57,14 @@ class Machine:
             rounds = max(planned.values())
             self.now += rounds * self._round_seconds
             self._speculation.drafted(rounds, rounds * self._round_seconds)
+        drafts = {text: [1] * planned.get(text, 0) for text in texts}
         for text in texts:
             if free or planned.get(text):
                 self._speculation.watch(text, [1] * (self._tokens if free else planned[text]))
+        self._speculation.begins(texts, drafts, alone=True)
         drafted = sum(planned.values())
         self.drafted += drafted
-        seconds = self._times(len(texts), drafted)
-        self.now += seconds
-        self._speculation.took(len(texts), drafted, seconds)
+        self.now += self._times(len(texts), drafted)
         for text in texts:
             for _ in range(planned.get(text, 0) + 1):
                 text.token_ids.append(int(self._random.random() < text.rate))

@@ -1,6 +1,6 @@
 """When drafts pay: by what a step takes with them, and how many of them were right lately."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, log2
 from typing import Any
@@ -119,18 +119,27 @@ class _Watched:
     guess: _Guess | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    choices: frozenset[ChoiceState[Any]]
+    drafted: int
+    began: float
+
+
 class Speculation:
     """Decides how many tokens are drafted for each choice of a step.
 
     So many that the step yields the most tokens a second, by the times of steps and the share of
-    drafts that were right, of each choice; none, if that is no more than without drafts. Once in a
-    while a step is run without drafts, or with some, to measure again.
+    drafts that were right, of each choice; none, if that is no more than without drafts. `clock`
+    gives seconds. Once in a while a step is run without drafts, or with some, to measure again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._times = StepTimes()
         self._overall = Acceptance(1.0, 1.0, _FADES_OVERALL)
         self._watched: dict[ChoiceState[Any], _Watched] = {}
+        self._step: _Step | None = None
         self._round_seconds: _Average | None = None
         self._since_plain = 0
         self._since_drafts = 0
@@ -140,6 +149,9 @@ class Speculation:
         """The last step has ended, with these choices still running."""
         watched = {choice: self._watched.get(choice) or _Watched() for choice in running}
         self._watched = watched
+        step, self._step = self._step, None
+        if step and not step.choices.isdisjoint(watched):  # else nothing ran for a while
+            self._times.add(len(step.choices), step.drafted, self._clock() - step.began)
         for choice, each in watched.items():
             guess, each.guess = each.guess, None
             if guess is None:
@@ -154,10 +166,19 @@ class Speculation:
             each.acceptance.see(right, wrong)
             self._overall.see(right, wrong)
 
-    def took(self, decoding: int, drafted: int, seconds: float) -> None:
-        """A step of decoding choices alone, with so many draft tokens, has taken so long."""
+    def begins(
+        self,
+        decoding: Sequence[ChoiceState[Any]],
+        drafts: Mapping[ChoiceState[Any], Sequence[int]],
+        *,
+        alone: bool,
+    ) -> None:
+        """A step begins with these drafts. `alone`: without chunks of prompts."""
+        if not decoding or not alone:
+            return
+        drafted = sum(map(len, drafts.values()))
         self._since_plain = self._since_plain + 1 if drafted else 0
-        self._times.add(decoding, drafted, seconds)
+        self._step = _Step(frozenset(decoding), drafted, self._clock())
 
     def watch(self, choice: ChoiceState[Any], token_ids: Sequence[int]) -> None:
         """Compare these with what will come, whether they are run or not."""

@@ -87,7 +87,7 @@ class StepDivider(Generic[Sampler]):
         self._drafter = drafter
         self._pace = Pace(limits.prefill_tokens, limits.prefill_slowdown)
         self._predictions = Predictions()
-        self._speculation = Speculation()
+        self._speculation = Speculation(clock)
         self._clock = clock
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
@@ -97,6 +97,7 @@ class StepDivider(Generic[Sampler]):
         prefilling = [s for s in choices if s.pending > 1]
         free -= len(decoding)
         drafts = {} if prefilling else self._draft(decoding, free)
+        self._speculation.begins(decoding, drafts, alone=not prefilling)
         work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.batch_tokens
         if decoding and prefilling:
@@ -131,15 +132,12 @@ class StepDivider(Generic[Sampler]):
             free -= tokens
         return work
 
-    def took(self, work: Iterable[Work[Sampler]], seconds: float) -> None:
-        """The step with this work has taken so long, without what drafting took."""
-        work = list(work)
-        prompt_tokens = sum(w.prompt_tokens for w in work)
-        decoding = sum(not w.prompt_tokens for w in work)
-        if not prompt_tokens:
-            self._speculation.took(decoding, sum(len(w.draft) for w in work), seconds)
-        if not any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
-            self._pace.took(seconds, prompt_tokens, decodes=bool(decoding))
+    def took(self, work: Sequence[Work[Sampler]], seconds: float) -> None:
+        """The step with this work has taken so long."""
+        if any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
+            return
+        decodes = any(not w.prompt_tokens for w in work)
+        self._pace.took(seconds, sum(w.prompt_tokens for w in work), decodes=decodes)
 
     def _tiled(self, tokens: int, decoding: int, most: int) -> int:
         """About so many tokens of prompts, at `most`, so that no tile is nearly empty."""
