@@ -54,6 +54,7 @@ logger = logging.getLogger(__name__)
 
 # On a CPU a pass of 1,024 tokens takes a quarter longer than four of 256 (AMX and AVX-512 alike).
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 256, 2048
+_PREFILL_TOKENS = 256
 
 _PROBE_TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps until noon. "
 
@@ -106,9 +107,10 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
         media.told(info) if media else info,
         BatchLimits(
             max_batch_size=min(options.max_batch_size, runner.memory.slots),
-            batch_tokens=options.batch_tokens
-            or (_BATCH_TOKENS if model.device.type == "cpu" else _BATCH_TOKENS_GPU),
-            prefill_tokens=options.prefill_tokens,
+            batch_tokens=(batch := _batch_tokens(options, model)),
+            prefill_tokens=options.prefill_tokens
+            or (batch if options.prefill_slowdown else _PREFILL_TOKENS),
+            prefill_slowdown=options.prefill_slowdown,
         ),
         eos_token_ids=ends,
         drafter=_drafter(options, base, tokenizer, runner.memory, info.context_length),
@@ -215,8 +217,13 @@ def _draft_model(
         context_length=own.context_length or length,
         adapters=None,
     )
-    batch = own.batch_tokens or (_BATCH_TOKENS if model.device.type == "cpu" else _BATCH_TOKENS_GPU)
+    batch = _batch_tokens(own, model)
     return Drafts(draft, runner, own.context_length or length, vocab_size, batch)
+
+
+def _batch_tokens(options: HFOptions, model: PreTrainedModel) -> int:
+    default = _BATCH_TOKENS if model.device.type == "cpu" else _BATCH_TOKENS_GPU
+    return options.batch_tokens or default
 
 
 def _quantize(model: PreTrainedModel, checkpoint: Checkpoint) -> None:

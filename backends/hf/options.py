@@ -53,8 +53,15 @@ class HFOptions(BaseModel):
         gt=0,
         description="Maximum prompt tokens per pass; default: 256 on a CPU, 2048 on a GPU.",
     )
-    prefill_tokens: int = Field(
-        default=256, gt=0, description="Maximum prompt tokens per pass while streams are running."
+    prefill_tokens: int | None = Field(
+        default=None,
+        gt=0,
+        description="Maximum prompt tokens per pass while streams are running; default: 256.",
+    )
+    prefill_slowdown: float | None = Field(
+        default=None,
+        gt=1,
+        description="Times slower streams may get while prompts are read; default: 4, or 50 ms.",
     )
     media_cache_mb: int = Field(
         default=256,

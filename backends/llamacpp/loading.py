@@ -155,6 +155,7 @@ def _text_engine(
     length = min(size.context_length, context.tokens_per_sequence)
     info = model_info(model, tokenizer, length, adapters.names)
     _log(settings.name, options, model, size, context, length)
+    default_prefill = _PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS
     return LlamaCppEngine(
         runner,
         tokenizer,
@@ -163,7 +164,8 @@ def _text_engine(
             max_batch_size=options.max_batch_size,
             batch_tokens=context.batch_tokens,
             prefill_tokens=options.prefill_tokens
-            or (_PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS),
+            or (context.batch_tokens if options.prefill_slowdown else default_prefill),
+            prefill_slowdown=options.prefill_slowdown,
             draft_tokens=DRAFT_TOKENS,
         ),
         _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),

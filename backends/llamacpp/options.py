@@ -71,6 +71,11 @@ class LlamaCppOptions(BaseModel):
         gt=0,
         description="Most prompt tokens per pass while streams run; default: 256, on a GPU 512.",
     )
+    prefill_slowdown: float | None = Field(
+        default=None,
+        gt=1,
+        description="Times slower streams may get while prompts are read; default: 4, or 50 ms.",
+    )
     threads: int | None = Field(
         default=None, gt=0, description="CPU threads for decoding; default: the physical cores."
     )

@@ -6,7 +6,7 @@ from core.config.names import root_of
 from core.config.problems import KeyPath
 from core.config.schema import ModelConfig
 
-_OF_ENGINE = ("max_running", "max_queue")
+_OF_ENGINE = ("max_running", "max_queue", "queue_timeout")
 """Settings that must be equal for models that share an engine and its queue."""
 
 

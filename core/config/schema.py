@@ -260,6 +260,11 @@ class ModelConfig(Section):
         ge=0,
         description="Maximum requests waiting in the queue; beyond it, requests get 429.",
     )
+    queue_timeout: float = Field(
+        0,
+        ge=0,
+        description="Seconds that a request may wait in the queue; then 429. 0 is any time.",
+    )
     options: dict[str, Any] = Field(
         default={}, description="Options of the backend; each backend has its own."
     )

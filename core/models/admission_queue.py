@@ -81,8 +81,9 @@ class Gate:
     key's own requests go by priority and arrival. So no key starves beside others of the same
     priority, however many requests they send.
 
-    At most `max_queue` requests wait. When one more arrives, the last request of the key with the
-    longest queue is refused, so that no key can fill the queue for others.
+    At most `max_queue` requests wait. When one more arrives, one of those with the highest priority
+    number is refused: the last of the key that has most in the queue, so that no key can fill it
+    for others. Who has waited for `queue_timeout` seconds is refused, too; 0 is no limit.
 
     Models that share an engine share its gate. Lives on the event loop. `clock` is in seconds.
     """
@@ -91,11 +92,13 @@ class Gate:
         self,
         max_running: int | None = None,
         max_queue: int = 256,
+        queue_timeout: float = 0.0,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.max_running = max_running
         self.max_queue = max_queue
+        self.queue_timeout = queue_timeout
         self._clock = clock
         self._running: Counter[str] = Counter()
         self._shares: dict[str | None, _Share] = {}
@@ -138,20 +141,26 @@ class Gate:
         """
         if self._closed and not goes_on:
             raise copy(self._closed)
-        admitted = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        admitted = loop.create_future()
         place = Place(self, choices, model, key, priority, self._next_turn(), goes_on, admitted)
         share = self._shares.setdefault(key, _Share())
         if not share.queue:
             share.turn = place.number
         insort(share.queue, place, key=lambda other: (other.priority, other.number))
         self._admit()
-        if place.waits and not goes_on and self.waiting > self.max_queue:
-            self._refuse(self._last_of_longest_queue(place), self._full())
+        if place.waits and not goes_on:
+            if self.waiting > self.max_queue:
+                self._refuse(self._first_to_refuse(place), self._full())
+            if place.waits and self.queue_timeout:
+                timer = loop.call_later(self.queue_timeout, self._time_out, place)
+                admitted.add_done_callback(lambda _: timer.cancel())
         return place
 
-    def resize(self, max_running: int | None, max_queue: int) -> None:
+    def resize(self, max_running: int | None, max_queue: int, queue_timeout: float = 0.0) -> None:
         """Admit up to another number from now on; what runs or waits already, does so."""
         self.max_running, self.max_queue = max_running, max_queue
+        self.queue_timeout = queue_timeout
         self._admit()
 
     def leave(self, place: Place) -> None:
@@ -221,12 +230,25 @@ class Gate:
             place.since = self._clock()
             place.admitted.set_result(None)
 
-    def _last_of_longest_queue(self, newcomer: Place) -> Place:
-        queues = {
-            key: [place for place in share.queue if not place.goes_on]
-            for key, share in self._shares.items()
-        }
-        return max(queues.items(), key=lambda item: (len(item[1]), item[0] == newcomer.key))[1][-1]
+    def _first_to_refuse(self, newcomer: Place) -> Place:
+        queues = [
+            [place for place in share.queue if not place.goes_on] for share in self._shares.values()
+        ]
+        last = max(
+            filter(None, queues),
+            key=lambda queue: (queue[-1].priority, len(queue), queue[-1].key == newcomer.key),
+        )
+        return last[-1]
+
+    def _time_out(self, place: Place) -> None:
+        if place.waits:
+            seconds = self.retry_after
+            error = QueueFullError(
+                f"the model is busy, and requests may wait for {self.queue_timeout:g} s; "
+                f"try again in {seconds} s",
+                retry_after=seconds,
+            )
+            self._refuse(place, error)
 
     def _full(self) -> QueueFullError:
         seconds = self.retry_after

@@ -332,12 +332,15 @@ def make_engine(
     compiler: GrammarCompiler | None = None,
     kv_store: KvStore | None = None,
     clock: Callable[[], float] | None = None,
-    **limits: int,
+    context_length: int = CONTEXT,
+    **limits: float | None,
 ) -> HashEngine:
     """By the default `clock` every step takes as long, so that drafts pay where any are right."""
     memory = memory or RunnerMemory(slots=8, tokens=8 * CONTEXT)
     runner = HashRunner(memory, poison_tokens, largest_batch)
-    info = ModelInfo(context_length=CONTEXT, vocab_size=VOCAB_SIZE, adapters=("tuned", "other"))
+    info = ModelInfo(
+        context_length=context_length, vocab_size=VOCAB_SIZE, adapters=("tuned", "other")
+    )
     sizes = {"max_batch_size": 4, "batch_tokens": 16, "prefill_tokens": 8, **limits}
     return HashEngine(
         runner,

@@ -269,3 +269,43 @@ async def test_no_key_starves(steps: list[tuple[str, bool]], max_running: int) -
                 running.append(place)
                 overtaken[place.key] += 1
     assert all(times <= 1 for times in overtaken.values()), overtaken
+
+
+async def test_a_full_queue_refuses_low_priorities_first() -> None:
+    gate = Gate(max_running=1, max_queue=3)
+    joined(gate, "ann")
+    [batch] = joined(gate, "bob", priority=10)
+    people = joined(gate, "ann", "ann", "ann")
+    assert [place.waits for place in (batch, *people)] == [False, True, True, True]
+    with pytest.raises(QueueFullError):
+        await batch.admitted
+
+
+async def timers() -> None:
+    """Those that are due run."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
+async def test_who_has_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", clock)
+    gate = Gate(max_running=1, queue_timeout=30, clock=clock)
+    [running] = joined(gate, "ann")
+    [first] = joined(gate, "ann")
+    clock.now = 20.0
+    [second] = joined(gate, "ann")
+    part = gate.join(key="bob", goes_on=True)
+    clock.now = 30.5
+    await timers()
+    assert [first.waits, second.waits, part.waits] == [False, True, True]
+    with pytest.raises(QueueFullError, match="may wait for 30 s"):
+        await first.admitted
+    running.leave()
+    part.leave()
+    assert not second.waits
+    clock.now = 90.0
+    await timers()
+    await second.admitted
+    second.leave()
+    assert (gate.running, gate.waiting) == (0, 0)

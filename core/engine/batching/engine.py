@@ -123,8 +123,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
             self._read_prompts(logits, batch)
             for output in self._sample(logits, batch):
                 outputs.append(output)  # one by one: what was sampled before a failure counts
-            if self._keeper:
-                self._keeper.ran(batch, self._clock() - began)
+            self._scheduler.took(batch, self._clock() - began)
         except MemoryFullError as error:
             if not self._scheduler.memory_is_full():
                 outputs += self._recover(batch, error)

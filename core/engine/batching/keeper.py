@@ -84,10 +84,9 @@ class Keeper:
             tokens_restored=self._tokens_restored,
         )
 
-    def ran(self, batch: Iterable[Work[Any]], seconds: float) -> None:
+    def took(self, batch: Iterable[Work[Any]], seconds: float) -> None:
         """A step with this work has taken so long."""
-        lengths = [len(work.chunk.token_ids) for work in batch]
-        tokens = sum(length for length in lengths if length > 1)
+        tokens = sum(work.prompt_tokens for work in batch)
         if tokens >= _MEASURED:
             self._token_seconds = seconds / tokens
 

@@ -1,56 +1,62 @@
 """How many prompt tokens a pass may have while others decode, by how long passes take."""
 
-import time
-from collections.abc import Callable
-
-# A stream that gets 20 tokens a second is not felt to stop; one that is slower anyway may wait
-# for some of its usual steps. Smaller passes would make the newcomer's prompt take much longer.
+# Without a limit: a stream that gets 20 tokens a second is not felt to stop, and one that is slower
+# anyway may wait for some of its usual steps.
 _SECONDS = 0.05
-_USUAL_STEPS = 4
+_USUAL_STEPS = 4.0
 
 _FEWEST = 64
-"""Prompt tokens of a pass: kernels that compute many rows at once want at least so many."""
+"""Prompt tokens of a pass then: kernels that compute many rows at once want at least so many."""
+
+_FEWEST_OF_LIMITED = 4
+"""With a limit that leaves room for fewer: else a prompt would take forever."""
+
+_MARGIN = 0.8
+"""Of what a limit leaves for prompts: passes of about as many tokens do not all take as long."""
 
 _WEIGHT = 0.25  # of the newest pass
 
 
 class Pace:
-    """Learns what a pass without prompts takes, and what each prompt token adds to it."""
+    """Learns what a pass without prompts takes, and what each prompt token adds to it.
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`most`: prompt tokens, however fast passes are. `clock`: in seconds."""
+    `most`: prompt tokens, however fast passes are. `slowdown`: how many times the usual time a pass
+    may take, whatever the number of prompts; None: as long as is hardly felt, for each of them.
+    """
+
+    def __init__(self, most: int, slowdown: float | None = None) -> None:
         self._most = most
-        self._clock = clock
-        self._step: float | None = None
+        self._slowdown = slowdown
+        self._step = 0.0
         self._token: float | None = None
-        self._began: float | None = None
-        self._prompt_tokens = 0
-        self._decodes = False
 
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens of the next pass beside decoding choices, for each prompt."""
-        if not self._token:
-            return self._most
-        step = self._step or 0.0
-        added = max(_SECONDS, _USUAL_STEPS * step) - step
-        return min(self._most, max(_FEWEST, int(added / self._token)))
+    def tokens(self, prompts: int = 1) -> int:
+        """Prompt tokens of the next pass beside decoding choices, for so many prompts together.
 
-    def starts(self, prompt_tokens: int, *, decodes: bool) -> None:
-        """A pass starts, with so many tokens of prompts; whether others decode in it."""
-        self._prompt_tokens, self._decodes = prompt_tokens, decodes
-        self._began = self._clock()
+        The first pass has few, to learn from.
+        """
+        most = prompts * self._most
+        if self._slowdown is None:
+            # The more are waiting for their first token, the longer the others wait for their next.
+            seconds = max(_SECONDS, _USUAL_STEPS * self._step)
+            each = max(_FEWEST, self._fitting(seconds - self._step, self._most))
+            return min(most, prompts * each)
+        fitting = self._fitting(_MARGIN * (self._slowdown - 1) * self._step, most)
+        return min(most, max(_FEWEST_OF_LIMITED, fitting))
 
-    def ends(self) -> None:
-        """The pass that was started last has ended; to be left out for one that says nothing."""
-        if self._began is None:
-            return
-        seconds, self._began = self._clock() - self._began, None
-        if not self._prompt_tokens:
-            self._step = _nearer(self._step, seconds)
-        elif self._prompt_tokens >= _FEWEST:
-            added = seconds - ((self._step or 0.0) if self._decodes else 0.0)
-            self._token = _nearer(self._token, max(added, 0.0) / self._prompt_tokens)
+    def took(self, seconds: float, prompt_tokens: int, *, decodes: bool) -> None:
+        """Record how long a pass took, with so many tokens of prompts; whether others decoded."""
+        if not prompt_tokens:
+            self._step = _nearer(self._step or None, seconds)
+        elif decodes and 2 * prompt_tokens >= self.tokens():  # a prompt's end is dearer by token
+            added = max(0.0, seconds - self._step) / prompt_tokens
+            self._token = _nearer(self._token, added)
+
+    def _fitting(self, seconds: float, most: int) -> int:
+        """Prompt tokens that add no more than this, as far as is known."""
+        if self._token is None:
+            return 0
+        return int(min(most, seconds / self._token)) if self._token else most
 
 
 def _nearer(known: float | None, seen: float) -> float:

@@ -117,10 +117,15 @@ class Scheduler(Generic[Sampler]):
 
     def ran(self, batch: Sequence[Work[Sampler]]) -> None:
         """Record that a batch has been run."""
-        self._divider.ran(batch)
         for work in batch:
             self._slots.extend(work.chunk.slot, work.cache_ids)
             work.choice.computed += len(work.chunk.token_ids)
+
+    def took(self, batch: Sequence[Work[Sampler]], seconds: float) -> None:
+        """Record how long a step took, from the start of its pass to its last sampled token."""
+        self._divider.took(batch, seconds)
+        if self._keeper:
+            self._keeper.took(batch, seconds)
 
     def cut_back(self, choice: ChoiceState[Sampler]) -> None:
         """Forget what was computed of a choice beyond its tokens: drafts, and what was taken back.

@@ -26,12 +26,14 @@ class BatchLimits:
 
     `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
     `prefill_tokens`: of each prompt, on average, while others decode; fewer where a pass would take
-    too long (`Pace`). `draft_tokens`: drafted for all choices of one step together.
+    too long, which is `prefill_slowdown` times the usual time (`Pace`). `draft_tokens`: drafted for
+    all choices of one step together.
     """
 
     max_batch_size: int
     batch_tokens: int = 2048
     prefill_tokens: int = 256
+    prefill_slowdown: float | None = None
     draft_tokens: int = 64
 
 
@@ -52,6 +54,12 @@ class Work(Generic[Sampler]):
         """Whether the choice's next token can be sampled when the chunk has been run."""
         end = self.chunk.start + len(self.chunk.token_ids) - len(self.draft)
         return end == len(self.choice.token_ids)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of a prompt, or of what is computed again; 0 if it only decodes."""
+        tokens = len(self.chunk.token_ids) - len(self.draft)
+        return tokens if tokens > 1 else 0
 
     @property
     def cache_ids(self) -> list[int]:
@@ -77,7 +85,7 @@ class StepDivider(Generic[Sampler]):
         self._runner = runner
         self._limits = limits
         self._drafter = drafter
-        self._pace = Pace(limits.prefill_tokens, clock)
+        self._pace = Pace(limits.prefill_tokens, limits.prefill_slowdown)
         self._predictions = Predictions()
         self._speculation = Speculation(clock)
         self._clock = clock
@@ -93,11 +101,11 @@ class StepDivider(Generic[Sampler]):
         work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.batch_tokens
         if decoding and prefilling:
-            # The more are waiting for their first token, the longer the others wait for their next.
-            paced = self._pace.tokens * len(prefilling)
-            budget = self._tiled(paced, len(decoding), max(budget - len(decoding), 1))
+            most = max(budget - len(decoding), 1)
+            budget = min(self._pace.tokens(len(prefilling)), most)
+            if self._limits.prefill_slowdown is None:
+                budget = self._tiled(budget, len(decoding), most)
         rows = _PROMPT_ROWS
-        prompt_tokens = 0
         encoder = _EncoderTurn(self._runner, one=bool(decoding))
         for choice in prefilling:
             tokens = min(choice.pending, budget, free)
@@ -122,24 +130,24 @@ class StepDivider(Generic[Sampler]):
             work.append(_prefill(choice, tokens))
             budget -= tokens
             free -= tokens
-            prompt_tokens += tokens
-        self._pace.starts(prompt_tokens, decodes=bool(decoding))
         return work
 
-    def ran(self, work: Iterable[Work[Sampler]]) -> None:
-        """What was divided last has been run."""
-        if not any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
-            self._pace.ends()
+    def took(self, work: Sequence[Work[Sampler]], seconds: float) -> None:
+        """The step with this work has taken so long."""
+        if any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
+            return
+        decodes = any(not w.prompt_tokens for w in work)
+        self._pace.took(seconds, sum(w.prompt_tokens for w in work), decodes=decodes)
 
     def _tiled(self, tokens: int, decoding: int, most: int) -> int:
         """About so many tokens of prompts, at `most`, so that no tile is nearly empty."""
         memory = self._runner.memory
         beside = -1 if memory.neighbours else decoding
-        tiles = round((min(tokens, most) + beside) / memory.tile)
+        tiles = round((tokens + beside) / memory.tile)
         whole = tiles * memory.tile - beside
         if whole > most:
             whole -= memory.tile
-        return whole if whole > 0 else min(tokens, most)
+        return whole if whole > max(0, -beside) else tokens
 
     def _is_whole(self, choice: ChoiceState[Sampler]) -> bool:
         memory = self._runner.memory

@@ -108,7 +108,7 @@ class Backends:
             memory = memory.since(before)
         if not memory.gpu:
             memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
-        gate = Gate(room_for(config, info), config.max_queue)
+        gate = Gate(room_for(config, info), config.max_queue, config.queue_timeout)
         return StartedBackend(key, backend, info, gate, memory)
 
     async def stop(self, started: StartedBackend) -> None:

@@ -127,7 +127,8 @@ class Starter:
 
         def change() -> None:
             if model.started is started:
-                started.gate.resize(room_for(config, started.info), config.max_queue)
+                room = room_for(config, started.info)
+                started.gate.resize(room, config.max_queue, config.queue_timeout)
                 model.change(config, formats, template, preset)
 
         return change
