@@ -15,7 +15,7 @@ _LEAST = 0.05  # likelihood of a token that is worth drafting, whatever the time
 _FORGOTTEN = 0.99  # of it, with each step without a draft
 _PRIOR = 2.0  # tokens that the drafts of all others count for, those of one
 _MEASURE_AGAIN = 64  # steps with drafts after which one without is measured
-_TRY_AGAIN = (16, 2048)  # steps without drafts until one is tried nevertheless: at first, at most
+_TRY_AGAIN = (16, 2048)  # steps until something else is tried than what pays: at first, at most
 _TRIAL_SHARE = 0.005  # of the time until the next trial that one may cost
 
 
@@ -65,6 +65,17 @@ class _Step:
     began: float
 
 
+@dataclass(slots=True)
+class _Trial:
+    """Something else than what pays: what it took before its step, and what would have come.
+
+    `speed`: tokens a second of what pays.
+    """
+
+    speed: float
+    seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Offer:
     """A choice that can be drafted for, up to `length` tokens, each right at this `rate`."""
@@ -72,6 +83,10 @@ class _Offer:
     choice: ChoiceState[Any]
     length: int
     rate: float
+
+
+_Plan = tuple[dict[ChoiceState[Any], int], float]
+"""How many tokens are drafted for each choice, and tokens a second with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +109,8 @@ class Speculation:
 
     So many that the step yields the most tokens a second, by the times of steps and the share of
     drafts that were right, of each choice; none, if that is no more than without drafts. `clock`
-    gives seconds. Once in a while a step is run without drafts, or with some, to measure again: the
-    less often, the longer drafts have not paid, and the more that costs.
+    gives seconds. Once in a while a step is run without drafts, or with others, to measure again:
+    the less often, the more of these trials have not paid, and the more they cost.
 
     `even`: drafts are as long for all choices that have one (`RunnerMemory.even`).
     """
@@ -109,10 +124,10 @@ class Speculation:
         self._step: _Step | None = None
         self._round_seconds: Average | None = None
         self._since_plain = 0
-        self._since_drafts = 0
+        self._since_trial = 0
         self._patience = _TRY_AGAIN[0]
-        self._trial: float | None = None  # seconds that a trial has cost so far
-        self._owed = 0.0  # seconds of steps until the last one was worth its cost
+        self._trial: _Trial | None = None
+        self._owed = 0.0  # seconds of steps until the last trial was worth its cost
 
     def ended(self, running: Iterable[ChoiceState[Any]]) -> None:
         """The last step has ended, with these choices still running."""
@@ -160,8 +175,8 @@ class Speculation:
 
         `reading`: the seconds before, in which their texts were read.
         """
-        if self._trial is not None:
-            self._trial += seconds + reading
+        if self._trial:
+            self._trial.seconds += seconds + reading
         if not rounds:
             return
         each = seconds / rounds
@@ -191,25 +206,24 @@ class Speculation:
             _Offer(choice, length, self._watched[choice].acceptance.rate(prior))
             for choice, length in offered.items()
         ]
-        planned: dict[ChoiceState[Any], int] = {}
         way = self._of_one_length if self._even else self._likeliest
-        least = _WORTH * decoding / plain if plain else inf
         each = 0.0 if free or not self._round_seconds else self._round_seconds.seconds
-        terms = _Terms(decoding, min(most, sum(offered.values())), least, each)
+        speed = decoding / plain if plain else inf
+        terms = _Terms(decoding, min(most, sum(offered.values())), _WORTH * speed, each)
         # Whether drafts as long as can be would pay if they took no time; else they never do.
         hope = sum(o.rate / (1 - o.rate) for o in offers) > (_WORTH - 1) * decoding
-        if hope:
-            planned = way(offers, terms)
-        if planned:
-            self._since_drafts = 0
-            self._patience = max(self._patience // 2, _TRY_AGAIN[0])
-        elif (hope or not free) and self._may_try_again():
-            if hope:
-                planned = way(offers, replace(terms, hopeful=True))
-            planned = planned or {max(offers, key=lambda offer: offer.rate).choice: 1}
-        return planned
+        planned, best = way(offers, terms) if hope else ({}, terms.least)
+        if not self._may_try(hope=hope, free=free):
+            return planned
+        tried = way(offers, replace(terms, least=best, hopeful=True))[0] if hope else {}
+        if not (planned or tried):
+            tried = {max(offers, key=lambda offer: offer.rate).choice: 1}
+        if tried and tried != planned:
+            self._since_trial = 0
+            self._trial = _Trial(best if planned else speed)
+        return tried or planned
 
-    def _likeliest(self, offers: Sequence[_Offer], terms: _Terms) -> dict[ChoiceState[Any], int]:
+    def _likeliest(self, offers: Sequence[_Offer], terms: _Terms) -> _Plan:
         """The likeliest tokens, as many as give the most tokens a second."""
         times = self._times.of(terms.decoding, terms.most, hopeful=terms.hopeful)
         gains = sorted(
@@ -229,11 +243,9 @@ class Speculation:
         planned: dict[ChoiceState[Any], int] = {}
         for _, _, index in gains[:count]:
             planned[offers[index].choice] = planned.get(offers[index].choice, 0) + 1
-        return planned
+        return planned, best
 
-    def _of_one_length(
-        self, offers: Sequence[_Offer], terms: _Terms
-    ) -> dict[ChoiceState[Any], int]:
+    def _of_one_length(self, offers: Sequence[_Offer], terms: _Terms) -> _Plan:
         """As many tokens for all choices, or for those whose drafts are the likeliest."""
         offers = sorted(offers, key=lambda offer: -offer.rate)
         for_all, for_some = (
@@ -255,24 +267,24 @@ class Speculation:
                         best, chosen = speed, (length, count)
         length, count = chosen
         able = [offer for offer in offers if offer.length >= length]
-        return {offer.choice: length for offer in able[:count]}
+        return {offer.choice: length for offer in able[:count]}, best
 
     def _ran(self, step: _Step, seconds: float) -> None:
         """Record the time of a step, and what it cost if it was a trial."""
         choices = len(step.choices)
         self._times.add(choices, step.drafted, seconds, step.lengths)
         self._owed = max(0.0, self._owed - seconds)
-        if self._trial is not None:
+        trial, self._trial = self._trial, None
+        if trial:
             came = sum(len(choice.token_ids) - before for choice, before in step.choices.items())
-            worth = (self._times.plain(choices) or 0.0) * came / choices
-            self._owed += max(0.0, self._trial + seconds - worth) / _TRIAL_SHARE
-            self._trial = None
+            cost = trial.seconds + seconds - came / trial.speed
+            self._owed += max(0.0, cost) / _TRIAL_SHARE
+            patience = 2 * self._patience if cost > 0 else 0
+            self._patience = min(max(patience, _TRY_AGAIN[0]), _TRY_AGAIN[1])
 
-    def _may_try_again(self) -> bool:
-        """Whether to draft a token though it does not seem to pay: as a rule not."""
-        self._since_drafts += 1
-        if self._since_drafts < self._patience or self._owed > 0:
+    def _may_try(self, *, hope: bool, free: bool) -> bool:
+        """Whether to try something else now. Drafts that are free are seen without being run."""
+        self._since_trial += 1
+        if not hope and free:
             return False
-        self._since_drafts, self._patience = 0, min(2 * self._patience, _TRY_AGAIN[1])
-        self._trial = 0.0
-        return True
+        return self._since_trial >= self._patience and not self._owed
