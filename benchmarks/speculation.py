@@ -73,7 +73,8 @@ def load(backend: str, path: Path, clock: Callable[[], float], **options: Any) -
 
         engine = load_llamacpp(replace(settings, options=LlamaCppOptions(**options)))
     divider = engine._scheduler._divider
-    divider._clock, divider._speculation = clock, Speculation(clock)
+    divider._clock = clock
+    divider._speculation = Speculation(clock, even=engine._runner.memory.even)
     return engine
 
 

@@ -76,6 +76,7 @@ class LlamaRunner(NumpyRunner):
             shares=size.unified,
             one_adapter=True,
             neighbours=not size.unified,
+            even=not size.unified,
             tile=_TILE,
             media_spans="cut" if media is None or media.causal else "whole",
             media_apart=True,

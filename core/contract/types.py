@@ -166,9 +166,10 @@ class Delta:
     the engine still had; together they are the prompt, whatever `n` is. `prompt_logprobs` (if
     requested) are on the first: one entry per prompt token, None for the first token.
     `grammar_init_s` on it are the seconds it took to compile the request's constraint, `grammar_s`
-    on every delta those spent applying it. `drafted_tokens` and `accepted_tokens` on the last one
-    are draft tokens of the choice, and those the model accepted. A delta joined of several has the
-    characters and tokens of each in `pieces`.
+    on every delta those spent applying it. `drafted_tokens` are those that were
+    drafted for the choice since its last delta, `accepted_tokens` those of its tokens that were
+    drafted; known of a whole completion at the latest. A delta joined of several has the characters
+    and tokens of each in `pieces`.
 
     Deltas of a chat have no text and no tokens. `parts` are what the choice gained, already
     separated; logprobs are those of its content, with a `token_id` of -1 where that is not known.

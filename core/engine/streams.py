@@ -132,6 +132,8 @@ def _joined(deltas: list[Delta]) -> Delta:
         prompt_logprobs=deltas[0].prompt_logprobs,
         grammar_init_s=sum(delta.grammar_init_s for delta in deltas),
         grammar_s=sum(delta.grammar_s for delta in deltas),
+        drafted_tokens=sum(delta.drafted_tokens for delta in deltas),
+        accepted_tokens=sum(delta.accepted_tokens for delta in deltas),
         parts=tuple(chain.from_iterable(delta.parts for delta in deltas)),
         usage=next((delta.usage for delta in reversed(deltas) if delta.usage), None),
     )

@@ -22,7 +22,7 @@ class ChoiceState(Generic[Sampler]):
     tokens found in the cache when the choice was first admitted; None before that.
     `cache_ids` are the tokens as the prefix cache compares them: others for placeholders of media.
     `uncertain`: what it may have to take back, if it must not have certain texts.
-    `drafted`, `accepted`: draft tokens so far, and those that were right.
+    `drafted`: draft tokens so far; `accepted`: the places of those that were right.
     `prompt_logprobs` are those from the prompt's second token on, as far as they are known.
     """
 
@@ -41,8 +41,9 @@ class ChoiceState(Generic[Sampler]):
     suspect: bool = False
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     drafted: int = 0
-    accepted: int = 0
+    accepted: list[int] = field(default_factory=list)
     uncertain: Uncertain | None = None
+    _told: tuple[int, int] = 0, 0
     _reasoning_end: tuple[int, ReasoningBudget] | None = None
     _wants_prompt: bool = False
 
@@ -118,6 +119,7 @@ class ChoiceState(Generic[Sampler]):
         length = len(self.request.prompt_token_ids) + len(tokens)
         del self.token_ids[length:]
         del self.cache_ids[length:]
+        self.accepted = [place for place in self.accepted if place < length]
 
     def append(self, sampled: Sampled, *, stays: bool = False) -> Delta:
         """Add a sampled token; returns the resulting delta. `stays`: it is not taken back."""
@@ -128,8 +130,12 @@ class ChoiceState(Generic[Sampler]):
             self.cache_ids.append(sampled.token_id)
         delta = self.completion.append(sampled.token_id, sampled.logprob, stays=stays)
         self.finished = delta.finish_reason is not None
-        if self.finished and self.drafted:
-            delta = replace(delta, drafted_tokens=self.drafted, accepted_tokens=self.accepted)
+        # What may be taken back is told when that is certain.
+        told = self.drafted, len(self.accepted)
+        if told != self._told and (self.finished or self.uncertain is None):
+            drafted, accepted = (now - then for now, then in zip(told, self._told, strict=True))
+            delta = replace(delta, drafted_tokens=drafted, accepted_tokens=accepted)
+            self._told = told
         if is_first:
             cached = self.cached or 0
             delta = replace(

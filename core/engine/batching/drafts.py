@@ -64,7 +64,8 @@ class PromptLookup(Drafter):
 class Predictions(Drafter):
     """Drafts from what the client expects of the answer (`predicted_token_ids`).
 
-    From its beginning, and from where it goes on with the last two tokens, wherever that is.
+    From its beginning, and from where it goes on with the last two tokens, wherever that is; behind
+    a token that was expected to be another, from the next one on.
     """
 
     tokens = _PREDICTED
@@ -86,7 +87,9 @@ class Predictions(Drafter):
                 found: Sequence[int] = predicted[len(said) :][:tokens] if begins else ()
             else:
                 text = self._texts.setdefault(choice, _Text())
-                found = text.continuation([*predicted, *said], tokens)
+                text_so_far = [*predicted, *said]
+                found = text.continuation(text_so_far, tokens)
+                found = found or text.same_distance(text_so_far, tokens)
             if found:
                 drafts[choice] = found
         return drafts
@@ -126,6 +129,11 @@ class _Text:
         self._distance = last - place
         after = token_ids[place + _MATCH : place + _MATCH + tokens]
         return [after[i % len(after)] for i in range(tokens)]  # it goes round if it ends here
+
+    def same_distance(self, token_ids: Sequence[int], tokens: int) -> Sequence[int]:
+        """The tokens as far away as those that were taken last, if any were."""
+        start = len(token_ids) - self._distance
+        return token_ids[start : start + tokens] if self._distance else ()
 
 
 def _common_suffix(token_ids: Sequence[int], end: int, other: int) -> int:

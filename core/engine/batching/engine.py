@@ -197,8 +197,9 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
                 request_id = choice.request.request_id
                 draft = guessed[work]
                 right = bool(draft) and draft[0] == token.token_id
-                choice.accepted += right
-                self._accepted += right
+                if right:
+                    choice.accepted.append(len(choice.token_ids))
+                    self._accepted += choice.uncertain is None
                 try:
                     goes_on, deltas = self._append(choice, token)
                     for delta in deltas:
@@ -297,6 +298,8 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         for choice in choices:
             self._scheduler.remove(choice)
             self._runner.release(choice.sampler)
+            if choice.uncertain:
+                self._accepted += len(choice.accepted)
 
     def _recover(self, batch: Sequence[Work[Sampler]], error: Exception) -> list[Output]:
         choices = [work.choice for work in batch]

@@ -28,6 +28,8 @@ class RunnerMemory:
     `shares`: a copy takes no extra memory.
     `one_adapter`: all chunks of a run must have the same adapter.
     `neighbours`: a run is fastest with the lowest slots, without gaps.
+    `even`: a run reads the weights once for each length that its chunks have, so that it is fastest
+    where all are as long.
     `tile`: attention takes about the same time for this many tokens as for a few. All tokens of a
     run count together; with `neighbours` those of a chunk behind its first token.
     `media_spans`: whether chunks may end within the tokens of an item ("cut") or not ("whole",
@@ -43,6 +45,7 @@ class RunnerMemory:
     shares: bool = False
     one_adapter: bool = False
     neighbours: bool = False
+    even: bool = False
     tile: int = 1
     media_spans: Literal["cut", "whole", "prompt"] = "cut"
     media_apart: bool = False

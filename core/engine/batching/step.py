@@ -87,7 +87,7 @@ class StepDivider(Generic[Sampler]):
         self._drafter = drafter
         self._pace = Pace(limits.prefill_tokens, limits.prefill_slowdown)
         self._predictions = Predictions()
-        self._speculation = Speculation(clock)
+        self._speculation = Speculation(clock, even=runner.memory.even)
         self._clock = clock
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
@@ -195,12 +195,14 @@ class StepDivider(Generic[Sampler]):
     ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
         """What is drafted where the time that it takes pays."""
         planned = self._speculation.plan(decoding, wanted, most, free=False)
-        ready = drafter.ready(planned) if planned else {}
-        if not ready:
+        if not planned:
             return {}
         began = self._clock()
-        drafts = drafter.draft(ready)
-        self._speculation.drafted(max(ready.values()), self._clock() - began)
+        ready = drafter.ready(planned)
+        read = self._clock()
+        drafts = drafter.draft(ready) if ready else {}
+        seconds = self._clock() - read
+        self._speculation.drafted(max(ready.values(), default=0), seconds, read - began)
         for choice, token_ids in drafts.items():
             self._speculation.watch(choice, token_ids)
         return drafts
