@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
+from backends.hf.packed import kernels
+from backends.hf.packed.kernels import Kind
 from backends.hf.packed.memory import KeyValueMemory, LayerShape
 
 NAME = "enginebay_packed"
@@ -31,20 +33,8 @@ _ROUND = 32
 class Attention(Protocol):
     """The attention of one forward pass."""
 
-    def __call__(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: "Kind"
-    ) -> Tensor:
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
         """`query`, `key`, `value` are `[heads, tokens, size]`; result `[tokens, heads, size]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A layer's kind of attention: what transformers passes besides queries, keys and values."""
-
-    scale: float | None = None
-    window: int | None = None
-    softcap: float | None = None
-    sinks: Tensor | None = None
 
 
 # Not an argument of the model: some classes drop those that they do not know.
@@ -136,9 +126,13 @@ class Group:
 class PackedAttention:
     """Attention of one forward pass: `groups` are its tokens, in order; others attend nothing."""
 
-    def __init__(self, memory: KeyValueMemory, groups: Sequence[Group]) -> None:
+    def __init__(
+        self, memory: KeyValueMemory, groups: Sequence[Group], *, by_products: bool = False
+    ) -> None:
+        """`by_products`: enough rows of one token attend by `kernels.attend_rows`."""
         self._memory = memory
         self._groups = groups
+        self._by_products = by_products
         self._made: dict[Any, Any] = {}
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, kind: Kind) -> Tensor:
@@ -172,19 +166,27 @@ class PackedAttention:
         low, high = self._range(group, kind.window)
         slots = slice(group.slot, group.slot + rows)
         folded = query.view(key_heads, shared, rows, tokens, -1).permute(2, 0, 1, 3, 4)
+        folded = folded.reshape(rows, key_heads, shared * tokens, -1)
+        keys, values = keys[slots, :, low:high], values[slots, :, low:high]
+        if self._multiplies(group) and kind.is_plain:
+            mask = self._mask(group, kind.window, query, dtype=torch.float32)[:, None]
+            return kernels.attend_rows(folded, keys, values, mask, kind).view(rows, heads, -1)
         mask = self._mask(group, kind.window, query)[:, None, None]
         if tokens > 1:
             mask = mask.expand(rows, 1, shared, tokens, high - low)
-        result = attention(
-            folded.reshape(rows, key_heads, shared * tokens, -1),
-            keys[slots, :, low:high],
-            values[slots, :, low:high],
+        result = kernels.attend(
+            folded,
+            keys,
+            values,
             mask.reshape(rows, 1, -1, high - low),
             kind,
             None if kind.sinks is None else _sinks(kind.sinks, key_heads, tokens),
         )
         result = result.view(rows, key_heads, shared, tokens, -1).permute(0, 3, 1, 2, 4)
         return result.reshape(rows * tokens, heads, -1)
+
+    def _multiplies(self, group: Group) -> bool:
+        return self._by_products and group.tokens == 1 and len(group.starts) >= kernels.ROWS
 
     def _attend_long(
         self, group: Group, query: Tensor, keys: Tensor, values: Tensor, kind: Kind
@@ -197,7 +199,7 @@ class PackedAttention:
         whole = group.starts[0] == 0 and (kind.window is None or tokens <= kind.window)
         causal = whole and group.is_causal(kind.window)
         keys, values = keys[group.slot, :, low:high], values[group.slot, :, low:high]
-        if query.device.type == "cpu" and kind.softcap is None and kind.sinks is None:
+        if query.device.type == "cpu" and kind.is_plain:
             # In bfloat16 up to 1.6 times faster than the views below; CUDA may have no such kernel.
             padding = (high if causal else _rounded_up(tokens)) - tokens
             mask = None if causal else self._mask(group, kind.window, query, padding)[0]
@@ -212,7 +214,7 @@ class PackedAttention:
             )[0, :, :tokens]
         else:
             mask = None if causal and high == tokens else self._mask(group, kind.window, query)[0]
-            result = attention(
+            result = kernels.attend(
                 query.reshape(key_heads, shared, tokens, size),
                 keys[:, None].expand(-1, shared, -1, -1),
                 values[:, None].expand(-1, shared, -1, -1),
@@ -224,9 +226,11 @@ class PackedAttention:
 
     def _range(self, group: Group, window: int | None) -> tuple[int, int]:
         """The positions that any of the group's tokens may attend to, and a few more."""
-        high = min(_rounded_up(max(group.starts) + group.tokens), self._memory.capacity)
-        low = max(0, min(group.starts) - window + 1) if window else 0
-        return low // _ROUND * _ROUND, high
+        high = _rounded_up(max(group.starts) + group.tokens)
+        low = max(0, min(group.starts) - window + 1) // _ROUND * _ROUND if window else 0
+        if self._multiplies(group):
+            high = low + kernels.length(high - low)
+        return low, min(high, self._memory.capacity)
 
     def _places(self, group: Group, device: torch.device) -> tuple[Tensor, Tensor]:
         made = self._made.get((group, device))
@@ -240,12 +244,20 @@ class PackedAttention:
             self._made[group, device] = made
         return made[0], made[1]
 
-    def _mask(self, group: Group, window: int | None, query: Tensor, padding: int = 0) -> Tensor:
+    def _mask(
+        self,
+        group: Group,
+        window: int | None,
+        query: Tensor,
+        padding: int = 0,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
         """`[rows, tokens, positions]`: 0 where a token may attend, minus infinity elsewhere.
 
         Tokens of `padding` come after the others and may attend everywhere.
         """
-        name = (group, window, query.device, query.dtype, padding)
+        dtype = dtype or query.dtype
+        name = (group, window, query.device, dtype, padding)
         mask: Tensor | None = self._made.get(name)
         if mask is None:
             positions = self._places(group, query.device)[1].view(-1, group.tokens, 1)
@@ -256,7 +268,7 @@ class PackedAttention:
             hidden = columns > last
             if window:
                 hidden |= columns <= positions - window
-            mask = torch.zeros(hidden.shape, dtype=query.dtype, device=query.device)
+            mask = torch.zeros(hidden.shape, dtype=dtype, device=query.device)
             mask = F.pad(mask.masked_fill_(hidden, -math.inf), (0, 0, 0, padding))
             self._made[name] = mask
         return mask
@@ -264,40 +276,6 @@ class PackedAttention:
 
 def _rounded_up(number: int) -> int:
     return -(-number // _ROUND) * _ROUND
-
-
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    kind: Kind,
-    sinks: Tensor | None,
-) -> Tensor:
-    """Attention over `[rows, heads, tokens, size]`; without a mask it is causal.
-
-    torch's own function where it knows the kind: it has neither soft caps (Gemma 2) nor sinks
-    (gpt-oss: a logit a head that takes its share of the weight).
-    """
-    if kind.softcap is None and sinks is None:
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=mask is None, scale=kind.scale
-        )
-    scale = query.shape[-1] ** -0.5 if kind.scale is None else kind.scale
-    scores = (query @ key.transpose(-1, -2)).float() * scale
-    if kind.softcap is not None:
-        scores = torch.tanh(scores / kind.softcap) * kind.softcap
-    if mask is None:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, -math.inf)
-    else:
-        scores = scores + mask
-    if sinks is not None:
-        column = sinks.float().expand(*scores.shape[:-1], 1)
-        weights = torch.cat((scores, column), -1).softmax(-1)[..., :-1]
-    else:
-        weights = scores.softmax(-1)
-    return weights.to(value.dtype) @ value
 
 
 def _sinks(sinks: Tensor, key_heads: int, tokens: int) -> Tensor:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backends.hf.packed.attention import Attention, Kind
+from backends.hf.packed.attention import Attention
 from backends.hf.packed.joined import SIBLINGS, Joined, joined
+from backends.hf.packed.kernels import Kind
 
 _ARCHITECTURES = {
     "LlamaForCausalLM",

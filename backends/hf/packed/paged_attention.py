@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from backends.hf.packed.attention import Kind
+from backends.hf.packed.kernels import Kind
 from backends.hf.packed.pages import PagedMemory
 from enginebay import Chunk
 

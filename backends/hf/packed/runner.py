@@ -13,6 +13,7 @@ from backends.hf.media.inputs import MediaInputs, Sees
 from backends.hf.media.runner import MediaRunner
 from backends.hf.packed.attention import SHORT, Group, PackedAttention
 from backends.hf.packed.decoder import Decoder
+from backends.hf.packed.kernels import products_pay
 from backends.hf.packed.memory import KeyValueMemory, LayerShape, layout_of
 from backends.hf.packed.model import PackedModel
 from backends.hf.sampling_runner import Vocabulary
@@ -52,6 +53,8 @@ class PackedRunner(MediaRunner):
         self._model = PackedModel(model, adapters, media, decoder)
         on_cpu = self._model.device.type == "cpu"
         self._in_vain = _TOKENS_IN_VAIN if on_cpu else slots * capacity
+        bfloat16 = all(layer.dtype == torch.bfloat16 for layer in layers.values())
+        self._by_products = on_cpu and bfloat16 and products_pay()
         self._key_values = KeyValueMemory(layers, slots=slots, capacity=capacity)
         self.state_layout = f"rows: {layout_of(layers.values())}"
 
@@ -71,7 +74,8 @@ class PackedRunner(MediaRunner):
             for chunk, end in zip(chunks, ends, strict=True)
             for row in range(end - chunk.logits, end)
         ]
-        attention = PackedAttention(self._key_values, self._groups(packed))
+        groups = self._groups(packed)
+        attention = PackedAttention(self._key_values, groups, by_products=self._by_products)
         return self._model.run(attention, packed, wanted)
 
     def _groups(self, chunks: Sequence[Chunk]) -> list[Group]:
