@@ -21,7 +21,7 @@ from core.serving.asked import Asked, Names
 logger = logging.getLogger(__name__)
 
 WriteFrames = Callable[[list[Frame]], Iterable[bytes]]
-"""Makes of frames what is sent of them, each piece on its own."""
+"""Makes the pieces of a response's body of some frames, as the API's streams have them."""
 
 Form = TypeVar("Form", bound=Composer)
 Body = TypeVar("Body", bound=GenerationBody)

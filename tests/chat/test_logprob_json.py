@@ -139,6 +139,7 @@ def composers(
     shown = Shown(logprobs=logprobs)
     return [
         lambda: ChatComposer(HEAD, CHOICES, counter(), logprobs=logprobs, **common),
+        lambda: ChatComposer(HEAD, CHOICES, counter(), old_names=True, **common),
         lambda: TextComposer(HEAD, 1, CHOICES, counter(), shown=shown, **common),
     ]
 

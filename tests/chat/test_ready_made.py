@@ -69,6 +69,34 @@ def test_it_is_serialized_once(monkeypatch: pytest.MonkeyPatch) -> None:
             composer.frames(Update(1, [ContentDelta("first of another choice")]))
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), TEXT)), st.booleans())
+def test_arguments_are_what_the_schema_makes_of_them(
+    pieces: list[tuple[int, int, str]], old_names: bool
+) -> None:
+    """Of several calls in several choices, in any order."""
+    usage = UsageForm()
+    sends, dumps = (
+        ChatComposer(HEAD, 2, UsageCounter(), usage=usage, old_names=old_names) for _ in range(2)
+    )
+    named = [(index, ToolCallDelta(call, "f", "", "id")) for index in (0, 1) for call in (0, 1)]
+    gained = [(index, ToolCallDelta(call, None, said)) for index, call, said in pieces]
+    for index, part in [*named, *gained]:
+        update = Update(index, [part])
+        assert sends.frames(update) == made(dumps, update)
+
+
+def test_arguments_are_serialized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    composer = begun(chat(), 0, ToolCallDelta(0, "f", "", "id"))
+    for said in ('{"', "city"):
+        composer.frames(Update(0, [ToolCallDelta(0, None, said)]))
+    monkeypatch.setattr(composer, "chunks", None)
+    [frame] = composer.frames(Update(0, [ToolCallDelta(0, None, '": "')]))
+    [choice] = json.loads(frame.json)["choices"]
+    assert choice["delta"] == {"tool_calls": [{"index": 0, "function": {"arguments": '": "'}}]}
+    with pytest.raises(TypeError):
+        composer.frames(Update(0, [ToolCallDelta(1, None, "of another call")]))
+
+
 @given(st.lists(st.tuples(TEXT, st.integers()), min_size=1))
 def test_several_holes(values: list[tuple[str, int]]) -> None:
     whole = {"a": "mark 1", "b": ["x", "mark 2"], "c": 3}

@@ -146,10 +146,10 @@ def test_what_does_not_fit_is_ignored_and_said_once(
     assert len(store) == 0
     said = sorted(record.getMessage().removeprefix(f"{folder}: ") for record in caplog.records)
     assert said == [
-        "2 saved states are ignored: it is of another model",
-        "2 saved states are ignored: it is of another number formats",
-        "a saved state is ignored: it is of another version",
-        "a saved state is ignored: it is too short",
+        "2 saved states are ignored, each because it is of another model",
+        "2 saved states are ignored, each because it is of another number formats",
+        "a saved state is ignored, because it is of another version",
+        "a saved state is ignored, because it is too short",
     ]
     caplog.clear()
     assert saved(store, tokens(0)) is None

@@ -102,8 +102,13 @@ class ChatComposer(OpenAIComposer):
     def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
         assert isinstance(chunk, ChatCompletionChunk)
         [choice] = chunk.choices
-        for name in choice.delta.model_fields_set:
-            setattr(choice.delta, name, text)
+        if choice.delta.tool_calls:
+            choice.delta.tool_calls[0].function.arguments = text
+        elif choice.delta.function_call:
+            choice.delta.function_call.arguments = text
+        else:
+            for name in choice.delta.model_fields_set:
+                setattr(choice.delta, name, text)
         if choice.token_ids is not None:
             choice.token_ids = token_ids
         return choice.logprobs and choice.logprobs.content

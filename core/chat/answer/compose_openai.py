@@ -10,6 +10,7 @@ from uuid import uuid4
 from pydantic_core import to_json
 
 from core.chat.answer.composer import Composer, Frame, FrameTemplate, dumped
+from core.chat.answer.parts import text_of
 from core.chat.answer.usage import UsageCounter
 from core.chat.schemas.error_bodies import ErrorBody
 from core.chat.schemas.usage_bodies import WireAnswer
@@ -17,15 +18,16 @@ from core.contract.errors import ServingError
 from core.contract.types import (
     ContentDelta,
     Part,
-    ReasoningDelta,
-    RefusalDelta,
     ToolCallDelta,
     Update,
 )
 
 Wire = TypeVar("Wire", bound=WireAnswer)
 
-_Text = ContentDelta | ReasoningDelta | RefusalDelta
+_Kind = tuple[int, type[Part], int | None, bool]
+"""What chunks have in common that differ in their text only: their choice, what they are a part of,
+the number of a call, and whether they have logprobs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class OpenAIComposer(Composer):
         self._usage = usage
         self._prompt_token_ids = prompt_token_ids
         self._token_ids: list[list[int]] = [[] for _ in range(choices)]
-        self._templates: dict[tuple[int, type[Part], bool], FrameTemplate | None] = {}
+        self._templates: dict[_Kind, FrameTemplate | None] = {}
         self._unfinished = choices
         self._counts = usage.continuous or usage.timings_per_token or prompt_token_ids is not None
         self._finish: WireAnswer | None = None
@@ -89,16 +91,17 @@ class OpenAIComposer(Composer):
         if (part := _only_text(update)) is None:
             return [Frame(dumped(chunk)) for chunk in self.sent(update)]
         logprobs = isinstance(part, ContentDelta) and bool(part.logprobs)
-        kind = update.index, type(part), logprobs
+        call = part.index if isinstance(part, ToolCallDelta) else None
+        kind = update.index, type(part), call, logprobs
         if template := self._templates.get(kind):
             if logprobs or self._counts:
                 return self._filled(template, update, part)
-            return [template.fill(part.text)]
+            return [template.fill(text_of(part))]
         chunks = self.sent(update)
         frames = [Frame(dumped(chunk)) for chunk in chunks]
         # the first ones of a choice may open it
         ready = kind in self._templates and bool(chunks)
-        self._templates[kind] = self._template(chunks[-1], kind[2]) if ready else None
+        self._templates[kind] = self._template(chunks[-1], logprobs) if ready else None
         return frames
 
     def ending(self) -> list[Frame]:
@@ -145,7 +148,7 @@ class OpenAIComposer(Composer):
 
     @abstractmethod
     def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
-        """Let `text` be all that a chunk says, and `token_ids` its tokens if it shows any.
+        """Let `text` be all that a chunk adds, and `token_ids` its tokens if it shows any.
 
         What it has of logprobs, of which `pieces` has the JSON.
         """
@@ -194,7 +197,7 @@ class OpenAIComposer(Composer):
         marks = [text, logprobs, [number], usage, timings]
         return FrameTemplate(Frame(dumped(chunk)), marks)
 
-    def _filled(self, template: FrameTemplate, update: Update, part: _Text) -> list[Frame]:
+    def _filled(self, template: FrameTemplate, update: Update, part: Part) -> list[Frame]:
         """What `chunks` says of an update that is only this."""
         index = update.index
         if self._prompt_token_ids is not None:
@@ -202,7 +205,7 @@ class OpenAIComposer(Composer):
         if isinstance(part, ContentDelta) and part.logprobs:
             pieces = self.pieces(part, index)
         else:
-            pieces = [(part.text, None)]
+            pieces = [(text_of(part), None)]
         first = update.tokens - len(pieces) + 1
         return [
             template.fill(*piece, *(self._counted(index, tokens) if self._counts else ()))
@@ -217,9 +220,9 @@ class OpenAIComposer(Composer):
         return self.token_ids_since(choice), usage, timings
 
 
-def _only_text(update: Update) -> _Text | None:
-    """The text that an update is, if it is one piece of text and nothing else."""
+def _only_text(update: Update) -> Part | None:
+    """The part that an update is, if that is one piece of text, or of arguments, and no more."""
     if update.finish_reason or update.prompt_logprobs is not None or len(update.parts) != 1:
         return None
     part = update.parts[0]
-    return None if isinstance(part, ToolCallDelta) else part
+    return None if isinstance(part, ToolCallDelta) and part.name is not None else part

@@ -74,7 +74,8 @@ class StateFolder:
                     yield path, header
         for reason, number in ignored.items():
             what = "a saved state is" if number == 1 else f"{number} saved states are"
-            logger.warning("%s: %s ignored: %s", self._folder, what, reason)
+            each = "" if number == 1 else "each "
+            logger.warning("%s: %s ignored, %sbecause %s", self._folder, what, each, reason)
 
     def write(self, key: bytes, tokens: bytes, state: memoryview) -> Path | None:
         """Save a state; None, and said once, if there is no room or it cannot be written."""
