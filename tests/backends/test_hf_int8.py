@@ -106,6 +106,10 @@ def test_an_engine_in_8_bits_batches(dtype: str) -> None:
     engine.close()
 
 
+def test_embeddings_are_not_in_8_bits() -> None:
+    assert "quantize is for text" in refusal(DEMO_MODEL, quantize="int8", embeddings=True)
+
+
 def test_a_model_without_plain_layers_is_refused(tmp_path: Path) -> None:
     said = refusal(make_model(tmp_path / "model", "gpt2"), quantize="int8")
     assert "quantize: int8 does not work for it" in said
