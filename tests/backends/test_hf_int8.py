@@ -11,10 +11,12 @@ from backends.hf.lora import Adapters
 from backends.hf.packed.int8 import Int8Linear, quantize
 from backends.hf.packed.joined import join
 from backends.hf.packed.prepack import prepack
+from backends.hf.packed.runner import PackedRunner
 from enginebay import Lora
 from tests.backends.test_hf_lora import save_adapter
 from tests.backends.test_hf_packed import GQA, NEW_TOKENS, Stream, build, drive, prompts, runner_of
 from tests.backends.tiny import Run, greedy_reference, load, make_model, refusal, request
+from tests.support import DEMO_MODEL
 
 LINEAR = nn.Linear(96, 80)
 
@@ -94,6 +96,18 @@ def test_an_engine_in_8_bits_answers(tmp_path: Path) -> None:
     others = [request([9, 8, 7, 6, 5 + i], id=str(i)) for i in range(3)]
     company = Run(engine, request([5, 6, 7]), *others).finish()
     assert company.token_ids() == alone.token_ids()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_engine_in_8_bits_batches(dtype: str) -> None:
+    """A difference in the last bit may round to another code: that is no fault of the batch."""
+    engine = load(DEMO_MODEL, quantize="int8", dtype=dtype)
+    assert isinstance(engine._runner, PackedRunner)
+    engine.close()
+
+
+def test_embeddings_are_not_in_8_bits() -> None:
+    assert "quantize is for text" in refusal(DEMO_MODEL, quantize="int8", embeddings=True)
 
 
 def test_a_model_without_plain_layers_is_refused(tmp_path: Path) -> None:

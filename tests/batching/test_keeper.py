@@ -166,8 +166,10 @@ class Gated(StateFiles):
     def __init__(self) -> None:
         super().__init__()
         object.__setattr__(self, "gate", threading.Event())
+        object.__setattr__(self, "reads", [])
 
     def state(self, *arguments: object) -> memoryview:
+        self.reads.append(arguments)  # type: ignore[attr-defined]
         assert self.gate.wait(30)  # type: ignore[attr-defined]
         return super().state(*arguments)  # type: ignore[arg-type]
 
@@ -209,6 +211,30 @@ def test_a_file_is_not_read_where_computing_is_cheaper(tmp_path: Path) -> None:
     store.read_speed = 1e12
     engine._keeper._token_seconds = 1.0  # type: ignore[union-attr]
     assert ask(engine, request([*LONG, 3])) == len(LONG)
+    engine.close()
+
+
+def test_what_nobody_waits_for_any_more_is_not_read(tmp_path: Path) -> None:
+    engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True))
+    for first in (3, 4, 5):
+        ask(engine, request([first, *LONG[:30]]))
+    engine.close()
+    files = Gated()
+    engine = make_engine(kv_store=KvStore(0, folder(tmp_path, files), cuts=True))
+    impatient = [request([first, *LONG[:30], 7], id=f"id {first}") for first in (3, 4)]
+    run = Run(engine)
+    for item in impatient:
+        run.add(item)
+        run.steps(2)
+        run.abort(item.request_id)
+    patient = request([5, *LONG[:30], 7])
+    run.add(patient)
+    run.steps(2)
+    files.gate.set()  # type: ignore[attr-defined]
+    run.finish()
+    check(run, patient)
+    assert cached(run, patient.request_id) == 31
+    assert len(files.reads) <= 2  # type: ignore[attr-defined]
     engine.close()
 
 

@@ -15,6 +15,7 @@ from backends.hf.media.inputs import Sees
 from backends.hf.media.model import MediaModel
 from backends.hf.media.runner import MediaRunner
 from backends.hf.media.sample import sample
+from backends.hf.packed.int8 import rounding
 from backends.hf.packed.probe import tolerance
 from backends.hf.packed.switching import implementations
 from enginebay import Chunk, GenerationRequest, MediaSpan, Modality, SamplingParams
@@ -52,7 +53,7 @@ def try_media(
             continue
         finally:
             runner.clear()
-        bearable = tolerance(model.dtype)
+        bearable = tolerance(rounding(model))
         if len(runner.ways) == 1:
             bearable = min(bearable, _TOLERANCE_OF_ONE_WAY)
         if not distance < bearable:
@@ -90,7 +91,7 @@ def _best(
         runner.clear()
         if distance < best[1]:
             best = sees, distance
-        if distance < _CLEARLY * tolerance(model.dtype):
+        if distance < _CLEARLY * tolerance(rounding(model)):
             break
     return best
 

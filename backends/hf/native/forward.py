@@ -10,6 +10,7 @@ from transformers import Cache, DynamicCache, PreTrainedModel
 
 from backends.hf.media.inputs import MediaInputs
 from backends.hf.native.cache import append, pick, select
+from backends.hf.packed.int8 import rounding
 from enginebay import Chunk
 
 
@@ -64,6 +65,7 @@ class Forward:
         self._model = model
         self.media = media
         self.dtype = model.dtype
+        self.rounding = rounding(model)
         # Weights offloaded to disk are on "meta"; accelerate then moves the inputs itself.
         self._device = torch.device("cpu") if model.device.type == "meta" else model.device
         parameters = inspect.signature(model.forward).parameters

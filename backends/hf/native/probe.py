@@ -56,7 +56,7 @@ def probe(forward: Forward, token_ids: Sequence[int]) -> Ability:
         distance(forward.decode(batch, [token_ids[length]])[0], length + 1)
         for length in (_SHORT, _SHORT + 1)
     ]
-    tolerance = _TOLERANCE.get(forward.dtype, _TOLERANCE_OF_HALF)
+    tolerance = _TOLERANCE.get(forward.rounding, _TOLERANCE_OF_HALF)
     if not all(d < tolerance for d in alone):  # not `any(d >= ...)`: a NaN is no agreement
         return Ability.NONE
     try:

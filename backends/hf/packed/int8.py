@@ -90,6 +90,15 @@ def quantize(model: PreTrainedModel) -> int:
     return replaced
 
 
+def rounding(model: PreTrainedModel) -> torch.dtype:
+    """The number format as which the model rounds: 8 bits, of weights and inputs, as a half one.
+
+    A difference in the last bit of a float32 is enough for another code.
+    """
+    quantized = any(isinstance(layer, Int8Linear) for layer in model.modules())
+    return torch.bfloat16 if quantized else model.dtype
+
+
 def _fails() -> str:
     """Why torch's operations are no use here, if they are not."""
     generator = torch.Generator().manual_seed(0)

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from backends.hf.packed.attention import attending_layers
 from backends.hf.packed.decoder import Decoder, is_known
+from backends.hf.packed.int8 import rounding
 from backends.hf.packed.memory import LayerShape
 from backends.hf.packed.runner import PackedRunner
 from backends.hf.packed.switching import implementations, switch
@@ -132,7 +133,7 @@ def _compare(
         try:
             decoder = Decoder(model, kinds)
             worst = _worst(runner_of(model, shapes, decoder), texts, expected, before)
-            if worst < tolerance(model.dtype):
+            if worst < tolerance(rounding(model)):
                 return Verdict(shapes, decoder, worst)
             reason = f"its logits are {worst:.2g} standard deviations off"
         except Exception as error:
@@ -141,7 +142,7 @@ def _compare(
         name = type(model).__name__
         logger.info("%s: its layers run by transformers' own code, because %s", name, reason)
     worst = _worst(runner_of(model, shapes, None), texts, expected, before)
-    if not worst < tolerance(model.dtype):
+    if not worst < tolerance(rounding(model)):
         return Verdict(distance=worst, reason=f"its logits are {worst:.2g} standard deviations off")
     return Verdict(shapes, None, worst)
 

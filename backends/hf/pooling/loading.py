@@ -19,7 +19,7 @@ from enginebay import BackendSettings, PassLimits, PoolingEngine
 logger = logging.getLogger(__name__)
 
 _BATCH_TOKENS, _BATCH_TOKENS_GPU = 2048, 16384
-_FOR_TEXT = ("adapters", "draft_model", "prompt_lookup", "cache_tokens")
+_FOR_TEXT = ("adapters", "draft_model", "prompt_lookup", "cache_tokens", "quantize")
 _UNUSED = ("pooler.",)
 
 

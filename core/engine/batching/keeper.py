@@ -123,7 +123,7 @@ class Keeper:
                 return not reading.state.done()
             logger.warning("a saved state takes too long to read; its tokens are computed")
             self._late = reading.state
-            self.forget(choice)
+            del self._readings[choice], self._looked[choice]
         now = self._store.changes, tuple(self._readings)
         before, waits = self._looked.get(choice, (None, False))
         if before != now:  # else the answer is the same
@@ -178,7 +178,8 @@ class Keeper:
     def forget(self, choice: ChoiceState[Any]) -> None:
         """The choice has been admitted, or has left."""
         self._looked.pop(choice, None)
-        self._readings.pop(choice, None)
+        if reading := self._readings.pop(choice, None):
+            reading.state.cancel()
 
     def wait(self) -> None:
         """Wait a moment for what is being read, with nothing else to do."""

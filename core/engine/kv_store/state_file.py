@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from core.engine.kv_store.prefix_index import count
 from core.engine.kv_store.seals import DamagedError, Digests, NewSeal, Seal
 
@@ -85,13 +87,15 @@ class StateFiles:
             header, seal = self._open(file)
             if header != expected:
                 raise DamagedError("it is another one")
-            state = memoryview(bytearray(header.nbytes))
+            # Without the GIL, as numpy works, memory is taken and written while the engine goes on.
+            state = np.empty(header.nbytes, np.uint8)
             buffer = memoryview(bytearray(min(_PIECE, header.nbytes) + seal.overhead))
-            for place, part in enumerate(_pieces(state), 1):
+            for place, at in enumerate(range(0, header.nbytes, _PIECE), 1):
+                part = state[at : at + _PIECE]
                 piece = buffer[: len(part) + seal.overhead]
                 _fill(file, piece)
-                part[:] = seal.open(place, piece)
-        return state
+                part[:] = np.frombuffer(seal.open(place, piece), np.uint8)
+        return state.data
 
     def _open(self, file: BinaryIO) -> tuple[Header, Seal]:
         start = file.read(_START.size)

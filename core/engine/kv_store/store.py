@@ -145,7 +145,10 @@ class KvStore:
         return True
 
     def fetch(self, saved: Saved) -> Future[memoryview | None]:
-        """Its state, None if it is gone after all; a file is read on another thread."""
+        """Its state, None if it is gone after all; a file is read on another thread.
+
+        It is not read if that is cancelled before its turn.
+        """
         future: Future[memoryview | None] = Future()
         with self._changed:
             self._use(saved)
@@ -257,6 +260,8 @@ class KvStore:
         assert self._folder
         while job := self._reads.get():
             saved, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
             began = self._clock()
             assert saved.path
             state = self._folder.read(saved.path, saved.key, saved.tokens, saved.nbytes)
