@@ -87,6 +87,20 @@ def test_priority_and_a_full_queue(stream: bool) -> None:
         at.nothing_is_left()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_has_waited_too_long_is_told(stream: bool) -> None:
+    with holding(max_running=1, queue_timeout=0.02) as at, asking(at) as ask:
+        first = ask("first", stream=stream)
+        at.begun("first")
+        late = ask("late", stream=stream)
+        assert error_of(late) == (429, "queue_full")
+        assert int(late.result().headers["retry-after"]) == 2
+        at.let_go("first")
+        assert first.result().status_code == 200
+        assert at.held.begun == ["first"]
+        at.nothing_is_left()
+
+
 def test_keys_take_turns() -> None:
     keys = keys_of("ann", "bob")
     with holding(keys=keys, max_running=1, max_queue=6) as at, asking(at) as ask:

@@ -32,7 +32,7 @@ class Machine:
         """How long passes take in the end."""
         for _ in range(20):
             self.run(0)
-        for _ in range(20):
+        for _ in range(40):
             last = self.run(self.pace.tokens())
         return last
 
@@ -40,7 +40,7 @@ class Machine:
 def test_the_first_pass_is_short() -> None:
     assert Pace(MOST).tokens() == 64
     assert Pace(8).tokens() == 8
-    assert Pace(MOST, slowdown=2).tokens() == 4
+    assert Pace(MOST, slowdown=2).tokens() == 1
 
 
 def test_a_fast_machine_takes_as_much_as_it_may() -> None:
@@ -74,7 +74,7 @@ def test_whatever_passes_take_there_is_a_size(
     for prompt_tokens, decodes, seconds in passes:
         pace.took(seconds, prompt_tokens, decodes=decodes)
         for prompts in (1, 3):
-            fewest = 4 if slowdown else 64 * prompts
+            fewest = 1 if slowdown else 64 * prompts
             assert fewest <= pace.tokens(prompts) <= prompts * MOST
 
 

@@ -8,13 +8,11 @@ _USUAL_STEPS = 4.0
 _FEWEST = 64
 """Prompt tokens of a pass then: kernels that compute many rows at once want at least so many."""
 
-_FEWEST_OF_LIMITED = 4
-"""With a limit that leaves room for fewer: else a prompt would take forever."""
-
 _MARGIN = 0.8
 """Of what a limit leaves for prompts: passes of about as many tokens do not all take as long."""
 
-_WEIGHT = 0.25  # of the newest pass
+_WEIGHT = 0.25  # of the newest pass, unless it was dearer: what is too long must not come again
+_LONGEST = 3.0  # times what was known: a pause of the machine is no time of a pass
 
 
 class Pace:
@@ -31,33 +29,35 @@ class Pace:
         self._token: float | None = None
 
     def tokens(self, prompts: int = 1) -> int:
-        """Prompt tokens of the next pass beside decoding choices, for so many prompts together.
-
-        The first pass has few, to learn from.
-        """
+        """Prompt tokens of the next pass beside decoding choices, for so many prompts together."""
         most = prompts * self._most
         if self._slowdown is None:
             # The more are waiting for their first token, the longer the others wait for their next.
             seconds = max(_SECONDS, _USUAL_STEPS * self._step)
             each = max(_FEWEST, self._fitting(seconds - self._step, self._most))
             return min(most, prompts * each)
-        fitting = self._fitting(_MARGIN * (self._slowdown - 1) * self._step, most)
-        return min(most, max(_FEWEST_OF_LIMITED, fitting))
+        return max(1, self._fitting(_MARGIN * (self._slowdown - 1) * self._step, most))
 
     def took(self, seconds: float, prompt_tokens: int, *, decodes: bool) -> None:
         """Record how long a pass took, with so many tokens of prompts; whether others decoded."""
         if not prompt_tokens:
-            self._step = _nearer(self._step or None, seconds)
+            self._step = _nearer(self._step, seconds) if self._step else seconds
         elif decodes and 2 * prompt_tokens >= self.tokens():  # a prompt's end is dearer by token
-            added = max(0.0, seconds - self._step) / prompt_tokens
-            self._token = _nearer(self._token, added)
+            known, seen = self._known, max(0.0, seconds - self._step) / prompt_tokens
+            dearer = min(seen, _LONGEST * known or seen)
+            self._token = dearer if seen > known else _nearer(known, seen)
+
+    @property
+    def _known(self) -> float:
+        """What a token takes: a whole step at first, so that nobody waits because of a guess."""
+        return self._step if self._token is None else self._token
 
     def _fitting(self, seconds: float, most: int) -> int:
         """Prompt tokens that add no more than this, as far as is known."""
-        if self._token is None:
+        if not self._step:
             return 0
-        return int(min(most, seconds / self._token)) if self._token else most
+        return int(min(most, seconds / self._known)) if self._known else most
 
 
-def _nearer(known: float | None, seen: float) -> float:
-    return seen if known is None else known + _WEIGHT * (seen - known)
+def _nearer(known: float, seen: float) -> float:
+    return known + _WEIGHT * (seen - known)
