@@ -3,6 +3,7 @@
 python benchmarks/report.py benchmarks/results/100m.json
 python benchmarks/report.py --summary benchmarks/results/100m.json benchmarks/results/layer.json
 python benchmarks/report.py --summary ... --into docs/internals/benchmarks.md
+python benchmarks/report.py --drafts benchmarks/results/speculation-hf.json ... --into ...
 """
 
 import argparse
@@ -16,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-
-_SUMMARY = "<!-- summary of"
-_END_OF_SUMMARY = "<!-- end of summary -->"
 
 
 def machine() -> Json:
@@ -204,18 +202,41 @@ def summary(files: Sequence[Path]) -> str:
     return markdown(["Enginebay × / streams", *map(str, columns)], rows)
 
 
-def with_summary(text: str, folder: Path, files: Sequence[str] = ()) -> str:
-    """A document with the summary of these files of `folder` between its markers.
+def drafts(files: Sequence[Path]) -> str:
+    """A Markdown table of tokens/s with drafts to those without (`speculation.py`).
+
+    By number of streams: the median of the rounds' ratios, in brackets the least and the largest.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for file in files:
+        results: Json = json.loads(file.read_text(encoding="utf-8"))
+        for row in results["measured"]:
+            ratios = row["ratios"]
+            cells = found.setdefault(f"{results['backend']}: {row['case']}", {})
+            middle = statistics.median(ratios)
+            cells[row["streams"]] = f"{middle:.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    columns = sorted({streams for cells in found.values() for streams in cells})
+    rows = ([row, *(cells.get(n, "") for n in columns)] for row, cells in found.items())
+    return markdown(["with drafts × / streams", *map(str, columns)], rows)
+
+
+TABLES: dict[str, Callable[[Sequence[Path]], str]] = {"summary": summary, "drafts": drafts}
+"""Of the documentation, by the name in their markers."""
+
+
+def with_table(kind: str, text: str, folder: Path, files: Sequence[str] = ()) -> str:
+    """A document with one of `TABLES`, of these files of `folder`, between its markers.
 
     Without `files`: of those that it names now. Raises ValueError if it has no markers.
     """
-    before, found, after = text.partition(_SUMMARY)
-    inside, ended, after = after.partition(_END_OF_SUMMARY)
+    begin, end = f"<!-- {kind} of", f"<!-- end of {kind} -->"
+    before, found, after = text.partition(begin)
+    inside, ended, after = after.partition(end)
     if not (found and ended):
-        raise ValueError(f"no {_SUMMARY} FILES --> and {_END_OF_SUMMARY} in the document")
+        raise ValueError(f"no {begin} FILES --> and {end} in the document")
     names = files or inside.partition("-->")[0].split()
-    table = summary([folder / name for name in names])
-    return f"{before}{_SUMMARY} {' '.join(names)} -->\n\n{table}\n\n{_END_OF_SUMMARY}{after}"
+    table = TABLES[kind]([folder / name for name in names])
+    return f"{before}{begin} {' '.join(names)} -->\n\n{table}\n\n{end}{after}"
 
 
 def number(value: float) -> str:
@@ -236,17 +257,19 @@ def main() -> None:
     )
     parser.add_argument("results", type=Path, nargs="+")
     parser.add_argument("--summary", action="store_true", help="one table of the ratios of all")
-    parser.add_argument("--into", type=Path, help="put the summary between that file's markers")
+    parser.add_argument("--drafts", action="store_true", help="one table of speculation.py's files")
+    parser.add_argument("--into", type=Path, help="put that table between that file's markers")
     options = parser.parse_args()
+    kind = "drafts" if options.drafts else "summary"
     if options.into:
         folders = {file.parent for file in options.results}
         if len(folders) > 1:
             parser.error("--into takes results of one folder")
         text = options.into.read_text(encoding="utf-8")
         names = [file.name for file in options.results]
-        options.into.write_text(with_summary(text, folders.pop(), names), encoding="utf-8")
-    elif options.summary:
-        print(summary(options.results))
+        options.into.write_text(with_table(kind, text, folders.pop(), names), encoding="utf-8")
+    elif options.summary or options.drafts:
+        print(TABLES[kind](options.results))
     else:
         for file in options.results:
             print(tables(json.loads(file.read_text(encoding="utf-8"))))

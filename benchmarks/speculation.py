@@ -10,6 +10,11 @@ again, by prompt lookup.
 `draft`: a draft model that is right, the first two layers of a model of which the others change
 nothing. `draft wrong`: one that is always wrong. CPU time per token, and what the engine itself
 decides by is CPU time, so that other programs do not matter (--wall: the time that passes).
+
+Results go to `results/speculation-BACKEND.json` (`--output`), from there into the documentation:
+
+    python benchmarks/report.py --drafts benchmarks/results/speculation-*.json \\
+        --into docs/internals/benchmarks.md
 """
 
 import argparse
@@ -22,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import models
+from benchmarks import models, report
 from core.contract.errors import ServingError
 from core.contract.sampling_params import SamplingParams
 from core.engine.batching.engine import BatchingEngine
@@ -111,7 +116,8 @@ def answered(
 
 def measured(case: Case, plain: Any, drafting: Any, streams: int, rounds: int) -> dict[str, Any]:
     """CPU (or wall) time without drafts beside that with them, the median of all rounds."""
-    ratios, same = [], True
+    ratios: list[float] = []
+    drafted = accepted = others = 0
     for turn in range(rounds + 1):
         numbers = range(100 * streams + turn * streams, 100 * streams + (turn + 1) * streams)
         requests = [asked(number, case) for number in numbers]
@@ -129,19 +135,19 @@ def measured(case: Case, plain: Any, drafting: Any, streams: int, rounds: int) -
         texts.append(answered(drafting, requests))
         times.append(CLOCK() - started)
         after = drafting.stats()
-        same &= texts[0] == texts[1]
+        others += sum(texts[0][each] != texts[1][each] for each in texts[0])
         if turn:  # the first is for learning
             ratios.append(times[0] / times[1])
-    drafted = (after.drafted or 0) - (before.drafted or 0)
-    accepted = (after.accepted or 0) - (before.accepted or 0)
+            drafted += (after.drafted or 0) - (before.drafted or 0)
+            accepted += (after.accepted or 0) - (before.accepted or 0)
     return {
         "case": case.name,
         "streams": streams,
-        "tokens per second, beside those without": round(statistics.median(ratios), 3),
-        "least": round(min(ratios), 3),
-        "drafted per token": round(drafted / streams / _TOKENS, 2),
+        "ratio": round(statistics.median(ratios), 3),  # tokens per second, to those without
+        "ratios": [round(ratio, 3) for ratio in ratios],
+        "drafted per token": round(drafted / rounds / streams / _TOKENS, 2),
         "accepted": round(accepted / drafted, 2) if drafted else None,
-        "same texts": same,
+        "other texts": others,
     }
 
 
@@ -188,6 +194,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--wall", action="store_true")
+    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     CLOCK = time.perf_counter if arguments.wall else time.process_time
     model = models.find(arguments.model, "float32")
@@ -200,6 +207,17 @@ def main() -> None:
         each.name: each.folder if arguments.backend == "hf" else each.gguf
         for each in (model, deep, first, wrong)
     }
+    output = arguments.output or (
+        Path(__file__).parent / "results" / f"speculation-{arguments.backend}.json"
+    )
+    results: dict[str, Any] = {
+        "backend": arguments.backend,
+        "model": arguments.model,
+        "clock": "wall" if arguments.wall else "CPU",
+        "rounds": arguments.rounds,
+        "machine": report.machine(),
+        "measured": [],
+    }
     draft = {"right": str(paths[first.name]), "wrong": str(paths[wrong.name])}
     for case in cases(draft):
         if arguments.cases and case.name not in arguments.cases:
@@ -208,9 +226,10 @@ def main() -> None:
         plain = load(arguments.backend, path, CLOCK)
         drafting = load(arguments.backend, path, CLOCK, **case.options)
         for streams in arguments.streams:
-            print(
-                json.dumps(measured(case, plain, drafting, streams, arguments.rounds)), flush=True
-            )
+            row = measured(case, plain, drafting, streams, arguments.rounds)
+            print(json.dumps(row), flush=True)
+            results["measured"].append(row)
+            report.write(results, output)
         plain.close()
         drafting.close()
 

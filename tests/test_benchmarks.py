@@ -200,18 +200,23 @@ def test_tables_of_scenarios_have_medians_of_the_rounds() -> None:
     assert "| enginebay-hf | 1 | 10 | 9 | 0.8 |" in table
 
 
-def test_the_summary_of_the_documentation_is_that_of_its_result_files() -> None:
+@pytest.mark.parametrize("kind", report.TABLES)
+def test_the_tables_of_the_documentation_are_those_of_its_result_files(kind: str) -> None:
     document = (REPOSITORY / "docs" / "internals" / "benchmarks.md").read_text(encoding="utf-8")
-    assert report.with_summary(document, RESULTS) == document
+    assert report.with_table(kind, document, RESULTS) == document
+
+
+def test_the_summary_of_the_documentation_has_other_servers() -> None:
+    document = (REPOSITORY / "docs" / "internals" / "benchmarks.md").read_text(encoding="utf-8")
     [row] = [line for line in document.splitlines() if line.startswith("| hf, 100m: transformers")]
     assert row.count("(") > 1
 
 
 def test_a_summary_needs_a_place_in_the_document() -> None:
     with pytest.raises(ValueError, match="end of summary"):
-        report.with_summary("# Benchmarks", RESULTS)
+        report.with_table("summary", "# Benchmarks", RESULTS)
     text = "before <!-- summary of old.json -->gone<!-- end of summary --> after"
-    replaced = report.with_summary(text, RESULTS, ["cpu-100m.json"])
+    replaced = report.with_table("summary", text, RESULTS, ["cpu-100m.json"])
     assert replaced.startswith("before <!-- summary of cpu-100m.json -->\n\n| Enginebay")
     assert "gone" not in replaced
     assert replaced.endswith("<!-- end of summary --> after")

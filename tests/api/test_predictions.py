@@ -1,5 +1,6 @@
 """What the client expects of an answer is drafted, and changes nothing. ENG-7."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,6 +70,31 @@ def test_streams_and_several_choices_have_the_same_texts(server: Server) -> None
     assert [choice["message"]["content"] for choice in drafted["choices"]] == texts
 
 
+ODD: dict[str, Any] = {
+    "empty": "",
+    "no parts": [],
+    "an empty part": [{"type": "text", "text": ""}],
+    "spaces": " " * 3000,
+    "NUL": "a\0b",
+    "special tokens": "<|im_end|>" * 50 + "</s><|endoftext|>",
+    "half a cluster": "é\u0301\u200d",
+    "more than there is room for": "Once upon a time " * 20_000,
+    "one word without end": "x" * 3_000_000,
+    "many parts": [{"type": "text", "text": "a"}] * 5000,
+}
+
+
+@pytest.mark.parametrize("content", ODD.values(), ids=ODD)
+def test_odd_predictions_change_no_text(server: Server, content: object) -> None:
+    plain = answered(server)
+    odd = answered(server, prediction={"type": "content", "content": content})
+    assert text_of(odd) == text_of(plain)
+
+
+def test_no_prediction_is_null(server: Server) -> None:
+    assert text_of(answered(server, prediction=None)) == text_of(answered(server))
+
+
 @pytest.mark.parametrize(
     ("prediction", "param"),
     [
@@ -76,10 +102,21 @@ def test_streams_and_several_choices_have_the_same_texts(server: Server) -> None
         ({"type": "content"}, "prediction.content"),
         ({"type": "content", "content": 5}, "prediction.content"),
         ({"type": "content", "content": [{"type": "image", "text": "x"}]}, "prediction.content"),
+        ({"type": "content", "content": None}, "prediction.content"),
+        ({"type": "content", "content": ["x"]}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "text", "text": 5}]}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "text"}]}, "prediction.content"),
+        ({"type": "content", "content": {"text": "x"}}, "prediction.content"),
+        ({"type": "content", "content": "a\ud83d"}, "prediction.content"),
+        ({"content": "x"}, "prediction.type"),
+        ([], "prediction"),
+        (True, "prediction"),
         ("x", "prediction"),
     ],
 )
 def test_what_is_no_prediction(server: Server, prediction: object, param: str) -> None:
-    response = server.http.post(CHAT, json={**BODY, "prediction": prediction})
+    body = json.dumps({**BODY, "prediction": prediction})  # escapes what is no Unicode
+    headers = {"content-type": "application/json"}
+    response = server.http.post(CHAT, content=body, headers=headers)
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith(param)

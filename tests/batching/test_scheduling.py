@@ -22,7 +22,7 @@ MEMORIES = {
     "whole": RunnerMemory(slots=4, tokens=4 * CONTEXT, cuts=False, chunks=False),
     "whole and tight": RunnerMemory(slots=4, tokens=CONTEXT, cuts=False, chunks=False),
     "one slot": RunnerMemory(slots=1, tokens=CONTEXT),
-    "neighbours": RunnerMemory(slots=4, tokens=4 * CONTEXT, neighbours=True),
+    "neighbours": RunnerMemory(slots=4, tokens=4 * CONTEXT, neighbours=True, even=True),
     "one adapter": RunnerMemory(slots=4, tokens=CONTEXT, one_adapter=True),
 }
 

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter, Predictions, PromptLookup
+from core.engine.batching.model_drafter import DraftModel, ModelDrafter
+from core.engine.batching.runner import Chunk
 from core.engine.batching.speculation import Speculation
-from tests.batching.model import make_engine, next_token, request
+from tests.batching.model import CONTEXT, VOCAB_SIZE, make_engine, next_token, request
 from tests.batching.test_scheduling import MEMORIES, check, expected, held_nothing, requests
 from tests.effort import examples
 from tests.run import Run
@@ -31,13 +33,24 @@ class Text:
 class Machine:
     """Decodes texts with drafts, as an engine would, and counts the time."""
 
-    def __init__(self, times: Times, *, tokens: int = 8, round_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        times: Times,
+        *,
+        tokens: int = 8,
+        round_seconds: float = 0.0,
+        even: bool = False,
+        second_length: float = 0.0,
+    ) -> None:
+        """`second_length`: seconds for each length of drafts in a step but the first."""
         self.now = 0.0
         self.drafted = 0
+        self.second_lengths = 0
+        self._second_length = second_length
         self._times = times
         self._tokens = tokens
         self._round_seconds = round_seconds
-        self._speculation = Speculation(lambda: self.now)
+        self._speculation = Speculation(lambda: self.now, even=even)
         self._random = random.Random(1)
 
     def run(self, texts: Sequence[Text], steps: int) -> float:
@@ -64,7 +77,9 @@ class Machine:
         self._speculation.begins(texts, drafts, alone=True)
         drafted = sum(planned.values())
         self.drafted += drafted
-        self.now += self._times(len(texts), drafted)
+        lengths = len({planned.get(text, 0) for text in texts})
+        self.second_lengths += lengths - 1
+        self.now += self._times(len(texts), drafted) + (lengths - 1) * self._second_length
         for text in texts:
             for _ in range(planned.get(text, 0) + 1):
                 text.token_ids.append(int(self._random.random() < text.rate))
@@ -98,6 +113,55 @@ def test_drafts_never_cost_much(
     # ENG-7
     machine = Machine(times, round_seconds=round_seconds)
     assert machine.run([Text(rate) for _ in range(choices)], 800) > 0.97
+
+
+@pytest.mark.parametrize("times", [free_rows, dear_rows, second_pass, full_at_16])
+@pytest.mark.parametrize("choices", [1, 4, 16])
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("round_seconds", [0.0, 0.3])
+def test_drafts_that_are_never_right_cost_less_than_a_hundredth_in_the_end(
+    times: Times, choices: int, even: bool, round_seconds: float
+) -> None:
+    # ENG-7
+    machine = Machine(times, round_seconds=round_seconds, even=even, second_length=1.0)
+    for _ in range(12):  # answers, of which none says anything of the next
+        machine.run([Text(0.0) for _ in range(choices)], 100)
+    machine.drafted, before = 0, machine.now
+    for _ in range(12):
+        machine.run([Text(0.0) for _ in range(choices)], 100)
+    assert machine.drafted < 0.01 * 1200 * choices
+    assert machine.now - before < 1.01 * 1200 * times(choices, 0)
+
+
+def test_trials_wait_the_longer_the_more_they_cost() -> None:
+    machine = Machine(free_rows, round_seconds=40.0)  # such as a long prompt that has to be read
+    assert machine.run([Text(0.0)], 100) < 0.8  # nothing was known
+    machine.drafted, before = 0, machine.now
+    machine.run([Text(0.0)], 20_000)
+    assert 0 < machine.drafted < 4
+    assert machine.now - before < 1.01 * 20_000
+
+
+def test_drafts_are_of_one_length_where_that_is_faster() -> None:
+    def speed(*, even: bool) -> tuple[float, int]:
+        machine = Machine(
+            lambda choices, drafted: 1.0 + 0.02 * drafted, even=even, second_length=0.8
+        )
+        texts = [Text(rate) for rate in (0.95, 0.9, 0.8, 0.7)]
+        machine.run(texts, 300)
+        before = machine.second_lengths
+        return machine.run(texts, 600), machine.second_lengths - before
+
+    (fast, few), (slow, many) = speed(even=True), speed(even=False)
+    assert fast > 1.1 * slow
+    assert few < 60 < many
+
+
+def test_some_are_drafted_for_alone_where_even_that_pays() -> None:
+    machine = Machine(lambda choices, drafted: 1.0 + 0.02 * drafted, even=True, second_length=0.3)
+    right, wrong = [Text(0.95) for _ in range(3)], [Text(0.0)]
+    assert machine.run(right + wrong, 600) > 2
+    assert len(wrong[0].token_ids) < 700
 
 
 @pytest.mark.parametrize("choices", [1, 4, 16])
@@ -160,6 +224,71 @@ class Oracle(Drafter):
                 text.append(token + 1 if self._wrong and len(text) % self._wrong == 0 else token)
             drafts[choice] = text[-tokens:]
         return drafts
+
+
+class Wrong(DraftModel):
+    """Never says what the model says, and counts what it reads."""
+
+    slots, length, tokens = 8, CONTEXT, 8 * CONTEXT
+    vocab_size, batch_tokens = VOCAB_SIZE, 16
+
+    def __init__(self, spend: Callable[[float], None]) -> None:
+        self.read = 0
+        self._spend = spend
+        self._texts: list[list[int]] = [[] for _ in range(self.slots)]
+
+    def next_tokens(self, chunks: Sequence[Chunk]) -> list[int]:
+        found = []
+        for chunk in chunks:
+            self.read += len(chunk.token_ids)
+            self._spend(0.1 + 0.01 * len(chunk.token_ids))
+            text = self._texts[chunk.slot]
+            text += chunk.token_ids
+            found.append(next_token(text) - 1)
+        return found
+
+    def cut(self, slot: int, tokens: int) -> None:
+        del self._texts[slot][tokens:]
+
+
+def test_a_draft_model_that_is_never_right_computes_next_to_nothing_in_the_end() -> None:
+    # ENG-7
+    now = 0.0
+
+    def spend(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    model = Wrong(spend)
+    engine = make_engine(drafter=ModelDrafter(model, 4), clock=lambda: now)
+    run_model = engine._runner.run
+
+    def run(chunks: Sequence[Chunk]) -> list[list[int]]:
+        spend(1.0 + 0.1 * sum(len(chunk.token_ids) for chunk in chunks))
+        return run_model(chunks)
+
+    engine._runner.run = run  # type: ignore[method-assign]
+
+    def answers(first: int, last: int) -> tuple[int, float]:
+        """How many tokens were said, and of each how many were computed for nothing."""
+        read, before = model.read, engine.stats()
+        said = 0
+        for number in range(first, last):
+            items = [
+                request([2 + number % 40, 2 + place], id=f"{number} {place}", max_tokens=60)
+                for place in range(4)
+            ]
+            finished = Run(engine, *items).finish()
+            said += sum(len(finished.token_ids(item.request_id)) for item in items)
+        drafted = (engine.stats().drafted or 0) - (before.drafted or 0)
+        accepted = (engine.stats().accepted or 0) - (before.accepted or 0)
+        assert not accepted
+        return said, (model.read - read + drafted) / said
+
+    answers(0, 40)
+    said, wasted = answers(40, 100)
+    assert said == 60 * 4 * 60
+    assert 0 < wasted < 0.01
 
 
 @pytest.mark.parametrize("memory", [name for name in MEMORIES if MEMORIES[name].cuts])

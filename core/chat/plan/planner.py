@@ -27,6 +27,7 @@ from core.chat.plan.messages_passthrough import ignored_unrendered, unrendered_c
 from core.chat.plan.overflow import FittingChat, drops_oldest, fitting_chat
 from core.chat.plan.params import PlannedParams, overridden, planned_params, time_limit, unsupported
 from core.chat.plan.prompt import Prompt, chat_prompt, continued
+from core.chat.plan.prompt_tokens import tokenize_text
 from core.chat.plan.reasoning import (
     ignored_budget,
     is_merged,
@@ -296,8 +297,10 @@ async def _predicted(body: ChatCompletionRequest, model: ServedModel) -> tuple[i
     """The tokens of a `prediction`, no more than there is room for."""
     if not (body.prediction and model.info.predictions):
         return ()
-    token_ids = await model.backend.tokenize(body.prediction.text, add_special_tokens=False)
-    return tuple(token_ids[: model.info.context_length])
+    room, param = model.info.context_length, "prediction.content"
+    text = body.prediction.text[: room * model.info.longest_token]
+    token_ids = await tokenize_text(model, text, add_special_tokens=False, param=param)
+    return tuple(token_ids[:room])
 
 
 def _top_logprobs(body: ChatCompletionRequest) -> int | None:
