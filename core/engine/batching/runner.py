@@ -27,9 +27,9 @@ class RunnerMemory:
     continued at its end, copied whole or cleared.
     `shares`: a copy takes no extra memory.
     `one_adapter`: all chunks of a run must have the same adapter.
-    `neighbours`: a run is fastest with the lowest slots, without gaps.
-    `tile`: attention takes about the same time for this many tokens as for a few. All tokens of a
-    run count together; with `neighbours` those of a chunk behind its first token.
+    `neighbours`: a run is fastest with the lowest slots, without gaps, and with chunks of one
+    length: prompts and choices that decode are run in turn.
+    `tile`: attention takes about the same time for this many tokens as for a few.
     `media_spans`: whether chunks may end within the tokens of an item ("cut") or not ("whole",
     where these see each other), or a prompt with items is run whole and shares nothing ("prompt",
     where all of it sees itself).

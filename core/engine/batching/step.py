@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 # Rows of logits, each as long as the vocabulary, that a step computes for logprobs of prompts.
 _PROMPT_ROWS = 64
 
+_PROMPT_STEPS = 4
+"""Steps of prompts alone at most, between two in which others decode."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
@@ -81,6 +84,7 @@ class StepDivider(Generic[Sampler]):
         self._predictions = Predictions()
         self._speculation = Speculation(clock)
         self._clock = clock
+        self._prompts_left: int | None = None  # before those that decode have their turn again
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
         """The work of these choices, with room for `free` more tokens in the cache."""
@@ -88,17 +92,34 @@ class StepDivider(Generic[Sampler]):
         decoding = [s for s in choices if s.pending == 1]
         prefilling = [s for s in choices if s.pending > 1]
         free -= len(decoding)
-        drafts = {} if prefilling else self._draft(decoding, free)
-        self._speculation.begins(decoding, drafts, alone=not prefilling)
-        work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
         budget = self._limits.batch_tokens
+        encoder = _EncoderTurn(self._runner, one=bool(decoding))
         if decoding and prefilling:
             # The more are waiting for their first token, the longer the others wait for their next.
             paced = self._pace.tokens * len(prefilling)
-            budget = self._tiled(paced, len(decoding), max(budget - len(decoding), 1))
+            if not self._runner.memory.neighbours:
+                budget = self._tiled(paced, len(decoding), max(budget - len(decoding), 1))
+            elif work := self._turn(paced, prefilling, free, encoder):
+                return work
+            else:
+                prefilling = []
+        self._prompts_left = None
+        drafts = {} if prefilling else self._draft(decoding, free)
+        self._speculation.begins(decoding, drafts, alone=not prefilling)
+        prompts = self._prompts(prefilling, budget, free, encoder)
+        self._pace.starts(_tokens(prompts), decodes=bool(decoding))
+        return [*(_decode(s, tuple(drafts.get(s, ()))) for s in decoding), *prompts]
+
+    def _prompts(
+        self,
+        prefilling: Iterable[ChoiceState[Sampler]],
+        budget: int,
+        free: int,
+        encoder: "_EncoderTurn",
+    ) -> list[Work[Sampler]]:
+        """Chunks of prompts of at most `budget` tokens, with room for `free`."""
+        work: list[Work[Sampler]] = []
         rows = _PROMPT_ROWS
-        prompt_tokens = 0
-        encoder = _EncoderTurn(self._runner, one=bool(decoding))
         for choice in prefilling:
             tokens = min(choice.pending, budget, free)
             if choice.reads_prompt:
@@ -122,8 +143,6 @@ class StepDivider(Generic[Sampler]):
             work.append(_prefill(choice, tokens))
             budget -= tokens
             free -= tokens
-            prompt_tokens += tokens
-        self._pace.starts(prompt_tokens, decodes=bool(decoding))
         return work
 
     def ran(self, work: Iterable[Work[Sampler]]) -> None:
@@ -131,14 +150,35 @@ class StepDivider(Generic[Sampler]):
         if not any(w.chunk.request for w in work):  # items are encoded in a pass of theirs
             self._pace.ends()
 
+    def _turn(
+        self,
+        paced: int,
+        prefilling: Iterable[ChoiceState[Sampler]],
+        free: int,
+        encoder: "_EncoderTurn",
+    ) -> list[Work[Sampler]]:
+        """A step of prompts alone; empty if it is the turn of those that decode.
+
+        A step with both would be computed in parts anyway. Those that decode wait for `paced`
+        tokens, so that more of them decode together from then on.
+        """
+        most, tile = self._limits.batch_tokens, self._runner.memory.tile
+        left = self._prompts_left
+        if left is None:
+            left = min(max(round(paced / tile), 1) * tile, _PROMPT_STEPS * most)
+        work = self._prompts(prefilling, min(left // tile * tile, most), free, encoder)
+        if work:
+            self._prompts_left = left - _tokens(work)
+            self._pace.starts(_tokens(work), decodes=False)
+        return work
+
     def _tiled(self, tokens: int, decoding: int, most: int) -> int:
         """About so many tokens of prompts, at `most`, so that no tile is nearly empty."""
-        memory = self._runner.memory
-        beside = -1 if memory.neighbours else decoding
-        tiles = round((min(tokens, most) + beside) / memory.tile)
-        whole = tiles * memory.tile - beside
+        tile = self._runner.memory.tile
+        tiles = round((min(tokens, most) + decoding) / tile)
+        whole = tiles * tile - decoding
         if whole > most:
-            whole -= memory.tile
+            whole -= tile
         return whole if whole > 0 else min(tokens, most)
 
     def _is_whole(self, choice: ChoiceState[Sampler]) -> bool:
@@ -216,6 +256,10 @@ class _EncoderTurn:
         self._taken.add(media.key)
         self._prompt = prompt
         return True
+
+
+def _tokens(work: Iterable[Work[Sampler]]) -> int:
+    return sum(len(each.chunk.token_ids) for each in work)
 
 
 def _wanted(
