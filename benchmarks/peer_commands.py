@@ -76,6 +76,8 @@ def _llama_server(program: Path, settings: Settings, port: int) -> list[str]:
         "--threads": settings.threads,
         "--threads-batch": settings.threads,
         "--reasoning-format": "none",
+        # As for the others; a thought that its prompt opens does not fit its own JSON grammar.
+        "--chat-template-kwargs": '{"enable_thinking": null}',
         "--host": "127.0.0.1",
         "--port": port,
     }

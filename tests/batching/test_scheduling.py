@@ -252,17 +252,31 @@ def test_many_prompts_at_once_get_more_of_a_step() -> None:
 
 def test_prompts_beside_others_leave_no_tile_nearly_empty() -> None:
     """Attention takes as long for one token more than a tile as for two tiles."""
-    for neighbours, beside in ((False, 2), (True, -1)):
-        memory = RunnerMemory(slots=4, tokens=4 * CONTEXT, neighbours=neighbours, tile=8)
+    for even, beside in ((False, 2), (True, 0)):
+        memory = RunnerMemory(slots=4, tokens=4 * CONTEXT, even=even, tile=8)
         engine = make_engine(memory, prefill_tokens=8)
         run = Run(engine, request([5, 6], id="a", max_tokens=30)).steps(1)
         run.add(request([7, 8], id="b", max_tokens=30))
         run.steps(1)
         run.add(request(range(2, 42), id="long", max_tokens=1))
-        run.steps(3)
-        lengths = [max(len(c.token_ids) for c in chunks) for chunks in engine._runner.runs[-3:]]
+        run.steps(7)
+        runs = [[len(c.token_ids) for c in chunks] for chunks in engine._runner.runs[-7:]]
+        lengths = [max(run) for run in runs if max(run) > 1][:3]
         assert [(length + beside) % 8 for length in lengths] == [0, 0, 0]
         run.finish()
+
+
+def test_with_caches_of_their_own_prompts_and_those_that_decode_take_turns() -> None:
+    """Those that decode wait no longer than beside prompts, and then decode with more others."""
+    memory = RunnerMemory(slots=8, tokens=8 * CONTEXT, even=True)
+    engine = make_engine(memory, prefill_tokens=10, batch_tokens=10, max_batch_size=8)
+    run = Run(engine, request([5, 6], id="short", max_tokens=30)).steps(2)
+    for number in range(2, 9):
+        run.add(request([number] * 10, id=str(number), max_tokens=3))
+    run.finish()
+    sizes = [[len(c.token_ids) for c in chunks] for chunks in engine._runner.runs]
+    assert sizes[:10] == [[2], [1], *[[10]] * 4, [1] * 5, *[[10]] * 3]
+    assert sizes[10] == [1] * 8
 
 
 def test_a_prompt_alone_takes_whole_steps() -> None:

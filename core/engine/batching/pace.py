@@ -42,8 +42,9 @@ class Pace:
         """Record how long a pass took, with so many tokens of prompts; whether others decoded."""
         if not prompt_tokens:
             self._step = _nearer(self._step, seconds) if self._step else seconds
-        elif decodes and 2 * prompt_tokens >= self.tokens():  # a prompt's end is dearer by token
-            known, seen = self._known, max(0.0, seconds - self._step) / prompt_tokens
+        elif 2 * prompt_tokens >= self.tokens():  # a prompt's end is dearer by token
+            added = max(0.0, seconds - (self._step if decodes else 0.0))
+            known, seen = self._known, added / prompt_tokens
             dearer = min(seen, _LONGEST * known or seen)
             self._token = dearer if seen > known else _nearer(known, seen)
 

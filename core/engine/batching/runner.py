@@ -29,9 +29,8 @@ class RunnerMemory:
     `one_adapter`: all chunks of a run must have the same adapter.
     `neighbours`: a run is fastest with the lowest slots, without gaps.
     `even`: a run reads the weights once for each length that its chunks have, so that it is fastest
-    where all are as long.
-    `tile`: attention takes about the same time for this many tokens as for a few. All tokens of a
-    run count together; with `neighbours` those of a chunk behind its first token.
+    where all are as long: prompts and choices that decode are run in turn.
+    `tile`: attention takes about the same time for this many tokens as for a few.
     `media_spans`: whether chunks may end within the tokens of an item ("cut") or not ("whole",
     where these see each other), or a prompt with items is run whole and shares nothing ("prompt",
     where all of it sees itself).

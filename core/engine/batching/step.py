@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 # Rows of logits, each as long as the vocabulary, that a step computes for logprobs of prompts.
 _PROMPT_ROWS = 64
 
+_PROMPT_STEPS = 4
+"""Steps of prompts alone at most, between two in which others decode."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
@@ -89,6 +92,7 @@ class StepDivider(Generic[Sampler]):
         self._predictions = Predictions()
         self._speculation = Speculation(clock, even=runner.memory.even)
         self._clock = clock
+        self._prompts_left: int | None = None  # before those that decode have their turn again
 
     def divide(self, choices: list[ChoiceState[Sampler]], free: int) -> list[Work[Sampler]]:
         """The work of these choices, with room for `free` more tokens in the cache."""
@@ -96,17 +100,35 @@ class StepDivider(Generic[Sampler]):
         decoding = [s for s in choices if s.pending == 1]
         prefilling = [s for s in choices if s.pending > 1]
         free -= len(decoding)
+        budget = self._limits.batch_tokens
+        encoder = _EncoderTurn(self._runner, one=bool(decoding))
+        if decoding and prefilling:
+            paced = self._pace.tokens(len(prefilling))
+            if not self._runner.memory.even:
+                most = max(budget - len(decoding), 1)
+                budget = min(paced, most)
+                if self._limits.prefill_slowdown is None:
+                    budget = self._tiled(budget, len(decoding), most)
+            elif work := self._turn(paced, prefilling, free, encoder):
+                return work
+            else:
+                prefilling = []
+        self._prompts_left = None
         drafts = {} if prefilling else self._draft(decoding, free)
         self._speculation.begins(decoding, drafts, alone=not prefilling)
-        work = [_decode(s, tuple(drafts.get(s, ()))) for s in decoding]
-        budget = self._limits.batch_tokens
-        if decoding and prefilling:
-            most = max(budget - len(decoding), 1)
-            budget = min(self._pace.tokens(len(prefilling)), most)
-            if self._limits.prefill_slowdown is None:
-                budget = self._tiled(budget, len(decoding), most)
+        prompts = self._prompts(prefilling, budget, free, encoder)
+        return [*(_decode(s, tuple(drafts.get(s, ()))) for s in decoding), *prompts]
+
+    def _prompts(
+        self,
+        prefilling: Iterable[ChoiceState[Sampler]],
+        budget: int,
+        free: int,
+        encoder: "_EncoderTurn",
+    ) -> list[Work[Sampler]]:
+        """Chunks of prompts of at most `budget` tokens, with room for `free`."""
+        work: list[Work[Sampler]] = []
         rows = _PROMPT_ROWS
-        encoder = _EncoderTurn(self._runner, one=bool(decoding))
         for choice in prefilling:
             tokens = min(choice.pending, budget, free)
             if choice.reads_prompt:
@@ -139,15 +161,40 @@ class StepDivider(Generic[Sampler]):
         decodes = any(not w.prompt_tokens for w in work)
         self._pace.took(seconds, sum(w.prompt_tokens for w in work), decodes=decodes)
 
+    def _turn(
+        self,
+        paced: int,
+        prefilling: Iterable[ChoiceState[Sampler]],
+        free: int,
+        encoder: "_EncoderTurn",
+    ) -> list[Work[Sampler]]:
+        """A step of prompts alone; empty if it is the turn of those that decode.
+
+        A step with both would be computed in parts anyway. Those that decode wait for `paced`
+        tokens, so that more of them decode together from then on.
+        """
+        most, tile = self._limits.batch_tokens, self._runner.memory.tile
+        left = self._prompts_left
+        if left is None:
+            tiles = max(round(paced / tile), 1)
+            whole = self._limits.prefill_slowdown is None
+            left = min(tiles * tile if whole else paced, _PROMPT_STEPS * most)
+            budget = min(left, most)
+        else:
+            budget = min(left // tile * tile, most)
+        work = self._prompts(prefilling, budget, free, encoder)
+        if work:
+            self._prompts_left = left - _tokens(work)
+        return work
+
     def _tiled(self, tokens: int, decoding: int, most: int) -> int:
         """About so many tokens of prompts, at `most`, so that no tile is nearly empty."""
-        memory = self._runner.memory
-        beside = -1 if memory.neighbours else decoding
-        tiles = round((tokens + beside) / memory.tile)
-        whole = tiles * memory.tile - beside
+        tile = self._runner.memory.tile
+        tiles = round((tokens + decoding) / tile)
+        whole = tiles * tile - decoding
         if whole > most:
-            whole -= memory.tile
-        return whole if whole > max(0, -beside) else tokens
+            whole -= tile
+        return whole if whole > 0 else tokens
 
     def _is_whole(self, choice: ChoiceState[Sampler]) -> bool:
         memory = self._runner.memory
@@ -226,6 +273,10 @@ class _EncoderTurn:
         self._taken.add(media.key)
         self._prompt = prompt
         return True
+
+
+def _tokens(work: Iterable[Work[Sampler]]) -> int:
+    return sum(len(each.chunk.token_ids) for each in work)
 
 
 def _wanted(
