@@ -3,7 +3,7 @@
 torch's own function does it where it knows the kind of attention. For the few queries of a decoding
 step it asks MKL for products of bfloat16, whose code for processors of other makers than Intel is
 generic; oneDNN, which torch asks for batched products, has code for their AVX512-BF16. On such a
-processor (Zen 5, one core) batched products take 0.4 to 0.65 of the time where there is enough to
+processor (Zen 5, one core) batched products take 0.4 to 0.9 of the time where there is enough to
 multiply: from 8 rows of 128 positions, or one of 1,024, with 4 key heads of 64.
 """
 
