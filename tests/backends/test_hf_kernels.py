@@ -54,6 +54,7 @@ def test_tokens_of_many_rows_are_those_of_generate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("backends.hf.packed.runner.products_pay", lambda: True)
+    monkeypatch.setattr(kernels, "_rows_together", lambda keys: 8)
     model = build(tmp_path, family, changes)
     choose = random.Random(1)
     prompts = [choose.choices(range(4, 320), k=choose.randint(1, 75)) for _ in range(SLOTS)]
@@ -88,7 +89,10 @@ def test_tokens_of_many_rows_are_those_of_generate(
 
 
 @pytest.mark.parametrize(("queries", "size"), [(1, 16), (3, 64), (4, 128), (8, 80)])
-def test_in_bfloat16_rows_are_those_of_eager_attention(queries: int, size: int) -> None:
+def test_in_bfloat16_rows_are_those_of_eager_attention(
+    queries: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_rows_together", lambda keys: 4)
     generator = torch.Generator().manual_seed(2)
     memory = torch.randn(2, 40, 2, 100, size, generator=generator).bfloat16()
     keys, values = memory[:, 3:34, :, 32:96]
@@ -100,23 +104,33 @@ def test_in_bfloat16_rows_are_those_of_eager_attention(queries: int, size: int) 
     scores = query @ keys.transpose(2, 3)
     weights = (scores.float() * size**-0.5 + mask).softmax(-1)
     torch.testing.assert_close(rows, weights.bfloat16() @ values, atol=0.02, rtol=0.02)
-    assert kernels.attend_rows(query, keys, values, mask, Kind(scale=0.0))[0].equal(
-        values[0, :, :1].expand(-1, queries, -1)
-    )
+    of_one = kernels.attend_rows(query, keys, values, mask, Kind(scale=3.0))[0]
+    assert of_one.equal(values[0, :, :1].expand(-1, queries, -1))
 
 
-def test_rows_do_not_depend_on_their_company() -> None:
-    generator = torch.Generator().manual_seed(3)
-    query, keys, values = (
-        torch.randn(16, 2, tokens, 64, generator=generator).bfloat16() for tokens in (3, 96, 96)
-    )
-    mask = torch.zeros(16, 1, 1, 96)
-    whole = kernels.attend_rows(query, keys, values, mask, Kind())
-    halves = [
-        kernels.attend_rows(query[half], keys[half], values[half], mask[half], Kind())
-        for half in (slice(8), slice(8, 16))
-    ]
-    assert whole.equal(torch.cat(halves))
+@pytest.mark.parametrize(
+    ("rows", "positions", "blocks"),
+    [
+        (7, 128, []),
+        (8, 128, [8]),
+        (31, 128, [16, 8]),
+        (64, 128, [16, 16, 16, 16]),
+        (3, 224, []),
+        (7, 320, [4]),
+        (1, 1024, [1]),
+        (3, 8192, [2, 1]),
+    ],
+)
+def test_products_are_of_few_sizes_and_never_small(
+    rows: int, positions: int, blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = watched(monkeypatch)
+    query = torch.zeros(rows, 4, 3, 64).bfloat16()
+    keys = torch.zeros(1, 4, positions, 64).bfloat16().expand(rows, -1, -1, -1)
+    mask = torch.zeros(rows, 1, 1, positions)
+    result = kernels.attend_rows(query, keys.contiguous(), keys.contiguous(), mask, Kind())
+    assert not result.any()
+    assert seen == blocks
 
 
 def test_it_is_used_only_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:

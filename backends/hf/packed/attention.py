@@ -129,7 +129,7 @@ class PackedAttention:
     def __init__(
         self, memory: KeyValueMemory, groups: Sequence[Group], *, by_products: bool = False
     ) -> None:
-        """`by_products`: enough rows of one token attend by `kernels.attend_rows`."""
+        """`by_products`: rows of one token attend by `kernels.attend_rows`."""
         self._memory = memory
         self._groups = groups
         self._by_products = by_products
@@ -186,7 +186,7 @@ class PackedAttention:
         return result.reshape(rows * tokens, heads, -1)
 
     def _multiplies(self, group: Group) -> bool:
-        return self._by_products and group.tokens == 1 and len(group.starts) >= kernels.ROWS
+        return self._by_products and group.tokens == 1
 
     def _attend_long(
         self, group: Group, query: Tensor, keys: Tensor, values: Tensor, kind: Kind
