@@ -73,7 +73,7 @@ class HFEngine(BatchingEngine[Tensor, SamplerState]):
     def close(self) -> None:
         super().close()
         del self._runner, self._scheduler, self._slots
-        self._adapters = self._keeper = None
+        self._adapters = self._saver = None
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

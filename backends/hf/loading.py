@@ -27,8 +27,8 @@ from backends.hf.lora import Adapters
 from backends.hf.media.loading import load_media
 from backends.hf.options import HFOptions
 from backends.hf.packed.decoder import is_known
+from backends.hf.packed.fused import fuse
 from backends.hf.packed.int8 import quantize
-from backends.hf.packed.joined import join
 from backends.hf.packed.prepack import prepack
 from backends.hf.pooling.folder import pooling_folder
 from backends.hf.pooling.loading import load_pooling_engine
@@ -81,8 +81,8 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
     ends = eos_token_ids(
         (getattr(model, "generation_config", None), model.config, text_config), tokenizer
     )
-    if options.join_projections and is_known(model):
-        join(model)
+    if options.fuse_projections and is_known(model):
+        fuse(model)
     if options.quantize:
         _quantize(model, checkpoint)
     if options.prepack:

@@ -83,7 +83,7 @@ class HFOptions(BaseModel):
     prepack: bool = Field(
         default=True, description="Prepack weights for the CPU's matrix units where that is faster."
     )
-    join_projections: bool = Field(
+    fuse_projections: bool = Field(
         default=True,
         description="Compute projections of the same input as one, in the usual architectures.",
     )

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from core.chat.answer.compose_openai import Head, OpenAIComposer
 from core.chat.answer.composer import Composer, Frame
-from core.chat.answer.delta_reader import Outlet
+from core.chat.answer.delta_reader import DirectSink
 from core.chat.answer.generation import Generation
 from core.chat.answer.logprobs import LogprobForm
 from core.chat.plan.request_plan import RequestPlan
@@ -113,18 +113,18 @@ class Answer(Generic[Form]):
         if end:
             yield end
 
-    def send_at_once(self, write: WriteFrames, outlet: Outlet[bytes]) -> None:
-        """Send what comes next of the `stream` that is read through `outlet`, where it can be, so
+    def send_directly(self, write: WriteFrames, sink: DirectSink[bytes]) -> None:
+        """Send what comes next of the `stream` that is read through `sink`, where it can be, so
         that whoever reads it need not be woken. All before it has been sent.
         """
-        composer, put = self._composer, outlet.send
+        composer, put = self._composer, sink.send
 
         def send(update: Update) -> None:
             if frames := composer.frames(update):
                 for piece in write(frames):
                     put(piece)
 
-        self._generation.send_at_once(Outlet(outlet.ready, send))
+        self._generation.send_directly(DirectSink(sink.ready, send))
 
     async def whole_json(self) -> bytes:
         """All of it, as one answer in JSON."""

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from core.chat.answer.delta_reader import Outlet
+from core.chat.answer.delta_reader import DirectSink
 from core.server.http.asgi import DIRECT_BODY
 from core.server.http.sse import PING, EventStreamResponse
 
@@ -130,23 +130,23 @@ def scope(direct: Direct) -> Message:
 async def test_events_go_straight_to_who_reads_them() -> None:
     """But for the first, and the end, which middleware and the server see."""
     direct, client = Direct(), Client(takes=100)
-    outlets: list[Outlet[bytes]] = []
+    sinks: list[DirectSink[bytes]] = []
 
     async def events() -> AsyncGenerator[bytes, None]:
         assert client.taken == [b"first"]
-        [outlet] = outlets
+        [sink] = sinks
         yield b"1"
-        assert outlet.ready()
-        outlet.send(b"2")
+        assert sink.ready()
+        sink.send(b"2")
         yield b"3"
         direct.reads = False
-        assert not outlet.ready()
+        assert not sink.ready()
         yield b"4"
         direct.reads = True
         yield b"5"
 
     response = EventStreamResponse(
-        events(), first=b"first", at_once=outlets.append, ping_interval=60, headers={}
+        events(), first=b"first", send_directly=sinks.append, ping_interval=60, headers={}
     )
     await response(scope(direct), never, client.send)
     assert direct.written == [b"1", b"2", b"3", b"5"]
@@ -156,13 +156,13 @@ async def test_events_go_straight_to_who_reads_them() -> None:
 
 async def test_without_a_server_that_offers_it_nothing_is_sent_at_once() -> None:
     client = Client(takes=100)
-    outlets: list[Outlet[bytes]] = []
+    sinks: list[DirectSink[bytes]] = []
     response = EventStreamResponse(
-        Events().generate(), first=b"f", at_once=outlets.append, ping_interval=60, headers={}
+        Events().generate(), first=b"f", send_directly=sinks.append, ping_interval=60, headers={}
     )
     await response({"type": "http"}, never, client.send)
     assert client.taken == [b"f", b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
-    assert not outlets
+    assert not sinks
 
 
 @pytest.mark.parametrize("ping", [None, PING])
@@ -196,17 +196,17 @@ async def test_what_is_sent_at_once_puts_off_pings(monkeypatch: pytest.MonkeyPat
     direct, client = Direct(), Client(takes=100)
     times = iter(range(1000))
     monkeypatch.setattr("core.server.http.sse.monotonic", lambda: float(next(times)))
-    outlets: list[Outlet[bytes]] = []
+    sinks: list[DirectSink[bytes]] = []
     sent: list[float] = []
 
     async def events() -> AsyncGenerator[bytes, None]:
         for _ in range(3):
-            outlets[0].send(b"x")
+            sinks[0].send(b"x")
             sent.append(response._last_sent)
         yield b"1"
 
     response = EventStreamResponse(
-        events(), first=b"f", at_once=outlets.append, ping_interval=60, headers={}
+        events(), first=b"f", send_directly=sinks.append, ping_interval=60, headers={}
     )
     await response(scope(direct), never, client.send)
     assert len(set(sent)) == 3

@@ -11,7 +11,7 @@ import torch
 
 from backends.hf.packed.attention import attending_layers
 from backends.hf.packed.decoder import is_known
-from backends.hf.packed.joined import Joined, Part, join
+from backends.hf.packed.fused import FusedLinear, Part, fuse
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.switching import switch
 from core.engine.batching.runner import Chunk
@@ -45,7 +45,7 @@ KNOWN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("prepacked", [False, True], ids=["joined", "joined and prepacked"])
+@pytest.mark.parametrize("prepacked", [False, True], ids=["fused", "fused and prepacked"])
 @pytest.mark.parametrize(
     ("family", "changes"), KNOWN, ids=[f"{i}-{name}" for i, (name, _) in enumerate(KNOWN)]
 )
@@ -58,8 +58,8 @@ def test_tokens_are_those_of_generate(
         Stream(prompt, greedy_reference(model, prompt, NEW_TOKENS)) for prompt in prompts(seed)
     ]
     assert is_known(model)
-    assert join(model) >= model.config.num_hidden_layers
-    assert join(model) == 0
+    assert fuse(model) >= model.config.num_hidden_layers
+    assert fuse(model) == 0
     for stream in streams:  # the model's own code
         expected = stream.whole[len(stream.prompt) :]
         assert greedy_reference(model, stream.prompt, NEW_TOKENS) == expected
@@ -128,9 +128,9 @@ def test_only_plain_layers_of_one_kind_are_joined(tmp_path: Path) -> None:
     second.mlp.up_proj.weight = second.mlp.gate_proj.weight
     ids = torch.arange(5, 25)[None]
     before = model(ids).logits
-    assert join(model) == 2
+    assert fuse(model) == 2
     assert isinstance(second.self_attn.q_proj, Part)
-    assert isinstance(first.mlp.joined_gate_up, Joined)
+    assert isinstance(first.mlp.fused_gate_up, FusedLinear)
     assert type(first.self_attn.q_proj) is type(second.mlp.up_proj) is torch.nn.Linear
     torch.testing.assert_close(model(ids).logits, before)
     switch(model)
@@ -140,7 +140,7 @@ def test_only_plain_layers_of_one_kind_are_joined(tmp_path: Path) -> None:
 def test_a_part_has_the_shape_of_its_layer_and_computes_alone(tmp_path: Path) -> None:
     model = build(tmp_path, "llama", GQA)
     key = deepcopy(model.model.layers[0].self_attn.k_proj)
-    join(model)
+    fuse(model)
     part = model.model.layers[0].self_attn.k_proj
     hidden = torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(part(hidden), key(hidden))
@@ -154,10 +154,10 @@ def test_an_engine_answers_alike_with_joined_layers_and_without(tmp_path: Path) 
     folder = make_model(tmp_path / "model", "qwen2", **GQA)
     texts = {}
     asked = [random.Random(i).choices(range(4, 320), k=5 + 9 * i) for i in range(4)]
-    for joined in (True, False):
-        run = Run(load(folder, join_projections=joined))
+    for fused in (True, False):
+        run = Run(load(folder, fuse_projections=fused))
         for number, prompt in enumerate(asked):
             run.add(request(prompt, id=str(number), max_tokens=NEW_TOKENS))
         run.finish()
-        texts[joined] = [run.token_ids(str(number)) for number in range(len(asked))]
+        texts[fused] = [run.token_ids(str(number)) for number in range(len(asked))]
     assert texts[True] == texts[False]

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from backends.hf.lora import Adapters
+from backends.hf.packed.fused import fuse
 from backends.hf.packed.int8 import Int8Linear, quantize
-from backends.hf.packed.joined import join
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.runner import PackedRunner
 from enginebay import Lora
@@ -56,7 +56,7 @@ def test_tokens_are_the_same_alone_and_in_company(name: str, tmp_path: Path) -> 
     ids = torch.arange(4, 60)[None]
     before = model(ids).logits.log_softmax(-1)
     if name != "olmo2":
-        join(model)
+        fuse(model)
     quantize(model)
     prepack(model)
     after = model(ids).logits.log_softmax(-1)
@@ -78,7 +78,7 @@ def test_the_output_layer_and_other_weights_stay(tmp_path: Path) -> None:
 def test_adapters_apply_on_top(tmp_path: Path) -> None:
     model = build(tmp_path, "llama", GQA)
     folder = save_adapter(tmp_path / "one", model, ["self_attn.q_proj", "mlp.down_proj"], seed=1)
-    join(model)
+    fuse(model)
     quantize(model)
     adapters = Adapters(model)
     plain = model(torch.arange(9)[None]).logits

@@ -140,7 +140,7 @@ def test_it_is_used_only_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     assert not kernels.products_pay()
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch, "bmm", lambda a, b, out=None: (a @ b).neg())
+    monkeypatch.setattr(torch, "bmm", lambda a, b, out=None: torch.matmul(a, b, out=out).neg_())
     assert not kernels.products_pay()
     monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")
     assert not kernels.products_pay()

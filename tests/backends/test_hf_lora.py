@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from backends.hf.lora import Adapters
-from backends.hf.packed.joined import join
+from backends.hf.packed.fused import fuse
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.probe import TOKENS, probe
 from backends.hf.packed.runner import PackedRunner
@@ -130,7 +130,7 @@ def greedy(runner: PackedRunner, names: list[str | None]) -> list[list[int]]:
     return [tokens[len(PROMPT) :] for tokens in known]
 
 
-@pytest.mark.parametrize("prepacked", [False, True], ids=["plain", "joined and prepacked"])
+@pytest.mark.parametrize("prepacked", [False, True], ids=["plain", "fused and prepacked"])
 def test_each_token_has_its_own_adapter(
     model: PreTrainedModel, targets: list[str], tmp_path: Path, prepacked: bool
 ) -> None:
@@ -144,7 +144,7 @@ def test_each_token_has_its_own_adapter(
     tokens = {name: greedy_reference(m, PROMPT, NEW_TOKENS) for name, m in expected.items()}
     assert len({tuple(t) for t in tokens.values()}) == 3
     if prepacked:
-        join(model)
+        fuse(model)
         prepack(model)
     adapters = Adapters(model)
     runner = runner_of(model, adapters)

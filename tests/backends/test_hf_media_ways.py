@@ -252,7 +252,7 @@ def test_kinds_that_attend_otherwise(
     found: dict[Any, Sees], failed: set[str], borders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = MediaInputs(Mock(row_ids={}), Mock(), cache_bytes=0)
-    model = Mock(dtype=torch.float32)
+    model = Mock(dtype=torch.float32, modules=list)
     runner = PackedRunner.__new__(PackedRunner)
     runner.media, runner.memory = inputs, RunnerMemory(slots=1, tokens=64)
     monkeypatch.setattr(runner, "clear", Mock())

@@ -22,7 +22,7 @@ from backends.llamacpp.estimate import estimated as estimated_llamacpp
 from backends.llamacpp.loading import load_engine as load_llamacpp
 from backends.llamacpp.options import LlamaCppOptions
 from core.engine.batching.engine import BatchingEngine
-from core.engine.batching.keeper import Keeper
+from core.engine.batching.kv_saver import KvSaver
 from enginebay import BackendSettings, FreeMemory, GenerationRequest, KvStoreSettings, Lora
 from tests.backends.gguf_models import (
     write_adapter,
@@ -183,7 +183,7 @@ def test_company_changes_nothing(
 ) -> None:
     """What is restored beside running choices is as it is alone."""
     # So small a model may compute a prompt sooner than its file is read.
-    monkeypatch.setattr(Keeper, "ran", lambda *_: None)
+    monkeypatch.setattr(KvSaver, "took", lambda *_: None)
     kept = KvStoreSettings(folder=str(tmp_path / "kv"), disk=1 << 30)
     engine = some(kept)
     texts = [[*prompt(seed), *ask(engine, request(prompt(seed)))[0], 5, 6] for seed in range(4)]

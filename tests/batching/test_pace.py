@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.pace import Pace
+from core.engine.batching.pace import PrefillPace
 from core.engine.batching.runner import Chunk, RunnerMemory
 from tests.batching.model import make_engine, request
 from tests.run import Run
@@ -20,7 +20,7 @@ class Machine:
 
     def __init__(self, step: float, token: float) -> None:
         self.step, self.token = step, token
-        self.pace = Pace(MOST)
+        self.pace = PrefillPace(MOST)
 
     def run(self, prompt_tokens: int, *, decodes: bool = True) -> float:
         """A pass; how long it took."""
@@ -33,20 +33,20 @@ class Machine:
         for _ in range(20):
             self.run(0)
         for _ in range(40):
-            last = self.run(self.pace.tokens())
+            last = self.run(self.pace.chunk_tokens())
         return last
 
 
 def test_the_first_pass_is_short() -> None:
-    assert Pace(MOST).tokens() == 64
-    assert Pace(8).tokens() == 8
-    assert Pace(MOST, slowdown=2).tokens() == 1
+    assert PrefillPace(MOST).chunk_tokens() == 64
+    assert PrefillPace(8).chunk_tokens() == 8
+    assert PrefillPace(MOST, slowdown=2).chunk_tokens() == 1
 
 
 def test_a_fast_machine_takes_as_much_as_it_may() -> None:
     machine = Machine(0.010, 0.00005)
     machine.settle()
-    assert machine.pace.tokens() == MOST
+    assert machine.pace.chunk_tokens() == MOST
 
 
 def test_a_pass_is_kept_to_what_nobody_feels() -> None:
@@ -60,9 +60,9 @@ def test_a_slow_machine_is_slowed_down_by_a_few_steps() -> None:
 def test_the_end_of_a_prompt_says_nothing() -> None:
     machine = Machine(0.1, 0.003)
     machine.settle()
-    before = machine.pace.tokens()
+    before = machine.pace.chunk_tokens()
     machine.pace.took(0.2, 3, decodes=True)
-    assert machine.pace.tokens() == before
+    assert machine.pace.chunk_tokens() == before
 
 
 @pytest.mark.parametrize("slowdown", [None, 1.1, 2.0, 1000.0])
@@ -70,12 +70,12 @@ def test_the_end_of_a_prompt_says_nothing() -> None:
 def test_whatever_passes_take_there_is_a_size(
     slowdown: float | None, passes: list[tuple[int, bool, float]]
 ) -> None:
-    pace = Pace(MOST, slowdown)
+    pace = PrefillPace(MOST, slowdown)
     for prompt_tokens, decodes, seconds in passes:
         pace.took(seconds, prompt_tokens, decodes=decodes)
         for prompts in (1, 3):
             fewest = 1 if slowdown else 64 * prompts
-            assert fewest <= pace.tokens(prompts) <= prompts * MOST
+            assert fewest <= pace.chunk_tokens(prompts) <= prompts * MOST
 
 
 SIZES = (0, 8, 16, 32, 64, 128, 256)

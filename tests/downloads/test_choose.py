@@ -202,6 +202,11 @@ def test_each_of_several_models_gets_its_own_mmproj() -> None:
             - {"original/tokenizer.model"},
         ),
         ("mistralai/Mistral", MISTRAL, {*MISTRAL} - {"consolidated.safetensors"}),
+        (
+            "a/b",
+            ["config.json", "consolidated.safetensors", "pytorch_model.bin"],
+            {"config.json", "pytorch_model.bin"},
+        ),
         ("BAAI/bge", SENTENCES, {*SENTENCES[:5], "vocab.txt"}),
         (
             "me/old",

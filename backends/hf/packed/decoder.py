@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from backends.hf.packed.attention import Attention
-from backends.hf.packed.joined import SIBLINGS, Joined, joined
+from backends.hf.packed.fused import SIBLINGS, FusedLinear, fused
 from backends.hf.packed.kernels import Kind
 
 _ARCHITECTURES = {
@@ -96,9 +96,9 @@ class _Layer:
     index: int
     kind: Kind
     attention: Any
-    qkv: Joined | None
+    qkv: FusedLinear | None
     mlp: Any
-    gate_up: Joined | None
+    gate_up: FusedLinear | None
     is_gated: bool
     size: int
     heads: int
@@ -172,9 +172,9 @@ def _layer(module: Any, index: int, kind: Kind) -> _Layer:
         index=index,
         kind=kind,
         attention=attention,
-        qkv=joined(attention, _QKV),
+        qkv=fused(attention, _QKV),
         mlp=mlp,
-        gate_up=joined(mlp, _GATE_UP),
+        gate_up=fused(mlp, _GATE_UP),
         is_gated=is_gated,
         size=size,
         heads=attention.q_proj.out_features // size,

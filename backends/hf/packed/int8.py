@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backends.hf.packed.joined import is_plain
+from backends.hf.packed.fused import is_plain
 
 logger = logging.getLogger(__name__)
 

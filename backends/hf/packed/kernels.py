@@ -139,7 +139,7 @@ def _works() -> bool:
     )
     mask = torch.zeros(2, 1, 1, 32)
     mask[..., 20:] = -math.inf
-    actual = torch.empty_like(query)
+    actual = torch.full_like(query, math.nan)
     _multiply(query, keys, values, mask, 0.125, actual)
     expected = attend(query, keys, values, mask, Kind(), None)
     return bool((actual - expected).abs().max() < _TOLERANCE)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backends.hf.packed.joined import is_plain
+from backends.hf.packed.fused import is_plain
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet(Generic[T]):
+class DirectSink(Generic[T]):
     """Sends something without waiting: `send` may be called where `ready` says so."""
 
     ready: Callable[[], bool]
@@ -105,15 +105,15 @@ class DeltaReader:
         )
 
 
-class AtOnce:
-    """Sends deltas through an outlet as they arrive, while whoever reads them waits for the next.
+class DirectDelivery:
+    """Sends deltas through a sink as they arrive, while whoever reads them waits for the next.
 
     Waking its task costs as much as all else that is done for a token. `DeltaStream` calls this
     with a delta when nothing is queued, its reader waits and nothing that it could be joined to is
     on its way. Here is what the reader has to do itself:
 
     - all of answers that are not streams, and of a stream what comes before its first event
-      (whoever sends it makes the outlet then);
+      (whoever sends it makes the sink then);
     - answers of several requests, which are read by several tasks, and those to which a time limit
       or a plugin has put a generator of its own before the engine's: `Generation` knows;
     - answers that are captured, or have no text but the prompt: they are rare;
@@ -124,14 +124,14 @@ class AtOnce:
     What goes wrong in here is raised to the reader.
     """
 
-    __slots__ = ("_outlet", "_reader", "_running")
+    __slots__ = ("_reader", "_running", "_sink")
 
     def __init__(
-        self, reader: DeltaReader, running: RunningRequest, outlet: Outlet[Update]
+        self, reader: DeltaReader, running: RunningRequest, sink: DirectSink[Update]
     ) -> None:
         self._reader = reader
         self._running = running
-        self._outlet = outlet
+        self._sink = sink
 
     def __call__(self, delta: Delta) -> bool:
         """Whether a delta has been sent."""
@@ -140,11 +140,11 @@ class AtOnce:
             or delta.usage
             or delta.prefill
             or self._running.cancelled
-            or not self._outlet.ready()
+            or not self._sink.ready()
         ):
             return False
         if update := self._reader.read(delta):
-            self._outlet.send(update)
+            self._sink.send(update)
         return True
 
 

@@ -15,7 +15,7 @@ from time import monotonic
 from core.chat.answer.capture import Capture
 from core.chat.answer.collector import Collector
 from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
-from core.chat.answer.delta_reader import AtOnce, DeltaReader, Outlet
+from core.chat.answer.delta_reader import DeltaReader, DirectDelivery, DirectSink
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
 from core.chat.answer.thought_end import ThoughtEnd
@@ -117,16 +117,16 @@ class Generation:
             raise NotReasoningError("none of its choices is thinking now")
         return sum(ended)
 
-    def send_at_once(self, outlet: Outlet[Update]) -> None:
-        """Send what arrives from now on through `outlet` where it can be, see `AtOnce`.
+    def send_directly(self, sink: DirectSink[Update]) -> None:
+        """Send what arrives from now on through `sink` where it can be, see `DirectDelivery`.
 
         To be called while `updates` are read, with all that has been read sent; what is logged is
         about the request of the calling task.
         """
         if self._from_engine:
             stream, reader = self._from_engine
-            at_once = AtOnce(reader, self._running, outlet)
-            stream.hand_over(partial(copy_context().run, at_once))  # type: ignore[call-arg]
+            delivery = DirectDelivery(reader, self._running, sink)
+            stream.hand_over(partial(copy_context().run, delivery))  # type: ignore[call-arg]
 
     @asynccontextmanager
     async def updates(self) -> AsyncIterator[AsyncGenerator[Update, None]]:

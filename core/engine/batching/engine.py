@@ -12,7 +12,7 @@ from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, ModelInfo
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
-from core.engine.batching.keeper import Keeper
+from core.engine.batching.kv_saver import KvSaver
 from core.engine.batching.runner import Chunk, Logits, MemoryFullError, Runner, Sampled, Sampler
 from core.engine.batching.scheduler import Scheduler
 from core.engine.batching.slots import Slots
@@ -86,10 +86,10 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         self._runner = runner
         self._new_detokenizer = new_detokenizer or partial(Detokenizer, tokenizer.decode)
         self._clock = clock
-        self._keeper = Keeper(runner, kv_store) if kv_store is not None else None
-        self._slots = Slots(runner, self._keeper)
+        self._saver = KvSaver(runner, kv_store) if kv_store is not None else None
+        self._slots = Slots(runner, self._saver)
         self._scheduler: Scheduler[Sampler] = Scheduler(
-            runner, self._slots, limits, drafter, self._keeper, clock
+            runner, self._slots, limits, drafter, self._saver, clock
         )
         self._requests: dict[str, list[ChoiceState[Sampler]]] = {}
         self._drafts = drafter is not None
@@ -112,8 +112,8 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         batch = self._scheduler.schedule()
         outputs: list[Output] = []
         if not batch:
-            if self._keeper:
-                self._keeper.wait()
+            if self._saver:
+                self._saver.wait()
             return outputs
         began = self._clock()
         try:
@@ -142,13 +142,13 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         stats = self._scheduler.stats
         if self._drafts or self._drafted:
             stats = replace(stats, drafted=self._drafted, accepted=self._accepted)
-        return self._keeper.add_stats(stats) if self._keeper else stats
+        return self._saver.add_stats(stats) if self._saver else stats
 
     def close(self) -> None:
         for request_id in list(self._requests):
             self.abort_request(request_id)
-        if self._keeper:
-            self._keeper.close(self._slots.cached)
+        if self._saver:
+            self._saver.close(self._slots.cached)
         self._runner.close()
 
     def _new_choice(self, request: GenerationRequest, index: int) -> ChoiceState[Sampler]:

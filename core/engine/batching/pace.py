@@ -15,7 +15,7 @@ _WEIGHT = 0.25  # of the newest pass, unless it was dearer: what is too long mus
 _LONGEST = 3.0  # times what was known: a pause of the machine is no time of a pass
 
 
-class Pace:
+class PrefillPace:
     """Learns what a pass without prompts takes, and what each prompt token adds to it.
 
     `most`: prompt tokens, however fast passes are. `slowdown`: how many times the usual time a pass
@@ -28,7 +28,7 @@ class Pace:
         self._step = 0.0
         self._token: float | None = None
 
-    def tokens(self, prompts: int = 1) -> int:
+    def chunk_tokens(self, prompts: int = 1) -> int:
         """Prompt tokens of the next pass beside decoding choices, for so many prompts together."""
         most = prompts * self._most
         if self._slowdown is None:
@@ -42,7 +42,7 @@ class Pace:
         """Record how long a pass took, with so many tokens of prompts; whether others decoded."""
         if not prompt_tokens:
             self._step = _nearer(self._step, seconds) if self._step else seconds
-        elif 2 * prompt_tokens >= self.tokens():  # a prompt's end is dearer by token
+        elif 2 * prompt_tokens >= self.chunk_tokens():  # a prompt's end is dearer by token
             added = max(0.0, seconds - (self._step if decodes else 0.0))
             known, seen = self._known, added / prompt_tokens
             dearer = min(seen, _LONGEST * known or seen)

@@ -11,7 +11,7 @@ from typing import Any, Generic
 from core.contract.types import EngineStats
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter
-from core.engine.batching.keeper import Keeper
+from core.engine.batching.kv_saver import KvSaver
 from core.engine.batching.runner import Runner, RunnerMemory, Sampler
 from core.engine.batching.slots import Slots, common_prefix
 from core.engine.batching.spans import reusable
@@ -40,16 +40,16 @@ class Scheduler(Generic[Sampler]):
         slots: Slots,
         limits: BatchLimits,
         drafter: Drafter | None = None,
-        keeper: Keeper | None = None,
+        saver: KvSaver | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`keeper`: brings back sequences that no slot holds any more. `clock`: seconds."""
+        """`saver`: brings back sequences that no slot holds any more. `clock`: seconds."""
         self.waiting: list[ChoiceState[Sampler]] = []
         self.running: list[ChoiceState[Sampler]] = []
         self._memory: RunnerMemory = runner.memory
         self._slots = slots
         self._limits = limits
-        self._keeper = keeper
+        self._saver = saver
         self._divider = StepDivider(runner, limits, drafter, clock)
         self._max_running = min(limits.max_batch_size, runner.memory.slots)
         self._arrivals = count()
@@ -124,8 +124,8 @@ class Scheduler(Generic[Sampler]):
     def took(self, batch: Sequence[Work[Sampler]], seconds: float) -> None:
         """Record how long a step took, from the start of its pass to its last sampled token."""
         self._divider.took(batch, seconds)
-        if self._keeper:
-            self._keeper.took(batch, seconds)
+        if self._saver:
+            self._saver.took(batch, seconds)
 
     def cut_back(self, choice: ChoiceState[Sampler]) -> None:
         """Forget what was computed of a choice beyond its tokens: drafts, and what was taken back.
@@ -141,8 +141,8 @@ class Scheduler(Generic[Sampler]):
 
     def remove(self, choice: ChoiceState[Sampler]) -> None:
         """Remove a choice, finished or not; its slot keeps its tokens as a cached prefix."""
-        if self._keeper:
-            self._keeper.forget(choice)
+        if self._saver:
+            self._saver.forget(choice)
         if choice.slot is not None:
             self._slots.release(choice.slot)
             choice.slot = None
@@ -239,27 +239,27 @@ class Scheduler(Generic[Sampler]):
 
     def _is_read_for(self, choice: ChoiceState[Sampler]) -> bool:
         """Whether to wait for a saved sequence that it goes on from."""
-        if self._keeper is None or choice.suspect:
+        if self._saver is None or choice.suspect:
             return False
         key = self._cache_key(choice)
         held = partial(self._slots.prefix, choice.cache_ids, key)
-        return self._keeper.must_wait(choice, key, self._reusable(choice), held)
+        return self._saver.must_wait(choice, key, self._reusable(choice), held)
 
     def _place(self, choice: ChoiceState[Sampler]) -> int | None:
         """A slot for it, with the longest prefix there is; None if there is no room."""
         headroom = sum(s.pending + _HEADROOM for s in self.running)
         token_ids, key = choice.cache_ids, self._cache_key(choice)
-        if self._keeper and (saved := self._keeper.prefix(choice)):
+        if self._saver and (saved := self._saver.prefix(choice)):
             slot = None
             if saved > self._slots.prefix(token_ids, key):
-                restore = partial(self._keeper.restore, choice)
+                restore = partial(self._saver.restore, choice)
                 slot = self._slots.restore(token_ids, key, headroom, saved, restore)
             if slot is not None:
-                self._keeper.forget(choice)
+                self._saver.forget(choice)
                 return slot
         slot = self._slots.acquire(token_ids, key, headroom, self._reusable(choice))
-        if slot is not None and self._keeper:
-            self._keeper.forget(choice)
+        if slot is not None and self._saver:
+            self._saver.forget(choice)
         return slot
 
     def _cache_key(self, choice: ChoiceState[Sampler]) -> Hashable:

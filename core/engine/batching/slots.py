@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from core.engine.batching.keeper import Keeper
+from core.engine.batching.kv_saver import KvSaver
 from core.engine.batching.runner import Runner
 
 _BLOCK = 256
@@ -42,10 +42,10 @@ class Slots:
     A cell holds one token; slots that share keys and values share cells.
     """
 
-    def __init__(self, runner: Runner[Any, Any], keeper: Keeper | None = None) -> None:
-        """`keeper` is told what idle slots are about to forget."""
+    def __init__(self, runner: Runner[Any, Any], saver: KvSaver | None = None) -> None:
+        """`saver` is told what idle slots are about to forget."""
         self._runner = runner
-        self._keeper = keeper
+        self._saver = saver
         self._memory = runner.memory
         self._slots = [_Slot() for _ in range(runner.memory.slots)]
         self._references: Counter[int] = Counter()
@@ -199,8 +199,8 @@ class Slots:
     def _lose(self, index: int, tokens: int) -> None:
         """Truncate an idle slot; what it forgets may be saved before."""
         slot = self._slots[index]
-        if self._keeper and slot.token_ids:
-            self._keeper.losing(index, slot.token_ids, slot.key, tokens)
+        if self._saver and slot.token_ids:
+            self._saver.losing(index, slot.token_ids, slot.key, tokens)
         self.cut(index, tokens)
 
     def _holds(self, index: int, token_ids: Sequence[int]) -> bool:

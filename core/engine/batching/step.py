@@ -9,7 +9,7 @@ from typing import Any, Generic
 from core.contract.media import Media
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter, Predictions
-from core.engine.batching.pace import Pace
+from core.engine.batching.pace import PrefillPace
 from core.engine.batching.runner import Chunk, Runner, Sampler
 from core.engine.batching.spans import ends_before
 from core.engine.batching.speculation import Speculation
@@ -29,8 +29,8 @@ class BatchLimits:
 
     `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
     `prefill_tokens`: of each prompt, on average, while others decode; fewer where a pass would take
-    too long, which is `prefill_slowdown` times the usual time (`Pace`). `draft_tokens`: drafted for
-    all choices of one step together.
+    too long, which is `prefill_slowdown` times the usual time (`PrefillPace`). `draft_tokens`:
+    drafted for all choices of one step together.
     """
 
     max_batch_size: int
@@ -88,7 +88,7 @@ class StepDivider(Generic[Sampler]):
         self._runner = runner
         self._limits = limits
         self._drafter = drafter
-        self._pace = Pace(limits.prefill_tokens, limits.prefill_slowdown)
+        self._pace = PrefillPace(limits.prefill_tokens, limits.prefill_slowdown)
         self._predictions = Predictions()
         self._speculation = Speculation(clock, even=runner.memory.even)
         self._clock = clock
@@ -103,7 +103,7 @@ class StepDivider(Generic[Sampler]):
         budget = self._limits.batch_tokens
         encoder = _EncoderTurn(self._runner, one=bool(decoding))
         if decoding and prefilling:
-            paced = self._pace.tokens(len(prefilling))
+            paced = self._pace.chunk_tokens(len(prefilling))
             if not self._runner.memory.even:
                 most = max(budget - len(decoding), 1)
                 budget = min(paced, most)

@@ -240,7 +240,8 @@ def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
     binary = _complete(file for file in files if _BINARY.fullmatch(file.name))
     if not (top or binary) or not names & {"config.json", "modules.json"}:
         return []
-    with_tensors = {PurePosixPath(file.name).parent for file in tensors}
+    read = [PurePosixPath(file.name) for file in tensors if "/" in file.name or file.name in top]
+    with_tensors = {path.parent for path in read if not _is_no_weights(path.name)}
 
     def belongs(file: RemoteFile) -> bool:
         path = PurePosixPath(file.name)

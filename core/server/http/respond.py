@@ -43,7 +43,7 @@ async def respond(
     return sse.EventStreamResponse(
         events,
         first=first,
-        at_once=partial(answer.send_at_once, framing.write),
+        send_directly=partial(answer.send_directly, framing.write),
         ping_interval=services(http).config.server.ping_interval,
         ping=framing.ping,
         headers=said,

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from core.chat.answer.delta_reader import Outlet
+from core.chat.answer.delta_reader import DirectSink
 from core.chat.answer.running import RunningRequest
 from core.chat.schemas.error_bodies import ErrorBody
 from core.contract.errors import ServingError
@@ -87,8 +87,9 @@ class EventStreamResponse(StreamingResponse):
     `send_timeout` seconds beyond a ping: it would keep others from their turn.
 
     Events are written to the connection directly where the server offers that, as a token costs
-    less there than all middleware. `first`: an event before those of the generator. `at_once` gets
-    an outlet for those that need not come through the generator, when `first` has been sent.
+    less there than all middleware. `first`: an event before those of the generator.
+    `send_directly` gets a sink for those that need not come through the generator, when `first` has
+    been sent.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class EventStreamResponse(StreamingResponse):
         events: AsyncGenerator[bytes, None],
         *,
         first: bytes = b"",
-        at_once: Callable[[Outlet[bytes]], None] | None = None,
+        send_directly: Callable[[DirectSink[bytes]], None] | None = None,
         ping_interval: float,
         headers: Mapping[str, str],
         send_timeout: float = 60.0,
@@ -113,7 +114,7 @@ class EventStreamResponse(StreamingResponse):
         self._ping = ping
         self._events = events
         self._first = first
-        self._at_once = at_once
+        self._send_directly = send_directly
         self._direct: DirectBody | None = None
         self._ping_interval = ping_interval
         self._send_timeout = send_timeout
@@ -140,8 +141,8 @@ class EventStreamResponse(StreamingResponse):
             tasks.start_soon(keep_alive, send, tasks.cancel_scope)
             if self._first:
                 await self._send(self._first, send)
-            if self._at_once and self._direct:
-                self._at_once(Outlet(self._direct.ready, self._write))
+            if self._send_directly and self._direct:
+                self._send_directly(DirectSink(self._direct.ready, self._write))
             async for chunk in self._events:
                 if self._direct and self._direct.ready():
                     self._write(chunk)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 SIBLINGS = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
-class Joined(nn.Module):
+class FusedLinear(nn.Module):
     """The product of several layers, by `linear`, and how many features are whose."""
 
     def __init__(self, layers: list[nn.Linear]) -> None:
@@ -24,8 +24,8 @@ class Joined(nn.Module):
         bias = first.bias is not None
         self.linear = nn.Linear(first.in_features, sum(self.sizes), bias=bias, device="meta")
         for name, parameter in [*self.linear.named_parameters()]:
-            joined = torch.cat([layer.get_parameter(name).detach() for layer in layers])
-            setattr(self.linear, name, nn.Parameter(joined, parameter.requires_grad))
+            fused = torch.cat([layer.get_parameter(name).detach() for layer in layers])
+            setattr(self.linear, name, nn.Parameter(fused, parameter.requires_grad))
         self._input: Tensor | None = None
         self._output: Tensor | None = None
 
@@ -48,32 +48,32 @@ class Joined(nn.Module):
 class Part(nn.Module):
     """Stands for one of the layers, in the model's own code and below an adapter."""
 
-    def __init__(self, joined: Joined, index: int) -> None:
+    def __init__(self, fused: FusedLinear, index: int) -> None:
         super().__init__()
-        self._joined = (joined,)  # not a child: its weights are counted and replaced once
+        self._fused = (fused,)  # not a child: its weights are counted and replaced once
         self._index = index
-        self.in_features: int = joined.linear.in_features
-        self.out_features = joined.sizes[index]
+        self.in_features: int = fused.linear.in_features
+        self.out_features = fused.sizes[index]
 
     @property
     def weight(self) -> Any:
         """The layer's part of the weight."""
-        [joined] = self._joined
-        start = sum(joined.sizes[: self._index])
-        return joined.linear.weight[start : start + self.out_features]
+        [fused] = self._fused
+        start = sum(fused.sizes[: self._index])
+        return fused.linear.weight[start : start + self.out_features]
 
     def forward(self, hidden: Tensor) -> Tensor:
         """As `nn.Linear`."""
-        [joined] = self._joined
-        return joined.part(self._index, hidden)
+        [fused] = self._fused
+        return fused.part(self._index, hidden)
 
 
 @torch.no_grad()
-def join(model: PreTrainedModel) -> int:
-    """Join the plain layers called as in `SIBLINGS`; how many joined ones there are now.
+def fuse(model: PreTrainedModel) -> int:
+    """Fuse the plain layers called as in `SIBLINGS`; how many fused ones there are now.
 
     Quantized ones, and those whose weights others use as well, stay as they are. While it runs it
-    takes the memory of one joined layer.
+    takes the memory of one fused layer.
     """
     uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
     count = 0
@@ -83,11 +83,11 @@ def join(model: PreTrainedModel) -> int:
             if all(
                 is_plain(layer) and uses[id(layer.weight)] == 1 for layer in layers
             ) and _are_alike(layers):
-                joined = Joined(layers)
+                fused = FusedLinear(layers)
                 on_gpu = layers[0].weight.is_cuda
-                parent.add_module(_name(names), joined)
+                parent.add_module(_name(names), fused)
                 for index, name in enumerate(names):
-                    setattr(parent, name, Part(joined, index))
+                    setattr(parent, name, Part(fused, index))
                 del layers
                 if on_gpu:  # lest the pieces stay with torch, too small for the next layer
                     torch.cuda.empty_cache()
@@ -95,14 +95,14 @@ def join(model: PreTrainedModel) -> int:
     return count
 
 
-def joined(parent: nn.Module, names: tuple[str, ...]) -> Joined | None:
-    """What these layers of a module have been joined to, if they have."""
+def fused(parent: nn.Module, names: tuple[str, ...]) -> FusedLinear | None:
+    """What these layers of a module have been fused into, if they have."""
     found = getattr(parent, _name(names), None)
-    return found if isinstance(found, Joined) else None
+    return found if isinstance(found, FusedLinear) else None
 
 
 def _name(names: tuple[str, ...]) -> str:
-    return "joined_" + "_".join(name.removesuffix("_proj") for name in names)
+    return "fused_" + "_".join(name.removesuffix("_proj") for name in names)
 
 
 def is_plain(layer: Any) -> TypeGuard[nn.Linear]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching import keeper
+from core.engine.batching import kv_saver
 from core.engine.batching.runner import RunnerMemory
 from core.engine.kv_store.state_file import StateFiles
 from core.engine.kv_store.state_folder import StateFolder
@@ -35,7 +35,7 @@ LONG = list(range(2, 42))
 def _short_sequences_are_worth_it() -> Iterator[None]:
     """The model's contexts are of 64 tokens."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper, "_WORTH_KEEPING", 3)
+        patch.setattr(kv_saver, "_WORTH_KEEPING", 3)
         yield
 
 
@@ -93,7 +93,7 @@ def test_traffic_never_changes_an_answer(
                 assert first.prefill_tokens + first.cached_tokens == len(item.prompt_token_ids)
                 assert first.prefill_tokens > 0
             assert held_nothing(engine)
-            assert not engine._keeper._readings  # type: ignore[union-attr]
+            assert not engine._saver._readings  # type: ignore[union-attr]
             engine.close()
 
 
@@ -203,13 +203,13 @@ def test_a_file_is_not_read_where_computing_is_cheaper(tmp_path: Path) -> None:
     store = KvStore(0, folder(tmp_path), cuts=True)
     engine = make_engine(kv_store=store)
     store.read_speed = 1.0  # bytes a second
-    engine._keeper._token_seconds = 1e-6  # type: ignore[union-attr]
+    engine._saver._token_seconds = 1e-6  # type: ignore[union-attr]
     assert ask(engine, request([*LONG, 3])) == 0
     engine.close()
     store = KvStore(0, folder(tmp_path), cuts=True)
     engine = make_engine(kv_store=store)
     store.read_speed = 1e12
-    engine._keeper._token_seconds = 1.0  # type: ignore[union-attr]
+    engine._saver._token_seconds = 1.0  # type: ignore[union-attr]
     assert ask(engine, request([*LONG, 3])) == len(LONG)
     engine.close()
 
@@ -248,7 +248,7 @@ def test_nobody_waits_for_a_disk_that_hangs(
     now = [0.0]
     store = KvStore(0, folder(tmp_path, files), cuts=True)
     engine = make_engine(kv_store=store)
-    engine._keeper._clock = lambda: now[0]  # type: ignore[union-attr]
+    engine._saver._clock = lambda: now[0]  # type: ignore[union-attr]
     first, second = (request([*LONG, last], id=f"id {last}") for last in (3, 4))
     run = Run(engine, first, second)
     run.steps(5)
@@ -271,11 +271,11 @@ def test_a_disk_is_not_slow_for_ever(tmp_path: Path) -> None:
     engine.close()
     now = [0.0]
     engine = make_engine(kv_store=KvStore(0, folder(tmp_path), cuts=True, clock=lambda: now[0]))
-    store, keeper = engine._keeper._store, engine._keeper  # type: ignore[union-attr]
-    store.read_speed, keeper._token_seconds = 1.0, 1e-6
+    store, saver = engine._saver._store, engine._saver  # type: ignore[union-attr]
+    store.read_speed, saver._token_seconds = 1.0, 1e-6
     assert ask(engine, request([*LONG[:35], 3])) == 0
     engine._slots.clear()
-    store.read_speed, keeper._token_seconds = 1.0, 1e-6
+    store.read_speed, saver._token_seconds = 1.0, 1e-6
     now[0] = 100.0
     assert ask(engine, request([*LONG, 3])) == len(LONG)
 

@@ -13,7 +13,7 @@ import pytest
 
 from core.chat.answer.collector import Collector
 from core.chat.answer.compose_openai import OpenAIComposer
-from core.chat.answer.delta_reader import AtOnce
+from core.chat.answer.delta_reader import DirectDelivery
 from core.config.schema import Config
 from core.contract.errors import KeyRevokedError, RequestCancelledError
 from core.testing import ScriptedEngine
@@ -107,15 +107,15 @@ def asked(
 ) -> Iterator[Asked]:
     """A model that thinks and calls. Without `own_protocol` all deltas go the usual way."""
     taken: list[bool] = []
-    take = AtOnce.__call__
+    take = DirectDelivery.__call__
 
-    def noted(self: AtOnce, delta: Delta) -> bool:
+    def noted(self: DirectDelivery, delta: Delta) -> bool:
         taken.append(False)
         taken[-1] = take(self, delta)
         return taken[-1]
 
     if own_protocol:  # else there is none
-        monkeypatch.setattr(AtOnce, "__call__", noted)
+        monkeypatch.setattr(DirectDelivery, "__call__", noted)
     stepping = Stepping(script, **(engine or {}))
     create = engine_backend(lambda: stepping)
     plugins = plugins_with(scripted=(lambda _: backend(stepping)) if backend else create)
@@ -133,7 +133,7 @@ def asked(
         [model] = running.app.state.services.models.all()
         yield Asked(running, taken, model.served().backend)
         stepping.loop = None
-    monkeypatch.setattr(AtOnce, "__call__", take)
+    monkeypatch.setattr(DirectDelivery, "__call__", take)
 
 
 USAGE = {"stream_options": {"include_usage": True}}
@@ -449,7 +449,7 @@ def test_pings_come_while_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> 
             return deltas
 
     at: list[Asked] = []
-    monkeypatch.setattr("tests.api.test_at_once.Stepping", Pausing)
+    monkeypatch.setattr("tests.api.test_direct_delivery.Stepping", Pausing)
     with asked(monkeypatch, server={"ping_interval": 0.01}) as running:
         at.append(running)
         with connected(running.server.url) as client:

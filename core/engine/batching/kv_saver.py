@@ -52,7 +52,7 @@ class _Reading:
     deadline: float
 
 
-class Keeper:
+class KvSaver:
     """What a scheduler knows of a `KvStore`. Everything happens on the engine thread.
 
     Tokens of media are not kept: which embeddings they had depends on more than their ids.
