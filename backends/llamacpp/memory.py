@@ -286,12 +286,12 @@ def _separate_serves(
 ) -> bool:
     """Whether splitting the cache per sequence is better.
 
-    In a unified cache every sequence attends over the cells of all, masked. On a CPU with many
-    sequences that costs more than what is gained by sharing.
+    In a unified cache every sequence attends over the cells of all, masked. On a CPU that costs
+    more than is gained by sharing. A single sequence has nobody to share with, and two slots.
     """
     needed = options.max_batch_size * context_length
     fits = needed <= (options.cache_tokens or affordable)
-    return not gpu and options.max_batch_size > 8 and fits
+    return not gpu and options.max_batch_size > 1 and fits
 
 
 def padded(tokens: int) -> int:

@@ -127,15 +127,16 @@ class EngineLoop:
                 worked = True
                 outputs += _step(engine, unfinished)
                 self._steps += 1
-            if outputs:
-                self._emit(outputs)
-            for call, future in list(computing.values()):
-                if future.done():
-                    del computing[call.number]
-                    self._emit(Answer(call.number, _result(call, Exception, future.result)))
+            done = [pair for pair in computing.values() if pair[1].done()]
+            for call, _ in done:
+                del computing[call.number]
             busy = unfinished or computing
             if worked and (not busy or self._clock() >= self._next_report):
-                self._report(engine)
+                self._report(engine)  # first: who has an answer finds it counted
+            if outputs:
+                self._emit(outputs)
+            for call, future in done:
+                self._emit(Answer(call.number, _result(call, Exception, future.result)))
 
     def _report(self, engine: Engine) -> None:
         self._next_report = self._clock() + REPORT_INTERVAL
