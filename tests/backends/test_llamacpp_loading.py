@@ -193,8 +193,9 @@ def test_the_cache_is_as_large_as_asked(shared: Path) -> None:
     assert "leaves 128 tokens each" in problem
 
 
-def test_many_sequences_on_a_cpu_have_a_cache_each(shared: Path) -> None:
-    assert memory_of(load(shared, gpu_layers=0, max_batch_size=8))[2]
+def test_several_sequences_on_a_cpu_have_a_cache_each(shared: Path) -> None:
+    assert memory_of(load(shared, gpu_layers=0, max_batch_size=1))[2]
+    assert not memory_of(load(shared, gpu_layers=0, max_batch_size=2))[2]
     assert not memory_of(load(shared, gpu_layers=0, max_batch_size=16))[2]
     assert memory_of(load(shared, gpu_layers=0, max_batch_size=16, cache_tokens=CONTEXT))[2]
 
