@@ -1,5 +1,7 @@
 """Sampling fields in files: `sampling` of a model in `config.yml`, and the entries of presets."""
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -31,16 +33,18 @@ _ENTRY_KEYS = ("override", "force", "additive")
 class SamplingSection(Section):
     """Defaults for requests that do not set these params, and forced overrides."""
 
+    @cached_property
     def defaults(self) -> SamplingFields:
-        """The fields of requests that leave them unset."""
+        """The fields of requests that leave them unset; like `params` kept, as each asks for it."""
         forced = self.overrides()
         return SamplingFields.model_validate(
             {name: _value(value) for name, value in self if name not in forced}
         )
 
-    def params(self) -> dict[str, Any]:
+    @cached_property
+    def params(self) -> Mapping[str, Any]:
         """The `SamplingParams` fields of a request that sets none."""
-        return self.defaults().sampling_fields()
+        return self.defaults.sampling_fields()
 
     def overrides(self) -> dict[str, dict[str, Any]]:
         """The entries that override requests (`force`) or are merged with them (`additive`)."""

@@ -116,7 +116,7 @@ def test_keys_do_not_show(write: WriteConfig) -> None:
 
 
 def test_sampling_as_params() -> None:
-    assert SamplingDefaults().params() == {}
-    params = SamplingDefaults(temperature=0, stop=["x", "y"]).params()
+    assert SamplingDefaults().params == {}
+    params = SamplingDefaults(temperature=0, stop=["x", "y"]).params
     assert params == {"temperature": 0, "stop": ("x", "y")}
     assert SamplingParams(**params).stop == ("x", "y")

@@ -70,7 +70,7 @@ def test_an_entry_like_another(write: WriteConfig) -> None:
     for model in config.models[1:]:
         assert (model.backend, model.path, model.aliases) == ("b", ".", [])
         assert model.options == {"x": 1, "y": 2}
-        assert model.sampling.params() == {"top_k": 5, "top_p": 0.5}
+        assert model.sampling.params == {"top_k": 5, "top_p": 0.5}
     assert Config.model_validate(config.model_dump()).models == config.models
 
 

@@ -149,8 +149,8 @@ async def test_models_that_are_like_each_other_share_a_backend(house: House) -> 
             await ask(models, name)
         assert house.started == ["a", "c"]
         assert models.find("a").served().backend is models.find("b").served().backend
-        assert models.find("b").config.sampling.params() == {"temperature": 0.9, "top_p": 0.5}
-        assert models.find("c").config.sampling.params() == {"temperature": 0.9, "top_p": 0.5}
+        assert models.find("b").config.sampling.params == {"temperature": 0.9, "top_p": 0.5}
+        assert models.find("c").config.sampling.params == {"temperature": 0.9, "top_p": 0.5}
         await models.unload(models.find("a"))
         assert (house.closed, await ask(models, "b")) == ([], "b")
         await models.unload(models.find("b"))

@@ -156,6 +156,6 @@ def _parameters(found: FoundModel) -> Iterator[str]:
     model = found.entry
     defaults = dict(model.info.defaults) if model.info else {}
     length = {"num_ctx": model.context_length} if model.context_length else {}
-    for name, value in {**length, **defaults, **model.config.sampling.params()}.items():
+    for name, value in {**length, **defaults, **model.config.sampling.params}.items():
         for each in value if isinstance(value, list | tuple) else (value,):
             yield f"{_PARAMETERS.get(name, name)} {json.dumps(each, ensure_ascii=False)}"

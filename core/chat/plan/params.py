@@ -36,7 +36,7 @@ class PlannedParams:
 
 def overridden(body: Body, model: ServedModel) -> Body:
     """A request with the model's sampling overrides applied."""
-    return model.overrides.applied_to(body, model.config.sampling.params())
+    return model.overrides.applied_to(body, model.config.sampling.params)
 
 
 def planned_params(
@@ -55,7 +55,7 @@ def planned_params(
     """
     if not model.info.chats:
         body.check_token_ids(model.info.vocab_size)
-    chosen = body.with_defaults(model.config.sampling.defaults()).sampling_fields()
+    chosen = body.with_defaults(model.config.sampling.defaults).sampling_fields()
     sources = _sources(sent, model)
     if logprobs is not None:
         sources["logprobs"] = "request"
@@ -71,7 +71,7 @@ def time_limit(body: GenerationBody, model: ServedModel) -> TimeLimit | None:
     milliseconds = body.t_max_predict_ms or 0
     if body.max_seconds is None and milliseconds > 0:
         return TimeLimit(milliseconds / 1000, at_line_end=True)
-    seconds = body.with_defaults(model.config.sampling.defaults()).max_seconds
+    seconds = body.with_defaults(model.config.sampling.defaults).max_seconds
     return TimeLimit(seconds) if seconds else None
 
 
@@ -79,7 +79,7 @@ def sampling_layers(body: GenerationBody, model: ServedModel) -> dict[Source, Ma
     """The sampling params of each source; later ones override earlier ones."""
     return {
         "model": model.info.defaults,
-        "config": model.config.sampling.params(),
+        "config": model.config.sampling.params,
         "request": body.sampling_fields(),
     }
 

@@ -48,7 +48,7 @@ def require_vocabulary(config: ModelConfig, info: ModelInfo) -> None:
 def sampling_defaults(config: ModelConfig, info: ModelInfo) -> str:
     """The sampling defaults and their sources, for the log."""
     of_model = {name: f"{value} (model)" for name, value in info.defaults.items()}
-    of_config = {name: f"{value} (config)" for name, value in config.sampling.params().items()}
+    of_config = {name: f"{value} (config)" for name, value in config.sampling.params.items()}
     chosen = (of_model | of_config).items()
     texts = (f"{name}={text}" for name, text in chosen)
     return f"sampling defaults: {', '.join(texts) or 'none'}"
