@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.contract.errors import InvalidRequestError
@@ -508,6 +508,7 @@ def is_loadable(choice: Choice) -> bool:
 
 
 @given(st.lists(LAID_OUT, unique=True), st.sampled_from([None, "gguf", "folder"]))
+@example(["config.json", "pytorch_model.bin", "pytorch_model-00001-of-00002.bin"], None)
 def test_what_is_chosen_can_be_loaded_and_is_found_again(
     names: list[str], form: Form | None
 ) -> None:

@@ -237,7 +237,8 @@ def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
     tensors = [file for file in files if file.name.endswith(".safetensors")]
     weights = [file for file in tensors if "/" not in file.name and not _is_no_weights(file.name)]
     top = {part.name for parts in _complete(weights).values() for part in parts}
-    binary = _complete(file for file in files if _BINARY.fullmatch(file.name))
+    pytorch = _complete(file for file in files if _BINARY.fullmatch(file.name))
+    binary = {part.name for parts in pytorch.values() for part in parts}
     if not (top or binary) or not names & {"config.json", "modules.json"}:
         return []
     read = [PurePosixPath(file.name) for file in tensors if "/" in file.name or file.name in top]
@@ -251,6 +252,8 @@ def _checkpoint(files: Sequence[RemoteFile]) -> list[Choice]:
             return False
         if file in tensors and "/" not in file.name:
             return file.name in top
+        if _BINARY.fullmatch(file.name) and file.name not in binary:
+            return False
         twice = path.suffix == ".bin" and path.parent in with_tensors
         return not twice and path.name != "training_args.bin"
 
