@@ -9,7 +9,13 @@ import os
 from importlib import import_module
 from pathlib import Path
 
-from enginebay import BackendRegister, BackendUnavailableError, hookimpl
+from enginebay import (
+    BackendRegister,
+    BackendUnavailableError,
+    Cluster,
+    ClusterSettings,
+    hookimpl,
+)
 
 
 @hookimpl
@@ -17,6 +23,14 @@ def register_backends(register: BackendRegister) -> None:
     """Register every subfolder that has a module `backend`."""
     for file in sorted(Path(__file__).parent.glob("*/backend.py")):
         import_module(f"backends.{file.parent.name}.backend").register_backend(register)
+
+
+@hookimpl(trylast=True)
+def make_cluster(settings: ClusterSettings) -> Cluster:
+    """A cluster of Ray, which is imported when it is connected to."""
+    from backends.ray.cluster import RayCluster
+
+    return RayCluster(settings)
 
 
 def spin(turns: int) -> None:

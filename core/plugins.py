@@ -17,6 +17,7 @@ import pluggy
 
 from core.contract import hookspecs
 from core.contract.backend import Backend
+from core.contract.cluster import Cluster, ClusterSettings
 from core.contract.formats import ReasoningFormat, ToolFormat
 from core.contract.hookspecs import hookimpl
 from core.contract.registers import BackendRegister, Register
@@ -26,7 +27,13 @@ from core.contract.types import Delta, GenerationRequest
 BUILTIN = ("backends", "parsers")
 ENTRY_POINT_GROUP = "enginebay"
 _IN_THE_CONFIG = ("auto", "none")
-_HOOKS = ("register_backends", "register_parsers", "register_routes", "generate")
+_HOOKS = (
+    "register_backends",
+    "register_parsers",
+    "register_routes",
+    "generate",
+    "make_cluster",
+)
 _LOADERS = tuple(
     str(Path(str(file)).parent) for file in (__file__, pluggy.__file__, importlib.__file__)
 )
@@ -117,6 +124,10 @@ class Plugins:
         """The stream that answers `request`, from the first plugin that returns one."""
         stream = self._manager.hook.generate(backend=backend, request=request)
         return cast(AsyncGenerator[Delta, None], stream)
+
+    def cluster(self, settings: ClusterSettings) -> Cluster | None:
+        """The cluster, from the first plugin that makes one; nothing is imported or connected."""
+        return cast(Cluster | None, self._manager.hook.make_cluster(settings=settings))
 
     def _load(self, candidate: _Candidate, *, blocked: bool) -> Plugin:
         name, source, version = candidate.name, candidate.source, candidate.version

@@ -12,13 +12,21 @@ _OF_ENGINE = ("max_running", "max_queue", "queue_timeout")
 
 def engine_key(model: ModelConfig, root: str) -> Hashable:
     """Equal for models that inherit from `root` and can share its engine."""
-    return (root, model.backend, model.path, model.isolation, repr(model.options))
+    return (root, model.backend, model.path, model.isolation, repr((model.cluster, model.options)))
 
 
 def engine_keys(models: Sequence[ModelConfig]) -> list[Hashable]:
     """The key of each model's engine."""
     likes = {model.name: model.like for model in models}
     return [engine_key(model, root_of(model.name, likes)) for model in models]
+
+
+def engine_names(models: Sequence[ModelConfig]) -> dict[Hashable, str]:
+    """A name for the engine of each key: that of the first model that uses it."""
+    names: dict[Hashable, str] = {}
+    for model, key in zip(models, engine_keys(models), strict=True):
+        names.setdefault(key, model.name)
+    return names
 
 
 def engine_problems(models: Sequence[ModelConfig]) -> Iterator[tuple[KeyPath, str]]:

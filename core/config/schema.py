@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from core.config.apis import ApisConfig
+from core.config.cluster import ClusterConfig, PlacementConfig
 from core.config.listening import ListeningConfig
 from core.config.loading import LoadingConfig
 from core.config.media import MediaConfig
@@ -265,6 +266,9 @@ class ModelConfig(Section):
         ge=0,
         description="Seconds that a request may wait in the queue; then 429. 0 is any time.",
     )
+    cluster: PlacementConfig | None = Field(
+        None, description="Run engines of the model on the cluster's machines; unset: on this one."
+    )
     options: dict[str, Any] = Field(
         default={}, description="Options of the backend; each backend has its own."
     )
@@ -297,6 +301,9 @@ class Config(Section):
     loading: LoadingConfig = Field(
         default_factory=LoadingConfig,
         description="How many models are in memory at once, and how requests wait for them.",
+    )
+    cluster: ClusterConfig | None = Field(
+        None, description="The cluster of this server, for engines on other machines; unset: none."
     )
     plugins: PluginsConfig = Field(
         default_factory=PluginsConfig,

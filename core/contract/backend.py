@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from core.contract.backend_settings import Isolation
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.contract.estimates import MemoryUse
 from core.contract.media import Media, MediaPrompt
 from core.contract.sampling_params import ReasoningBudget
 from core.contract.types import Delta, EngineStats, GenerationRequest, Lora, ModelInfo
@@ -16,14 +17,21 @@ class Backend(ABC):
     Write one directly for an asynchronous engine (such as a remote server); for a blocking engine
     write an `Engine` and wrap it in `EngineBackend`.
 
-    `isolation` is where its engine runs; None for a backend without an engine.
+    `isolation` is where its engine runs; None for a backend without an engine. `elsewhere`: its
+    model is in the memory of other machines, and counts for no limit of this one.
     """
 
     isolation: Isolation | None = None
+    elsewhere: bool = False
 
     @property
     def pid(self) -> int | None:
         """The process that holds the model's memory; None for the server's own."""
+        return None
+
+    @property
+    def memory(self) -> MemoryUse | None:
+        """What the model takes on other machines, all together; None if unknown, or not there."""
         return None
 
     @property
@@ -174,3 +182,7 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Unload the model and free its memory. Requests in flight fail."""
+
+    async def disconnect(self) -> None:
+        """The server stops. As `close`, but what others use as well may go on running."""
+        await self.close()

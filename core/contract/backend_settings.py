@@ -12,6 +12,15 @@ def no_progress(stage: str, fraction: float) -> None:
     """A `ReportProgress` that does nothing."""
 
 
+ReportBatchSize = Callable[[int | None], None]
+"""`report(choices)`: how many choices a backend computes at once from now on, as
+`ModelInfo.max_batch_size`; to be called on the event loop."""
+
+
+def no_batch_size(choices: int | None) -> None:
+    """A `ReportBatchSize` that does nothing."""
+
+
 Isolation = Literal["thread", "process"]
 """Whether an engine runs on a thread of the server's process or in a process of its own."""
 
@@ -38,6 +47,8 @@ class BackendSettings:
     relative paths in `options` start. `options` has been validated by the option
     class the backend registered with, if any. `isolation` is None for the backend's own default.
     `kv_store`: for engines that can save the KV of sequences; None if that is off.
+    `report_batch_size`: for a backend whose number of choices changes while it runs; as many more
+    or fewer requests are admitted at once, unless the config has a `max_running`.
     """
 
     name: str
@@ -45,5 +56,6 @@ class BackendSettings:
     base: str = "."
     options: Any = None
     report_progress: ReportProgress = no_progress
+    report_batch_size: ReportBatchSize = no_batch_size
     isolation: Isolation | None = None
     kv_store: KvStoreSettings | None = None

@@ -60,7 +60,7 @@ class DeltaStream:
         if self._error:
             raise self._error
         items, self._items = self._items, []
-        return items if len(items) == 1 else _merge(items)
+        return items if len(items) == 1 else merged_deltas(items)
 
 
 class EngineStream(AsyncGenerator[Delta, None]):
@@ -98,7 +98,7 @@ class EngineStream(AsyncGenerator[Delta, None]):
         return self._deltas.aclose()
 
 
-def _merge(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingError]:
+def merged_deltas(items: Iterable[Delta | ServingError]) -> Iterable[Delta | ServingError]:
     """Join the deltas of a choice that piled up while the client was slow.
 
     Deltas with logprobs stay apart: clients read one token an event there. So do those that say

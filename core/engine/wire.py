@@ -2,7 +2,7 @@
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -38,6 +38,17 @@ def receive(connection: Connection) -> Any:
     if isinstance(message, list):
         return [(request_id, _unpacked(item)) for request_id, item in message]
     return message
+
+
+def pack_deltas(messages: Sequence[tuple[int, Sequence[Delta | ServingError]]]) -> bytes:
+    """What requests have gained, each with a number of the sender's, as bytes."""
+    packed = [(number, [_packed(item) for item in items]) for number, items in messages]
+    return pickle.dumps(packed, _PROTOCOL)
+
+
+def unpack_deltas(data: bytes) -> list[tuple[int, list[Delta | ServingError]]]:
+    """What `pack_deltas` packed. Only for bytes of a sender that may run any code here."""
+    return [(number, [_unpacked(item) for item in items]) for number, items in pickle.loads(data)]
 
 
 # The deltas of a step, which are most of what is sent, are sent as tuples of all their fields: a

@@ -34,14 +34,14 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
     problems = [
         config.origins.problem(("models", index, *key), message)
         for index, model in enumerate(config.models)
-        for key, message in model_problems(model, config.base, plugins)
+        for key, message in _problems(model, config, plugins)
         if not _is_from(models.get(model.like or ""), model, key)
     ]
     problems += [config.origins.problem(*each) for each in engine_problems(config.models)]
     engines = {
         key
         for key, model in zip(engine_keys(config.models), config.models, strict=True)
-        if model.load == "start"
+        if model.load == "start" and not model.cluster
     }
     room = config.loading.max_loaded_models
     if room is not None and len(engines) > room:
@@ -49,6 +49,13 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
         problems.append(config.origins.problem(("loading", "max_loaded_models"), message))
     problems += _kv_store_problems(config)
     return in_order(problems) + _preset_problems(config)
+
+
+def _problems(model: ModelConfig, config: Config, plugins: Plugins) -> Iterator[Message]:
+    yield from model_problems(model, config.base, plugins)
+    if model.cluster and config.cluster is None:
+        message = "this config has no section `cluster`; add one: cluster: {address: auto}"
+        yield ("cluster",), message
 
 
 def _kv_store_problems(config: Config) -> list[Problem]:
@@ -152,7 +159,7 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
     """Where in one model's entry something keeps it from loading, and what; not its preset file."""
     if entry := plugins.backends.get(model.backend):
         yield from _validate(model.options, entry)[1]
-    else:
+    elif not model.cluster:  # whose machines may have it
         yield ("backend",), _unknown_backend(model.backend, plugins)
     for where, hub_name in hub_names(model):
         try:
@@ -160,7 +167,9 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
         except ValueError as error:
             yield where, str(error)
     path = resolved_path(model.path, base)
-    if "://" not in path and not Path(path).exists():
+    if model.cluster:  # then it is looked for where the engine is
+        pass
+    elif "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""
         yield ("path",), f"there is no file or folder {path}{hint}"
     elif is_special(Path(path)):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core.config.schema import Config, ModelConfig
+from core.contract.cluster import Cluster
 from core.models.config_change import ConfigChange, ModelChanges, PresetChange
 from core.models.downloads import Downloads, places
 from core.models.files.model_paths import ModelPaths
@@ -14,7 +15,7 @@ from core.models.loading.clock import Clock, LoopClock
 from core.models.loading.entry import ModelEntry, ReportModelProgress
 from core.models.loading.loader import Loader
 from core.models.loading.memory import Meter, SystemMeter
-from core.models.loading.running_backends import Backends
+from core.models.loading.running_backends import Backends, MakeGate, local_gate
 from core.models.loading.start import Starter
 from core.models.presets import Preset
 from core.models.served import ServedModel
@@ -32,6 +33,8 @@ class Models(ModelIndex):
         *,
         clock: Clock | None = None,
         meter: Meter | None = None,
+        cluster: Cluster | None = None,
+        make_gate: MakeGate = local_gate,
     ) -> None:
         super().__init__(config, plugins, ModelPaths(config, plugins))
         self._retired: set[ModelEntry] = set()
@@ -40,12 +43,12 @@ class Models(ModelIndex):
         self._loaded = asyncio.Event()
         meter = meter or SystemMeter()
         self.downloads = Downloads(places(config))
-        backends = Backends(plugins, self._paths, meter)
-        self.estimates = backends.estimates
-        self._starter = Starter(backends, self.downloads, plugins, config.base, report_progress)
+        self._backends = Backends(config, plugins, self._paths, meter, cluster, make_gate)
+        self.estimates = self._backends.estimates
+        self._starter = Starter(self._backends, self.downloads, plugins, config.base, report_progress)
         self._loader = Loader(
             config.loading,
-            backends,
+            self._backends,
             self._starter,
             lambda: [*self.all(), *self._retired],
             clock or LoopClock(),
@@ -83,6 +86,8 @@ class Models(ModelIndex):
         if named.entry.retired:  # since it was looked up
             named = self.look_up(named.name)
         entry = named.entry
+        if entry.stand_in and entry.stand_in.is_loaded and not entry.is_loaded:
+            entry = entry.stand_in
         await self._loader.take(entry)
         try:
             entry.last_used = int(time.time())
@@ -144,6 +149,7 @@ class Models(ModelIndex):
         presets = PresetChange(self._models.values(), self._preset, config)
         replaced = change.apply()
         self._paths.use_config(config)
+        self._backends.use_config(config)
         replaced += self._use_entries(change.entries, config.loading)
         self._loader.use_config(config.loading)
         changed = change.names.changed

@@ -167,3 +167,5 @@ async def _lifespan(app: FastAPI, keys: KeyStore) -> AsyncIterator[None]:
         await shared.key_uses.close()
         if shared.response_store:
             await shared.response_store.close()
+        if shared.cluster:
+            await shared.cluster.close()

@@ -84,6 +84,8 @@ class Reload:
             ("server", self._config.server, new.server),
             ("plugins", self._config.plugins, new.plugins),
         ]
+        if self._config.cluster != new.cluster:
+            yield "cluster"
         for section, before, after in sections:
             for key in type(before).model_fields:
                 if key != "api_keys" and getattr(before, key) != getattr(after, key):

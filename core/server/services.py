@@ -10,6 +10,7 @@ from core.apis.ollama.ollama_models import ModelCards
 from core.apis.response_store.open_store import open_store
 from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config
+from core.contract.cluster import Cluster
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads
 from core.models.files.model_paths import ModelPaths
@@ -44,6 +45,7 @@ class Services:
     running_texts: RunningTexts
     model_cards: ModelCards
     response_store: ResponseStore | None
+    cluster: Cluster | None
 
 
 def make_services(
@@ -53,7 +55,8 @@ def make_services(
     use_keys: Callable[[Config], None],
 ) -> Services:
     """The services of a server; nothing is loaded or started yet. `use_keys`: see `Reload`."""
-    serving = Serving(config, plugins, report_progress)
+    cluster = plugins.cluster(config.cluster.settings(config.base)) if config.cluster else None
+    serving = Serving(config, plugins, report_progress, cluster=cluster)
     models = serving.models
     apis = config.server.apis
     metrics = Metrics(models, serving.requests, serving.counts)
@@ -74,6 +77,7 @@ def make_services(
         paths=Paths(plugins.routes, apis),
         reload=Reload(config, plugins, models, use_keys),
         response_store=open_store(config.server, config.base) if "responses" in apis else None,
+        cluster=cluster,
     )
 
 

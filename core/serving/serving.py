@@ -27,8 +27,10 @@ from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.config.durations import seconds
 from core.config.schema import Config, resolved_path
+from core.contract.cluster import Cluster
 from core.contract.types import GenerationRequest
 from core.models.loading.entry import ReportModelProgress
+from core.models.loading.running_backends import MakeGate, local_gate
 from core.models.registry import Models
 from core.models.served import ServedModel
 from core.plugins import Plugins
@@ -58,11 +60,19 @@ class Serving:
     """
 
     def __init__(
-        self, config: Config, plugins: Plugins, report_progress: ReportModelProgress
+        self,
+        config: Config,
+        plugins: Plugins,
+        report_progress: ReportModelProgress,
+        *,
+        cluster: Cluster | None = None,
+        make_gate: MakeGate = local_gate,
     ) -> None:
         self.config = config
         self.plugins = plugins
-        self.models = Models(config, plugins, report_progress)
+        self.models = Models(
+            config, plugins, report_progress, cluster=cluster, make_gate=make_gate
+        )
         self.leases = Leases(self.models)
         self.planner = Planner(config)
         self.requests = RunningRequests()

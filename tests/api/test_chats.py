@@ -10,7 +10,7 @@ import pytest
 from openai import ContentFilterFinishReasonError
 
 from core.config.schema import Config
-from core.engine.streams import _merge
+from core.engine.streams import merged_deltas
 from core.testing import ScriptedChat
 from enginebay import (
     BackendSettings,
@@ -482,7 +482,7 @@ def test_usage_and_parts_of_joined_deltas_are_kept() -> None:
         Delta(parts=(ReasoningDelta("a"),)),
         Delta(parts=(ContentDelta("b"),), finish_reason="stop", usage=counts),
     ]
-    [joined] = _merge(deltas)
+    [joined] = merged_deltas(deltas)
     assert isinstance(joined, Delta)
     assert joined.parts == (ReasoningDelta("a"), ContentDelta("b"))
     assert (joined.usage, joined.finish_reason) == (counts, "stop")

@@ -27,7 +27,9 @@ SECTIONS: list[tuple[str | int, ...]] = [
     ("server",),
     ("models", 0),
     ("models", 0, "sampling"),
+    ("models", 0, "cluster"),
     ("loading",),
+    ("cluster",),
     ("plugins",),
 ]
 
@@ -46,7 +48,8 @@ def described(path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
         here = (*path, key)
         yield key, schema_at(SCHEMA, here).get("description") or field["description"]
         below = (*here, 0) if key == "models" else here
-        yield from described(below)
+        if key != "cluster":  # which is not there without its section, whose keys are in the docs
+            yield from described(below)
 
 
 def test_config_yml_has_every_key_with_its_description() -> None:

@@ -36,7 +36,7 @@ class ModelEntry(ModelState):
 
     `served` is a request's view of it. `root`: the entry at the end of its `like` chain, whose
     backend it shares if possible. `retired`: new requests do not find it; `after`: what has to end
-    before it is loaded.
+    before it is loaded. `stand_in`: the entry before it, which answers until this one is loaded.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class ModelEntry(ModelState):
         self.last_used: int | None = None
         self.retired = False
         self.after: asyncio.Task[None] | None = None
+        self.stand_in: ModelEntry | None = None
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
@@ -66,7 +67,12 @@ class ModelEntry(ModelState):
 
     @property
     def memory(self) -> MemoryUse | None:
-        """Its memory use, with those that share its backend; None unless it is loaded."""
+        """Its memory use, with those that share its backend; None unless it is loaded.
+
+        That of a model on other machines is what these say, and None if they do not.
+        """
+        if self.started and self.started.backend.elsewhere:
+            return self.started.backend.memory
         return self.started.memory if self.started else None
 
     @property

@@ -64,7 +64,7 @@ class Room:
 
         `BackendUnavailableError` if that is impossible.
         """
-        if self._backends.is_started(model.config, model.root):
+        if model.config.cluster or self._backends.is_started(model.config, model.root):
             return
         limits = await self._limits()
         if limits != Limits(None, None, None):

@@ -148,15 +148,32 @@ class Loader:
     def retire(self, old: ModelEntry, new: ModelEntry | None = None) -> asyncio.Task[None]:
         """Unload `old` once its requests have ended, however long that takes; new ones must not
         find it any more. `new` is loaded in its place, or when it is asked for, after that.
+
+        Of two with engines in a cluster, which replaces these one by one, `old` answers until `new`
+        can.
         """
         was_loaded = old.state in ("ready", "loading")
         old.retired, old.on_request = True, True
+        if new and new.config.cluster and old.started and old.started.backend.elsewhere:
+            new.stand_in = old
+            return self._go(self._succeed(old, new))
         task = self._go(self._retire(old))
         if new:
             new.after = task
             if was_loaded:
                 self.load(new)
         return task
+
+    async def _succeed(self, old: ModelEntry, new: ModelEntry) -> None:
+        """Unload `old` when `new` is ready, however often that fails before."""
+        while not (new.is_loaded or new.retired):
+            await asyncio.wait({self.load(new)})
+            if not new.is_loaded:
+                due = asyncio.Event()
+                self._clock.call_later(max(1.0, new.retry_at - self._clock.time()), due.set)
+                await due.wait()
+        new.stand_in = None
+        await self._retire(old)
 
     async def _retire(self, old: ModelEntry) -> None:
         if old.state == "draining":
@@ -181,7 +198,7 @@ class Loader:
         await asyncio.gather(*tasks, return_exceptions=True)
         for model in self._all_models():
             model.on_request = False
-            await model.close(self._backends, "the model was unloaded")
+            await model.close(self._backends, "the model was unloaded", stopping=True)
 
     def _require_loadable(self, model: ModelEntry) -> None:
         """Raise unless a request may load the model."""

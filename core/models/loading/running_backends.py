@@ -4,24 +4,37 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Awaitable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import replace
 
-from core.config.engines import engine_key
-from core.config.schema import ModelConfig
+from core.config.engines import engine_key, engine_names
+from core.config.schema import Config, ModelConfig
 from core.contract.backend import Backend
-from core.contract.backend_settings import ReportProgress
+from core.contract.backend_settings import ReportBatchSize, ReportProgress
+from core.contract.cluster import Cluster
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
 from core.contract.types import ModelInfo
 from core.models.admission_queue import Gate, with_headroom
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.backend_settings import backend_settings
+from core.models.loading.engine_spec import engine_spec, placement
 from core.models.loading.fit import Estimates, Fit
 from core.models.loading.memory import Meter
 from core.models.loras import Loras
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
+
+
+MakeGate = Callable[[str, ModelConfig, int | None], Gate]
+"""`make(engine, config, room)`: the admission queue of an engine, which has a name in its cluster
+if it is in one, and admits so many choices at once."""
+
+
+def local_gate(engine: str, config: ModelConfig, room: int | None) -> Gate:
+    """An admission queue of this server's own."""
+    return Gate(room, config.max_queue, config.queue_timeout)
 
 
 class StartedBackend:
@@ -32,9 +45,16 @@ class StartedBackend:
     """
 
     def __init__(
-        self, key: Hashable, backend: Backend, info: ModelInfo, gate: Gate, memory: MemoryUse
+        self,
+        key: Hashable,
+        config: ModelConfig,
+        backend: Backend,
+        info: ModelInfo,
+        gate: Gate,
+        memory: MemoryUse,
     ) -> None:
         self.key = key
+        self._config = config
         self.backend = backend
         self.info = info
         self.gate = gate
@@ -43,18 +63,66 @@ class StartedBackend:
         self.models = 1
         self.loras = Loras()
 
+    def admit(self, config: ModelConfig) -> None:
+        """Admit requests as this config says from now on."""
+        self._config = config
+        self.gate.resize(room_for(config, self.info), config.max_queue, config.queue_timeout)
+
+    def use_batch_size(self, choices: int | None) -> None:
+        """The backend computes another number of choices at once from now on."""
+        self.info = replace(self.info, max_batch_size=choices)
+        self.admit(self._config)
+
+
+class _BatchSize:
+    """Whom a backend tells how many choices it computes; until it has started, that is kept."""
+
+    def __init__(self) -> None:
+        self._started: StartedBackend | None = None
+        self._told: list[int | None] = []
+
+    def __call__(self, choices: int | None) -> None:
+        if self._started:
+            self._started.use_batch_size(choices)
+        else:
+            self._told = [choices]
+
+    def tell(self, started: StartedBackend) -> None:
+        self._started = started
+        for choices in self._told:
+            started.use_batch_size(choices)
+
 
 class Backends:
-    """The started backends. Models that share an engine by `like` share one."""
+    """The started backends. Models that share an engine by `like` share one.
 
-    def __init__(self, plugins: Plugins, paths: ModelPaths, meter: Meter) -> None:
+    `cluster`: where those run whose models are to be there.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        plugins: Plugins,
+        paths: ModelPaths,
+        meter: Meter,
+        cluster: Cluster | None = None,
+        make_gate: MakeGate = local_gate,
+    ) -> None:
         self._plugins = plugins
         self._paths = paths
         self._meter = meter
+        self._cluster = cluster
+        self._make_gate = make_gate
+        self.use_config(config)
         self.estimates = Estimates(plugins, paths, meter)
         self._started: dict[Hashable, StartedBackend] = {}
         self._turns: defaultdict[Hashable, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._peaks: dict[Hashable, MemoryUse] = {}
+
+    def use_config(self, config: Config) -> None:
+        """Start engines as this config says from now on, and name them after its models."""
+        self._config = config
+        self._names = engine_names(config.models)
 
     def is_started(self, config: ModelConfig, root: str) -> bool:
         """Whether such a model would share a running backend."""
@@ -88,37 +156,43 @@ class Backends:
             if started := self._started.get(key):
                 started.models += 1
                 return started
-            backend = await self._create(config, report_progress)
+            engine, batch_size = self._names.get(key, config.name), _BatchSize()
+            backend = await self._create(engine, config, report_progress, batch_size)
             try:
                 _require_isolation(config, backend)
-                started = await self._start(key, backend, config)
+                started = await self._start(key, engine, backend, config)
             except BaseException:
                 await quietly(backend.close(), config.name)
                 raise
+            batch_size.tell(started)
             self._started[key] = started
             self._peaks[key] = started.peak.highest(self._peaks.get(key, MemoryUse()))
             return started
 
-    async def _start(self, key: Hashable, backend: Backend, config: ModelConfig) -> StartedBackend:
+    async def _start(
+        self, key: Hashable, engine: str, backend: Backend, config: ModelConfig
+    ) -> StartedBackend:
         """Start a backend and measure the increase in memory use."""
         before, gpu_before = await self._taken(None), await self._gpu_taken()
         info = await backend.start()
-        memory = await self._taken(backend.pid)
-        if backend.pid is None:
-            memory = memory.since(before)
-        if not memory.gpu:
-            memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
-        gate = Gate(room_for(config, info), config.max_queue, config.queue_timeout)
-        return StartedBackend(key, backend, info, gate, memory)
+        memory = MemoryUse()
+        if not backend.elsewhere:
+            memory = await self._taken(backend.pid)
+            if backend.pid is None:
+                memory = memory.since(before)
+            if not memory.gpu:
+                memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
+        gate = self._make_gate(engine, config, room_for(config, info))
+        return StartedBackend(key, config, backend, info, gate, memory)
 
-    async def stop(self, started: StartedBackend) -> None:
-        """Close it once no model uses it."""
+    async def stop(self, started: StartedBackend, *, stopping: bool = False) -> None:
+        """Close it once no model uses it; `stopping`: the server does, see `Backend.disconnect`."""
         async with self._turns[started.key]:
             started.models -= 1
             if not started.models:
                 self._started.pop(started.key, None)
                 started.gate.close(BackendUnavailableError("the model was unloaded"))
-                await started.backend.close()
+                await (started.backend.disconnect() if stopping else started.backend.close())
 
     async def measure(self, started: StartedBackend) -> None:
         """Measure its memory use.
@@ -133,7 +207,25 @@ class Backends:
         started.peak = started.peak.highest(started.memory)
         self._peaks[started.key] = started.peak
 
-    async def _create(self, config: ModelConfig, report_progress: ReportProgress) -> Backend:
+    async def _create(
+        self,
+        engine: str,
+        config: ModelConfig,
+        report_progress: ReportProgress,
+        report_batch_size: ReportBatchSize,
+    ) -> Backend:
+        if config.cluster:
+            if self._cluster is None:
+                raise BackendUnavailableError(
+                    "its engines are to run in a cluster, and this server is in none; add the "
+                    "section `cluster` to the config and restart the server"
+                )
+            return self._cluster.backend(
+                engine_spec(engine, config, self._config),
+                placement(config.cluster),
+                report_progress=report_progress,
+                report_batch_size=report_batch_size,
+            )
         entry = self._plugins.backends.get(config.backend)
         if entry is None:
             installed = ", ".join(self._plugins.backends) or "none"
@@ -143,7 +235,7 @@ class Backends:
         settings = await asyncio.to_thread(
             backend_settings, config, entry, self._paths, report_progress
         )
-        return entry.create(settings)
+        return entry.create(replace(settings, report_batch_size=report_batch_size))
 
     async def _taken(self, pid: int | None) -> MemoryUse:
         taken = await asyncio.to_thread(self._meter.of_process, pid or os.getpid())
@@ -159,7 +251,7 @@ def room_for(config: ModelConfig, info: ModelInfo) -> int | None:
 
 
 def _require_isolation(config: ModelConfig, backend: Backend) -> None:
-    if config.isolation not in (None, backend.isolation):
+    if not config.cluster and config.isolation not in (None, backend.isolation):
         raise BackendUnavailableError(
             f"the backend {config.backend!r} cannot run with `isolation: {config.isolation}`; "
             "delete that line from the config"

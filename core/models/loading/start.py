@@ -21,7 +21,7 @@ from core.models.loading.formats import (
     require_vocabulary,
     sampling_defaults,
 )
-from core.models.loading.running_backends import Backends, StartedBackend, quietly, room_for
+from core.models.loading.running_backends import Backends, StartedBackend, quietly
 from core.models.presets import Preset, load_preset
 from core.models.template.chat_formats import ChatFormats
 from core.plugins import Plugins
@@ -51,6 +51,8 @@ class Starter:
 
         False if that failed: why is kept in its `error`, and what arrived for the next attempt.
         """
+        if config.cluster:  # its files are where its engines are
+            return True
         paths = await asyncio.to_thread(lambda: list(hub_paths(config, self._plugins)))
 
         def report(before: int, fraction: float) -> None:
@@ -127,8 +129,7 @@ class Starter:
 
         def change() -> None:
             if model.started is started:
-                room = room_for(config, started.info)
-                started.gate.resize(room, config.max_queue, config.queue_timeout)
+                started.admit(config)
                 model.change(config, formats, template, preset)
 
         return change

@@ -151,8 +151,11 @@ class ModelState:
         self._state = "ready"
         self.settled.set()
 
-    async def close(self, backends: Backends, reason: str) -> None:
-        """Unload the model. `reason` is reported to requests for it."""
+    async def close(self, backends: Backends, reason: str, *, stopping: bool = False) -> None:
+        """Unload the model. `reason` is reported to requests for it.
+
+        `stopping`: the server stops, and an engine that others use may go on.
+        """
         started, self._started = self._started, None
         self.there.clear()
         try:
@@ -160,7 +163,7 @@ class ModelState:
                 if self.use.count:  # another entry of this name may share the gate
                     error = BackendUnavailableError(f"model {self.name!r} was unloaded")
                     started.gate.refuse(self.name, error)
-                await backends.stop(started)
+                await backends.stop(started, stopping=stopping)
         finally:
             self.keep_alive = None
             self._state, self._error, self.loaded_at = "unloaded", reason, None

@@ -1,0 +1,96 @@
+"""The section `cluster` of the config, and what a model says of its place in the cluster."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from core.config.section import Section, Text
+from core.contract.cluster import ClusterSettings
+
+
+class ClusterConfig(Section):
+    """The cluster that this server is part of, for engines on several machines; none if unset."""
+
+    address: Text = Field(
+        "auto",
+        description="Where the head listens, HOST:PORT; auto: as this machine's node knows it.",
+    )
+    token_file: Text = Field(
+        "cluster.token",
+        description="File with the cluster's token, which `enginebay cluster up` writes.",
+    )
+    share_limits: bool = Field(
+        False,
+        description="Share limits of keys, queues and usage with other servers of the cluster.",
+    )
+    heartbeat: float = Field(
+        5,
+        gt=0,
+        description="Longest silence of an engine, in seconds; after three it is given up.",
+    )
+    window: float = Field(
+        0,
+        ge=0,
+        le=1,
+        description="Seconds of deltas that engines send as one message; 0 sends every step.",
+    )
+    drain_timeout: float = Field(
+        600,
+        ge=0,
+        description="Seconds that running answers get to finish when their engine is replaced.",
+    )
+
+    def settings(self, base: Path) -> ClusterSettings:
+        """The same for a `Cluster`; `base`: the folder that paths are relative to."""
+        return ClusterSettings(
+            address=self.address,
+            token_file=str(base / Path(self.token_file).expanduser()),
+            heartbeat=self.heartbeat,
+            window=self.window,
+            drain_timeout=self.drain_timeout,
+            shared=self.share_limits,
+        )
+
+
+class ReplicaRange(Section):
+    """As many engines as the load asks for."""
+
+    min: int = Field(1, ge=1, description="Fewest engines.")
+    max: int = Field(ge=1, description="Most engines.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max < self.min:
+            raise ValueError(f"max is {self.max}, which is less than min, {self.min}")
+        return self
+
+
+def _whole_or_part(gpus: float) -> float:
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError("more than one GPU must be a whole number")
+    return gpus
+
+
+class PlacementConfig(Section):
+    """How many engines of a model the cluster runs, and what each needs of its node."""
+
+    replicas: int | ReplicaRange = Field(
+        1, description="How many engines; or {min: 1, max: 4}, as many as the load asks for."
+    )
+    gpus: Annotated[float, AfterValidator(_whole_or_part)] = Field(
+        0, ge=0, description="GPUs of each engine; below 1 for engines that share one."
+    )
+    cpus: float = Field(1, ge=0, description="CPUs of each engine, as the cluster counts them.")
+    per_node: int | None = Field(
+        None, ge=1, description="Most engines on one node; unlimited if unset."
+    )
+    labels: list[Text] = Field(
+        default=[], description="Labels that a node must have been started with."
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if isinstance(self.replicas, int) and self.replicas < 1:
+            raise ValueError("replicas must be at least 1; delete the model to run none")
+        return self
