@@ -44,6 +44,7 @@ from core.server.api import (
     tokens,
     usage,
 )
+from core.server.api.cluster import add_cluster_route
 from core.server.api.error_handlers import add_error_handlers
 from core.server.api.plugin_routes import add_plugin_routes
 from core.server.http.access_log import ObserveRequests
@@ -120,6 +121,7 @@ def create_app(
             app.include_router(router, prefix="/api")
     app.include_router(pooling.second)
     app.include_router(about.public)
+    add_cluster_route(app, shared.cluster)
     add_page(app, ollama="ollama" in config.server.apis)
     add_plugin_routes(app, plugins.routes, shared.paths)
     add_error_handlers(app)

@@ -28,6 +28,9 @@ const status = new Status({
 });
 
 views((name) => {
-  if (name === "models") status.refresh();
+  if (name === "models") {
+    status.refresh();
+    manager.open();
+  }
   if (name === "usage") usage.refresh();
 });

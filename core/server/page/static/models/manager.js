@@ -2,6 +2,7 @@
 
 import { byId } from "../dom.js";
 import { apiKey } from "../store.js";
+import { Cluster } from "./cluster.js";
 import { DownloadForm } from "./download_form.js";
 import { Downloads } from "./downloads.js";
 import { Hub } from "./hub.js";
@@ -15,6 +16,7 @@ export class Manager {
     this.admin = false;
     this.models = [];
     this.list = new ModelList(byId("all-models"), { memory: true });
+    this.cluster = new Cluster();
     this.downloads = new Downloads({ done: changed });
     const download = (body, title) => this.downloads.start(body, title);
     this.hub = new Hub({ download });
@@ -30,6 +32,12 @@ export class Manager {
     byId("models-link").hidden = !admin && Boolean(apiKey.value);
     byId("models-refused").hidden = admin;
     for (const part of document.querySelectorAll(".for-admins")) part.hidden = !admin;
+    this.cluster.allow(admin);
+  }
+
+  /** The view is looked at. */
+  open() {
+    this.cluster.refresh();
   }
 
   /** The models as they are now. */
