@@ -1,48 +1,44 @@
 """A model that runs on another server, which gets the messages of chats."""
 
-import logging
-import re
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from enginebay import (
     Backend,
     BackendSettings,
     BackendUnavailableError,
-    Chat,
     Delta,
     GenerationRequest,
     InvalidRequestError,
     ModelInfo,
     ModelUnloadedError,
     TokenCounts,
-    UnsupportedParameterError,
 )
 from enginebay_remote.chat_dialects import CHAT_DIALECTS, ChatDialect
+from enginebay_remote.chat_probe import FIELDS, PATH, ChatProbe
 from enginebay_remote.chat_reading import ChatReader, says_something
-from enginebay_remote.dialects import ALL, TRIAL
+from enginebay_remote.connecting import connect
 from enginebay_remote.failures import NONSENSE
+from enginebay_remote.health import Sleep
 from enginebay_remote.options import Options
-from enginebay_remote.servers import connect, context_length, find_card, modalities, server_of
 
-logger = logging.getLogger(__name__)
-
-_FIELDS = ALL | (frozenset(Chat.__dataclass_fields__) - {"messages", "chosen_params"})
 _FORMS = ("response_format", "structured_outputs")
-_PATH = "/v1/chat/completions"
 
 
 class ChatBackend(Backend):
-    """Sends messages to `/v1/chat/completions` of the server at `settings.path`.
+    """Sends messages to `/v1/chat/completions` of the server at `settings.path`, or of one of
+    several.
 
     The server renders its chat template and reads reasoning and tool calls; they are passed on.
     """
 
-    def __init__(self, settings: BackendSettings) -> None:
+    elsewhere = True
+
+    def __init__(self, settings: BackendSettings, sleep: Sleep = asyncio.sleep) -> None:
         self._options: Options = settings.options or Options()
-        self._http = connect(settings)
+        self._servers = connect(settings, sleep)
         self._closed = False
         self._model = ""
         self._dialect: ChatDialect = CHAT_DIALECTS["other"]
@@ -50,23 +46,20 @@ class ChatBackend(Backend):
 
     @property
     def unavailable(self) -> str | None:
-        return self._http.away
+        return self._servers.unavailable
 
     async def start(self) -> ModelInfo:
-        card = await find_card(self._http, self._options.model)
-        self._model = str(card["id"])
-        server = server_of(self._http, card, self._options)
-        self._dialect = CHAT_DIALECTS[server]
-        self._known = self._dialect.fields
-        if server == "enginebay":
-            self._known -= await self._try_params()
-        logger.info("%s is served by %s at %s", self._model, server, self._http.root)
+        facts = await self._servers.start(ChatProbe(self._options))
+        self._model = facts.model
+        self._dialect = CHAT_DIALECTS[facts.server]
+        self._known = facts.honours
         return ModelInfo(
-            context_length=context_length(card, self._options) or 0,
+            context_length=facts.context_length,
             vocab_size=0,
             chats=True,
-            modalities=modalities(card, self._options),
-            unsupported=_FIELDS - self._known,
+            modalities=facts.modalities,
+            max_batch_size=self._servers.slots,
+            unsupported=FIELDS - facts.honours,
         )
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
@@ -94,7 +87,7 @@ class ChatBackend(Backend):
 
     async def close(self) -> None:
         self._closed = True
-        await self._http.close()
+        await self._servers.close()
 
     async def _answer(
         self, reader: ChatReader, request: GenerationRequest
@@ -102,8 +95,7 @@ class ChatBackend(Backend):
         body = self._dialect.body(request, self._known) | {"model": self._model}
         body |= self._options.extra_body
         body = {name: value for name, value in body.items() if value is not None}
-        headers = {"X-Request-Id": request.request_id}
-        events = self._http.events(_PATH, body, headers, says=says_something)
+        events = self._servers.events(PATH, body, request, says=says_something)
         try:
             async with aclosing(events):
                 async for event in events:
@@ -130,21 +122,6 @@ class ChatBackend(Backend):
     def _require_open(self) -> None:
         if self._closed:
             raise ModelUnloadedError("the model was unloaded")
-
-    async def _try_params(self) -> frozenset[str]:
-        """The sampling params that the engine of an Enginebay has no use for; it says which."""
-        message = {"role": "user", "content": "Hello"}
-        body: dict[str, Any] = {**TRIAL, "model": self._model, "messages": [message]}
-        body |= {"max_tokens": 1, "logprobs": True, **self._options.extra_body}
-        try:
-            response = await self._http.ask(_PATH, body)
-            named = response.headers.get("x-unsupported-params", "")
-        except UnsupportedParameterError as error:  # with `strict_params`
-            named = error.message
-        except InvalidRequestError as error:
-            logger.warning("cannot ask what the engine of %s honours: %s", self._model, error)
-            return frozenset()
-        return frozenset(re.findall(r"\w+", named)) & ALL
 
 
 def _choice(request: GenerationRequest, index: int) -> GenerationRequest:

@@ -23,8 +23,21 @@ class NotFoundError(BackendUnavailableError):
     """The server has no such route, or no such model."""
 
 
-def refusal(status: int, payload: Any) -> ServingError:
-    """The error for an answer that is none.
+class UnreachableError(BackendUnavailableError):
+    """There was no connection to the server."""
+
+
+class SilentError(BackendUnavailableError):
+    """The server was connected, and said nothing in time."""
+
+
+def is_of_request(error: ServingError) -> bool:
+    """Whether another server would say the same: something is wrong with the request."""
+    return isinstance(error, InvalidRequestError | RequestTooLargeError)
+
+
+def refusal(status: int, payload: Any, retry_after: int | None = None) -> ServingError:
+    """The error for an answer that is none; `retry_after`: seconds, as the server says.
 
     What is wrong with the request is the client's to mend, all else is for whoever keeps the
     servers: a key that the remote does not take is none that the client sent.
@@ -45,14 +58,14 @@ def refusal(status: int, payload: Any) -> ServingError:
     if status == 413:
         return RequestTooLargeError(message)
     if status == 429:
-        return QueueFullError(message)
+        return QueueFullError(message, retry_after=retry_after)
     if status == 404:
         return NotFoundError(f"{said} (status {status})")
     if status in (401, 403):
         hint = "its key is the option `api_key`, or in the variable that `api_key_env` names"
         return BackendUnavailableError(f"{said} (status {status}); {hint}")
     if status in TRANSIENT or status < 500:
-        return BackendUnavailableError(f"{said} (status {status})")
+        return BackendUnavailableError(f"{said} (status {status})", retry_after=retry_after)
     return ServingError(said)
 
 

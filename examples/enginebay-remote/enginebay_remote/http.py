@@ -11,11 +11,16 @@ from urllib.parse import urlsplit
 import httpx2
 
 from enginebay import BackendUnavailableError, ServingError
-from enginebay_remote.failures import TRANSIENT, refusal, status_of
+from enginebay_remote.failures import (
+    TRANSIENT,
+    SilentError,
+    UnreachableError,
+    refusal,
+    status_of,
+)
 
 LONGEST_DELAY = 10.0
 QUICK = 30.0
-"""Seconds for an answer that nothing is generated for, such as a list of models."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -26,7 +31,8 @@ class Http:
     A request is tried again after `delay` seconds, then twice that and so on, `retries` times, when
     the server cannot be reached or is busy: never once an event of its answer has been passed on,
     and not when it was silent for `timeout` seconds. `away` is why a server that had answered
-    cannot be reached any more; it is tried until it answers again.
+    cannot be reached any more; it is tried until it answers again, unless somebody else `watches`.
+    `quick`: seconds for an answer that nothing is generated for, such as a list of models.
     """
 
     def __init__(
@@ -38,6 +44,8 @@ class Http:
         connect_timeout: float = 5,
         retries: int = 2,
         delay: float = 0.5,
+        quick: float = QUICK,
+        watches: bool = True,
     ) -> None:
         url = url.rstrip("/")
         self._api = url if re.search(r"/v\d", urlsplit(url).path) else f"{url}/v1"
@@ -45,10 +53,11 @@ class Http:
         self.retries = retries
         self.delay = delay
         self.away: str | None = None
+        self._watches = watches
         self._reached = False
         self._watching: asyncio.Task[None] | None = None
         self._timeout = httpx2.Timeout(timeout, connect=connect_timeout)
-        self._quick = httpx2.Timeout(min(timeout, QUICK), connect=connect_timeout)
+        self._quick = httpx2.Timeout(min(timeout, quick), connect=connect_timeout)
         self._client = httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=self._timeout,
@@ -64,6 +73,10 @@ class Http:
     async def get(self, path: str) -> Any:
         """The JSON at `path`."""
         return _json(await self._send("GET", path, None))
+
+    async def require(self, path: str) -> None:
+        """Raise unless `path` answers with a 200, whatever it says."""
+        await self._send("GET", path, None)
 
     async def post(self, path: str, body: Any) -> Any:
         """The JSON that answers `body`."""
@@ -140,7 +153,7 @@ class Http:
 
     def lost(self, reason: str) -> None:
         """Take note that nobody is there, and watch for somebody to come back."""
-        if self._reached and self.away is None:
+        if self._watches and self._reached and self.away is None:
             self.away = reason
             self._watching = asyncio.create_task(self._watch())
 
@@ -162,7 +175,12 @@ class _Refused(Exception):
         super().__init__(status)
         self.status = status
         self.retry_after = retry_after
-        self.error = refusal(status, payload)
+        self.error = refusal(status, payload, _seconds(retry_after))
+
+
+def _seconds(text: str) -> int | None:
+    """A `Retry-After` in seconds; None for a date, or what no client would wait for."""
+    return int(text) if text.isdecimal() and len(text) < 6 else None
 
 
 def _refused(response: httpx2.Response) -> _Refused:
@@ -212,12 +230,13 @@ class _Tries:
         if isinstance(error, _Refused):
             return error.error
         reason = str(error) or type(error).__name__
+        kind = BackendUnavailableError
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            reason = f"it cannot be reached ({reason})"
+            reason, kind = f"it cannot be reached ({reason})", UnreachableError
         if isinstance(error, httpx2.ReadTimeout):
             seconds = error.request.extensions["timeout"]["read"]
-            reason = f"it was silent for {seconds:g} seconds"
-        return BackendUnavailableError(f"the remote server {self._http.root}: {reason}")
+            reason, kind = f"it was silent for {seconds:g} seconds", SilentError
+        return kind(f"the remote server {self._http.root}: {reason}")
 
 
 def _dumped(body: Any) -> bytes:

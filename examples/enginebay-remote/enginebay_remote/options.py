@@ -2,9 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
 from enginebay import Modality
 
@@ -21,6 +30,56 @@ Server = Literal[
 ]
 
 
+def is_url(text: str) -> bool:
+    """Whether it is the address of a server."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of a port that is no number, or half an IPv6 address
+        return False
+
+
+def same_address(url: str) -> str:
+    """What is equal for addresses of one server, with `/v1` or without."""
+    return url.rstrip("/").removesuffix("/v1").lower()
+
+
+class ServerOptions(BaseModel):
+    """One of several servers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(description="The server's address, such as http://host:5000/v1.")
+    weight: float = Field(
+        1, gt=0, description="How many requests it gets, compared with the others."
+    )
+    drain: bool = Field(
+        False, description="Give it no new requests; those that run there go on to their end."
+    )
+    api_key: SecretStr | None = Field(None, description="Its key, if not that of the others.")
+    api_key_env: str | None = Field(
+        None, description="The environment variable that its key is in, if not here."
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        if not is_url(url):
+            raise ValueError(f"must be a server's URL, http://host:8000/v1 say, not {url!r}")
+        return url
+
+
+def _from_address(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+AnyServer = Annotated[
+    ServerOptions,
+    BeforeValidator(_from_address, json_schema_input_type=str | ServerOptions),
+]
+"""A server's options, or its address alone."""
+
+
 class Options(BaseModel):
     """Settings of one remote model."""
 
@@ -33,6 +92,12 @@ class Options(BaseModel):
     )
     model: str | None = Field(
         None, description="What the server calls the model; not set, the first one it lists."
+    )
+    servers: list[AnyServer] = Field(
+        default=[],
+        description="Further servers of the same model, beside the one at `path`: addresses, or "
+        "mappings of `url`, `weight`, `drain` and a key. `path` may be among them, to say more "
+        "of it.",
     )
     server: Server | None = Field(
         None, description="What the server is, if its address or list of models does not say."
@@ -69,16 +134,29 @@ class Options(BaseModel):
             raise ValueError("modalities need `api: chat`: completions take no media")
         return self
 
+    @field_validator("servers")
+    @classmethod
+    def _each_once(cls, servers: list[ServerOptions]) -> list[ServerOptions]:
+        seen = set[str]()
+        for server in servers:
+            if (address := same_address(server.url)) in seen:
+                raise ValueError(f"{server.url} is there twice")
+            seen.add(address)
+        return servers
+
     @property
     def chats(self) -> bool:
         """Whether messages go to the chat API."""
         return self.api == "chat" or (self.api == "auto" and self.tokenizer is None)
 
-    def key(self) -> str | None:
-        """The key, wherever it is."""
-        if self.api_key is not None:
-            return self.api_key.get_secret_value()
-        return os.environ.get(self.api_key_env)
+    def key(self, server: ServerOptions | None = None) -> str | None:
+        """The key, wherever it is; that of one server, if it has its own."""
+        for keeper in (server, self):
+            if keeper and keeper.api_key is not None:
+                return keeper.api_key.get_secret_value()
+            if keeper and keeper.api_key_env:
+                return os.environ.get(keeper.api_key_env)
+        return None
 
     def path_of_tokenizer(self, base: str) -> Path:
         """Where `tokenizer` is; relative paths start at the config's folder, `base`."""

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Mapping
 from typing import Any, get_args
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from enginebay import BackendSettings, BackendUnavailableError, Modality
+from enginebay import BackendUnavailableError, Modality
 from enginebay_remote.failures import NotFoundError
 from enginebay_remote.http import Http
 from enginebay_remote.options import Options, Server
@@ -27,32 +27,7 @@ OWNERS: Mapping[str, Server] = {
 }
 """What servers write as `owned_by` in `/v1/models`."""
 
-_LENGTHS = ("context_length", "max_model_len", "max_context_length", "context_window")
-
-
-def connect(settings: BackendSettings) -> Http:
-    """A client of the server at `settings.path`."""
-    options: Options = settings.options or Options()
-    if not _is_url(settings.path):
-        raise BackendUnavailableError(
-            f"`path` of a remote model is the server's URL, http://host:8000/v1 say, not "
-            f"{settings.path!r}"
-        )
-    return Http(
-        settings.path,
-        key=options.key(),
-        timeout=options.timeout,
-        connect_timeout=options.connect_timeout,
-        retries=options.retries,
-    )
-
-
-def _is_url(path: str) -> bool:
-    try:
-        url = urlsplit(path)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:  # of a port that is no number, or half an IPv6 address
-        return False
+LENGTHS = ("context_length", "max_model_len", "max_context_length", "context_window")
 
 
 async def find_card(http: Http, wanted: str | None) -> Mapping[str, Any]:
@@ -92,9 +67,24 @@ def server_of(http: Http, card: Mapping[str, Any], options: Options) -> Server:
     return options.server or HOSTS.get(host) or OWNERS.get(str(card.get("owned_by")), "other")
 
 
+async def find_props(http: Http, server: Server, model: str) -> Mapping[str, Any]:
+    """What llama-server and Enginebay tell of a model: template, special tokens, context, slots."""
+    if server == "llama-server":
+        return dict(await http.get("/props"))
+    if server == "enginebay":
+        return dict(await http.get(f"/props?{urlencode({'model': model})}"))
+    return {}
+
+
+def slots_of(props: Mapping[str, Any]) -> int | None:
+    """How many choices a server computes at once, as its `/props` say."""
+    slots = props.get("total_slots")
+    return slots if isinstance(slots, int) and slots > 0 else None
+
+
 def context_length(card: Mapping[str, Any], options: Options) -> int | None:
     """Tokens of prompt and answer, as far as the options or the server say; names vary."""
-    said = (card.get(name) for name in _LENGTHS)
+    said = (card.get(name) for name in LENGTHS)
     found = options.context_length or next(filter(None, said), None)
     return int(found) if found else None
 

@@ -5,14 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from enginebay import BackendUnavailableError
-from enginebay_remote.http import Http
 from enginebay_remote.options import Server
-
-if TYPE_CHECKING:
-    pass
 
 _DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _UNKNOWN_VOCAB = 2**31
@@ -99,10 +95,17 @@ class LocalTokens:
         return {each["name"]: each["template"] for each in templates or ()}
 
 
+class Posts(Protocol):
+    """A server, or several that answer alike."""
+
+    async def post(self, path: str, body: Any) -> Any:
+        """The JSON that answers `body`."""
+
+
 class RemoteTokens:
     """The server's own `/tokenize` and `/detokenize`, whose fields each server has named itself."""
 
-    def __init__(self, http: Http, server: Server, model: str) -> None:
+    def __init__(self, http: Posts, server: Server, model: str) -> None:
         self._http = http
         self._llama = server == "llama-server"
         # Others may leave special tokens out, as SGLang does.
