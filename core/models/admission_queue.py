@@ -55,8 +55,7 @@ class Place:
     @property
     def position(self) -> int | None:
         """How many are ahead of it at the moment; None if it is not waiting."""
-        order = enumerate(self.gate.order()) if self.waits else ()
-        return next((position for position, place in order if place is self), None)
+        return self.gate.position_of(self) if self.waits else None
 
     def leave(self) -> None:
         """Release it: the request has ended or its client has left."""
@@ -144,17 +143,21 @@ class Gate:
         loop = asyncio.get_running_loop()
         admitted = loop.create_future()
         place = Place(self, choices, model, key, priority, self._next_turn(), goes_on, admitted)
-        share = self._shares.setdefault(key, _Share())
-        if not share.queue:
-            share.turn = place.number
-        insort(share.queue, place, key=lambda other: (other.priority, other.number))
-        self._admit()
-        if place.waits and not goes_on:
-            if self.waiting > self.max_queue:
-                self._refuse(self._first_to_refuse(place), self._full())
-            if place.waits and self.queue_timeout:
-                timer = loop.call_later(self.queue_timeout, self._time_out, place)
-                admitted.add_done_callback(lambda _: timer.cancel())
+        self._queue(place)
+        self._enter(place)
+        if place.waits and not goes_on and self.queue_timeout:
+            timer = loop.call_later(self.queue_timeout, self._time_out, place)
+            admitted.add_done_callback(lambda _: timer.cancel())
+        return place
+
+    def readmit(
+        self, choices: int, *, model: str, key: str | None, priority: int, goes_on: bool
+    ) -> Place:
+        """A place that runs already, let in by a gate that is gone: whatever the limit."""
+        admitted = asyncio.get_running_loop().create_future()
+        place = Place(self, choices, model, key, priority, self._next_turn(), goes_on, admitted)
+        self._queue(place)
+        self._let_in(place)
         return place
 
     def resize(self, max_running: int | None, max_queue: int, queue_timeout: float = 0.0) -> None:
@@ -201,6 +204,10 @@ class Gate:
         while place := _take_next(shares, turn := turn + 1):
             yield place
 
+    def position_of(self, place: Place) -> int | None:
+        """How many are ahead of a waiting place at the moment; None if that is not known."""
+        return next((at for at, other in enumerate(self.order()) if other is place), None)
+
     @property
     def retry_after(self) -> int:
         """Estimated seconds until half of the waiting requests have been admitted."""
@@ -217,7 +224,34 @@ class Gate:
         self._turns += 1
         return self._turns
 
+    def _queue(self, place: Place) -> None:
+        share = self._shares.setdefault(place.key, _Share())
+        if not share.queue:
+            share.turn = place.number
+        insort(share.queue, place, key=lambda other: (other.priority, other.number))
+
+    def _enter(self, place: Place) -> None:
+        """Decide on a place that has just begun to wait."""
+        self._admit()
+        if place.waits and not place.goes_on and self.waiting > self.max_queue:
+            self._refuse(self._first_to_refuse(place), self._full())
+
+    def _let_in(self, place: Place) -> None:
+        """Admit a waiting place, whoever is ahead of it."""
+        share = self._shares[place.key]
+        share.queue.remove(place)
+        share.choices += place.choices
+        share.turn = self._next_turn()
+        self._begin(place)
+
+    def _begin(self, place: Place) -> None:
+        self._running[place.model] += place.choices
+        self._engine_requests += 1
+        place.since = self._clock()
+        place.admitted.set_result(None)
+
     def _admit(self) -> None:
+        """Let in whoever is next, while there is room."""
         while self.max_running is None or self.running < self.max_running:
             place = _take_next(self._shares.values(), self._next_turn())
             if place is None:
@@ -225,10 +259,7 @@ class Gate:
             if not place.waits:  # its client has left and it is about to
                 self._shares[place.key].choices -= place.choices
                 continue
-            self._running[place.model] += place.choices
-            self._engine_requests += 1
-            place.since = self._clock()
-            place.admitted.set_result(None)
+            self._begin(place)
 
     def _first_to_refuse(self, newcomer: Place) -> Place:
         queues = [

@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from core.apis.response_store.kept_responses import Content, KeptResponses, unpacked
 from core.apis.response_store.retention import Changes, Limits, Record
-from core.apis.response_store.store import Content, ResponseStore, unpacked
 
 
-class MemoryStore(ResponseStore):
+class MemoryStore(KeptResponses):
     """A store whose answers end with the server."""
 
     def __init__(self, limits: Limits, *, clock: Callable[[], float] = time.time) -> None:

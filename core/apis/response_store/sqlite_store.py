@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from core.apis.response_store.answers_file import AnswersFile
+from core.apis.response_store.kept_responses import Content, KeptResponses, unpacked
 from core.apis.response_store.retention import Changes, Limits, Record
-from core.apis.response_store.store import Content, ResponseStore, unpacked
 
 logger = logging.getLogger(__name__)
 
 
-class SqliteStore(ResponseStore):
+class SqliteStore(KeptResponses):
     """A store that goes on where the last one with this file has ended.
 
     One thread reads and writes, in the order in which it is asked to; what is not yet written when

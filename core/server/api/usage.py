@@ -11,7 +11,7 @@ from core.server.access.auth import is_admin
 from core.server.http.track import running_request
 from core.server.schemas.usage_answers import LimitEntry, UsageEntry, UsageLimits, UsageList
 from core.server.services import services
-from core.server.usage.key_use import LimitUse
+from core.server.usage.limit_use import LimitUse
 
 router = APIRouter(tags=["usage"])
 

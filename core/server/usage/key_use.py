@@ -3,17 +3,18 @@
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from core.chat.answer.account import Account, Used
 from core.config.keys import Key
-from core.contract.errors import RateLimitError, TokenLimitError
-from core.server.usage.token_window import WINDOW, TokenWindow
-from core.server.usage.usage_records import UsageRecords
+from core.contract.errors import TokenLimitError
+from core.server.usage.limit_use import LimitUse, duration
+from core.server.usage.records import Records
+from core.server.usage.request_count import RequestCount, RequestsSeen
+from core.server.usage.token_window import TokenWindow
 
 _WRITE_EVERY = 0.5
 """Seconds between two writes of what was used: half of what may be lost with the server."""
@@ -21,64 +22,41 @@ _WRITE_EVERY = 0.5
 _NOTHING = Used()
 
 
-@dataclass(frozen=True, slots=True)
-class LimitUse:
-    """A limit, and how much of it is used; `reset_s`: seconds after which nothing is, if known."""
-
-    limit: int
-    used: int
-    reset_s: float | None = None
-
-    @property
-    def remaining(self) -> int:
-        """What may still be used."""
-        return max(0, self.limit - self.used)
-
-
 class KeyUse(Account):
     """What one key uses: its requests, recent and running, and tokens.
 
-    Minutes are sliding windows: in no 60 seconds are there more requests than the limit, and the
-    time after which there is room again is known exactly. Requests that were refused do not count.
-    Days are those of UTC. Tokens count as they are used, and a request that finds a limit of tokens
-    reached is refused: it is exceeded by what was running at that moment only.
+    Requests are counted by a `RequestCount`. Days are those of UTC. Tokens count as they are used,
+    and a request that finds a limit of tokens reached is refused: it is exceeded by what was
+    running at that moment only.
     """
 
-    def __init__(self, name: str, records: UsageRecords, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, records: Records, clock: Callable[[], float]) -> None:
         super().__init__()
         self._name = name
         self._records = records
         self._clock = clock
-        self._received: deque[float] = deque()
+        self._requests = RequestCount(clock)
         self._recorded: dict[str, Used] = {}
         self._window = TokenWindow()
-        self.running = 0
+
+    @property
+    def running(self) -> int:
+        """Requests that are counted now."""
+        return self._requests.running
 
     @asynccontextmanager
     async def counted(self, key: Key) -> AsyncIterator[None]:
         """Count a request for as long as the block runs. Raises `RateLimitError`."""
-        self._forget()
-        limit = key.requests_per_minute
-        if limit is not None and len(self._received) >= limit:
-            seconds = math.ceil(self._received[-limit] + WINDOW - self._clock())
-            raise RateLimitError(
-                f"requests with the API key of {key.name} are limited to {limit} per minute; "
-                f"try again in {seconds} s",
-                retry_after=seconds,
-            )
-        if key.concurrent_requests is not None and self.running >= key.concurrent_requests:
-            raise RateLimitError(
-                f"requests with the API key of {key.name} are limited to "
-                f"{key.concurrent_requests} at once; try again when one of them has ended",
-                retry_after=1,
-            )
-        if limit is not None:
-            self._received.append(self._clock())
-        self.running += 1
+        self._requests.begin(key)
         try:
             yield
         finally:
-            self.running -= 1
+            self._requests.end()
+
+    @property
+    def seen(self) -> RequestsSeen:
+        """Its requests, as they count for its limits."""
+        return self._requests.seen
 
     def require_tokens(self, key: Key) -> None:
         """Raise `TokenLimitError` if this key has reached a limit of tokens."""
@@ -96,7 +74,7 @@ class KeyUse(Account):
             wait = max(1, math.ceil(seconds))
             raise TokenLimitError(
                 f"the API key of {key.name} is limited to {limit} tokens per {time}, which are "
-                f"used; try again in {_duration(wait)}",
+                f"used; try again in {duration(wait)}",
                 retry_after=wait,
             )
 
@@ -107,31 +85,20 @@ class KeyUse(Account):
             if used != before:
                 self._records.add(self._name, model, used.since(before))
                 self._recorded[model] = replace(used)
-        self._window.sample(self._clock(), sum(used.tokens for used in self.used.values()))
+        tokens = sum(used.tokens for used in self.used.values())
+        self._window.sample(self._clock(), tokens + self._records.used_elsewhere(self._name))
 
     def limits(self, key: Key) -> dict[str, LimitUse]:
         """Those that this key has, by their names in the keys file."""
-        self._forget()
         self.record()
-        now = self._clock()
-        newest = self._received[-1] if self._received else now - WINDOW
-        empty = max(0.0, self._window.below(1) - now)
-        used_today = self._records.tokens_today(self._name)
-        every = {
-            "requests_per_minute": (
-                key.requests_per_minute,
-                len(self._received),
-                newest + WINDOW - now,
-            ),
-            "concurrent_requests": (key.concurrent_requests, self.running, None),
-            "tokens_per_minute": (key.tokens_per_minute, self._window.used, empty),
-            "tokens_per_day": (key.tokens_per_day, used_today, self._rest_of_the_day()),
-        }
-        return {
-            name: LimitUse(limit, used, reset)
-            for name, (limit, used, reset) in every.items()
-            if limit is not None
-        }
+        limits = self.seen.limits(key)
+        if key.tokens_per_minute is not None:
+            empty = max(0.0, self._window.below(1) - self._clock())
+            limits["tokens_per_minute"] = LimitUse(key.tokens_per_minute, self._window.used, empty)
+        if key.tokens_per_day is not None:
+            used = self._records.tokens_today(self._name)
+            limits["tokens_per_day"] = LimitUse(key.tokens_per_day, used, self._rest_of_the_day())
+        return limits
 
     def headers(self, key: Key) -> dict[str, str]:
         """OpenAI's headers about the limits of requests and of tokens; none without them.
@@ -151,7 +118,7 @@ class KeyUse(Account):
             if limit:
                 headers[f"x-ratelimit-limit-{what}"] = str(limit.limit)
                 headers[f"x-ratelimit-remaining-{what}"] = str(limit.remaining)
-                headers[f"x-ratelimit-reset-{what}"] = _duration(limit.reset_s or 0)
+                headers[f"x-ratelimit-reset-{what}"] = duration(limit.reset_s or 0)
         return headers
 
     def _rest_of_the_day(self) -> float:
@@ -159,16 +126,11 @@ class KeyUse(Account):
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         return (midnight - now).total_seconds()
 
-    def _forget(self) -> None:
-        over = self._clock() - WINDOW
-        while self._received and self._received[0] <= over:
-            self._received.popleft()
-
 
 class KeyUses:
     """The use of every key, by its name, so that it outlives changes of the keys file."""
 
-    def __init__(self, records: UsageRecords, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, records: Records, clock: Callable[[], float] = time.monotonic) -> None:
         self.records = records
         self._clock = clock
         self._uses: dict[str, KeyUse] = {}
@@ -181,8 +143,11 @@ class KeyUses:
         """What this key uses, or what is used without one."""
         name = key.name if key else ""
         if name not in self._uses:
-            self._uses[name] = KeyUse(name, self.records, self._clock)
+            self._uses[name] = self._make(name)
         return self._uses[name]
+
+    def _make(self, name: str) -> KeyUse:
+        return KeyUse(name, self.records, self._clock)
 
     def record(self) -> None:
         """Hand on what all of them have used."""
@@ -205,12 +170,3 @@ class KeyUses:
 def _tightness(limit: LimitUse) -> tuple[int, float]:
     """Less for a limit of which less remains, or for longer."""
     return limit.remaining, -(limit.reset_s or 0)
-
-
-def _duration(seconds: float) -> str:
-    """As OpenAI writes it: `6m0s`, `49.500s`."""
-    if seconds < WINDOW:
-        return f"{seconds:.3f}s".replace(".000s", "s")
-    minutes, left = divmod(math.ceil(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{left}s" if hours else f"{minutes}m{left}s"

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import astuple, fields
+from datetime import date, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,23 @@ class Slot(NamedTuple):
 Usage = Mapping[Slot, Used]
 
 
+class Mark(NamedTuple):
+    """The number of what a server has handed on last, and the day of UTC on which it did."""
+
+    number: int
+    day: str
+
+
+_MARKS = """
+CREATE TABLE IF NOT EXISTS handed_on (
+    server TEXT PRIMARY KEY,  -- its id, a new one with each start
+    number INTEGER NOT NULL,
+    day TEXT NOT NULL
+) WITHOUT ROWID
+"""
+_DAYS_OF_MARKS = 7  # in which a server repeats, or has forgotten, what it was not sure to have told
+
+
 class UsageFile(SqliteFile):
     """An open file of usage, to which several servers may add."""
 
@@ -71,8 +89,8 @@ class UsageFile(SqliteFile):
         except OSError:
             return False
 
-    def add(self, usage: Usage) -> None:
-        """Count this, too: all or nothing."""
+    def add(self, usage: Usage, marks: Mapping[str, Mark] | None = None) -> None:
+        """Count this, too, and note what servers have handed on: all or nothing."""
         added = ", ".join(f"{name} = {name} + excluded.{name}" for name in _COUNTS)
         command = (
             f"INSERT INTO usage (day, key, model, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "
@@ -81,6 +99,17 @@ class UsageFile(SqliteFile):
         rows = [(*slot, *astuple(used)) for slot, used in usage.items()]
         with broken_told(), self._connection as connection:
             connection.executemany(command, rows)
+            if marks:
+                _note(connection, marks)
+
+    def marks(self) -> dict[str, Mark]:
+        """What servers have handed on last."""
+        there = "SELECT count(*) FROM sqlite_master WHERE name = 'handed_on'"
+        with broken_told():
+            if not self._connection.execute(there).fetchone()[0]:
+                return {}
+            rows = self._connection.execute("SELECT server, number, day FROM handed_on")
+            return {server: Mark(int(number), day) for server, number, day in rows.fetchall()}
 
     def tokens(self, day: str) -> dict[str, int]:
         """The tokens of a day by the names of keys."""
@@ -115,3 +144,12 @@ def _usage(
     with closing(connection.execute(command, (since, key))) as rows:
         for day, name, model, *counts in rows:
             yield Slot(day, name, model), Used(*map(int, counts))
+
+
+def _note(connection: sqlite3.Connection, marks: Mapping[str, Mark]) -> None:
+    connection.execute(_MARKS)
+    rows = [(server, *mark) for server, mark in marks.items()]
+    connection.executemany("INSERT OR REPLACE INTO handed_on VALUES (?, ?, ?)", rows)
+    newest = date.fromisoformat(max(mark.day for mark in marks.values()))
+    before = (newest - timedelta(days=_DAYS_OF_MARKS)).isoformat()
+    connection.execute("DELETE FROM handed_on WHERE day < ?", (before,))

@@ -5,14 +5,15 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from dataclasses import replace
+from datetime import date, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from core.chat.answer.account import Used
 from core.contract.errors import encodable
-from core.server.usage.usage_file import Slot, UsageFile
+from core.server.usage.records import Records, Trouble, utc_now
+from core.server.usage.usage_file import Mark, Slot, Usage, UsageFile
 from core.sqlite_file import BrokenFileError, is_locked, set_aside
 
 logger = logging.getLogger(__name__)
@@ -20,51 +21,53 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What keeps the file from being written, in words without paths, and since when."""
-
-    since: datetime
-    reason: str
-
-
-def utc_now() -> datetime:
-    """The time, in UTC."""
-    return datetime.now(UTC)
-
-
-class UsageRecords:
+class UsageRecords(Records):
     """Usage by key, model and day; to be used on one event loop.
 
     It is counted in memory, and added to the file with every `write`, in one transaction. What
     cannot be written is kept, and tried again with the next; without a file all is kept in memory.
-    A file that is deleted is made again. `trouble`: why the file is not written for now; `now`: the
-    time in UTC, whose days are meant.
+    A file that is deleted is made again. Servers that hand on what they have counted number what
+    they hand on, and the last numbers are written with it: nothing counts twice.
     """
 
     def __init__(self, path: Path | None, *, now: Callable[[], datetime] = utc_now) -> None:
-        self.now = now
+        self._now = now
         self._path = path
         self._file: UsageFile | None = None
         self._thread = ThreadPoolExecutor(1, "enginebay-usage")
         self._one_at_a_time = asyncio.Lock()
         self._unwritten: dict[Slot, Used] = {}
         self._being_written: dict[Slot, Used] = {}
+        self._marks: dict[str, Mark] = {}
+        self._unwritten_marks: dict[str, Mark] = {}
+        self._marks_read = False
         self._read_day = ""
         self._read_tokens: dict[str, int] = {}  # of that day, by key, when it was last read
         self.trouble: Trouble | None = None
 
+    def now(self) -> datetime:
+        return self._now()
+
     def add(self, key: str, model: str, used: Used) -> None:
-        """Count what a key has used of a model today."""
         _count(self._unwritten, Slot(self.day, key, encodable(model)), used)
 
+    def take(self, server: str, number: int, usage: Usage) -> bool:
+        """Count what a server has counted, which has handed on so much before; False if it was
+        counted already.
+        """
+        if number <= (self._marks[server].number if server in self._marks else 0):
+            return False
+        for slot, used in usage.items():
+            _count(self._unwritten, slot, used)
+        self._marks[server] = self._unwritten_marks[server] = Mark(number, self.day)
+        return True
+
     @property
-    def day(self) -> str:
-        """Today, as in slots."""
-        return self.now().date().isoformat()
+    def keys_today(self) -> list[str]:
+        """The names of keys that have used something today, as of the last `write`."""
+        return list(self._read_tokens) if self._read_day == self.day else []
 
     def tokens_today(self, key: str) -> int:
-        """What a key has used today; what other servers have added, as of the last `write`."""
         day = self.day
         tokens = self._read_tokens.get(key, 0) if self._read_day == day else 0
         for part in (self._unwritten, self._being_written):
@@ -80,7 +83,6 @@ class UsageRecords:
             await asyncio.shield(asyncio.ensure_future(self._write(self._path)))
 
     async def usage(self, since: date, key: str | None) -> dict[Slot, Used]:
-        """All from this day on, of one key or all, sorted; what is not written yet, too."""
         first = since.isoformat()
         found: dict[Slot, Used] = {}
         async with self._one_at_a_time:
@@ -104,19 +106,25 @@ class UsageRecords:
         async with self._one_at_a_time:
             day = self.day
             self._being_written, self._unwritten = self._unwritten, {}
+            marks, self._unwritten_marks = self._unwritten_marks, {}
 
-            def save() -> dict[str, int]:
+            def save() -> tuple[dict[str, int], dict[str, Mark]]:
                 file = self._open(path)
-                if self._being_written:
-                    file.add(self._being_written)
-                return file.tokens(day)
+                known = {} if self._marks_read else file.marks()
+                if self._being_written or marks:
+                    file.add(self._being_written, marks)
+                return file.tokens(day), known
 
-            tokens = await self._tried(save)
-            if tokens is None:
+            read = await self._tried(save)
+            if read is None:
                 for slot, used in self._being_written.items():
                     _count(self._unwritten, slot, used)
+                self._unwritten_marks = {**marks, **self._unwritten_marks}
             else:
+                tokens, known = read
                 self._read_day, self._read_tokens = day, tokens
+                self._marks = {**known, **self._marks}
+                self._marks_read = True
                 self._recovered()
             self._being_written = {}
 
