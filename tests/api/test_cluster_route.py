@@ -221,8 +221,8 @@ def test_without_a_cluster() -> None:
 
 def test_it_is_for_admins(tmp_path: Path) -> None:
     keys = tmp_path / "keys.yml"
-    users = [("friend", "a-user-key", "user"), ("root", "an-admin-key", "admin")]
-    keys_file.create(keys, [keys_file.new_entry(*user) for user in users])
+    root = keys_file.new_entry("root", "an-admin-key", "admin")
+    keys_file.create(keys, [keys_file.new_entry("friend", "a-user-key"), root])
     cluster = FakeCluster()
     with clustered(cluster, keys_file=str(keys), auth="admin") as server:
         for key, status in ((None, 401), ("a-user-key", 403), ("an-admin-key", 200)):

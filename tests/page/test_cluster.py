@@ -48,7 +48,7 @@ def test_nodes_and_their_engines(page: "Page", server: Server) -> None:
     """SCALE-20, on the page."""
     shown = section(page, server)
     assert shown.locator("#cluster-free").inner_text() == (
-        "2 nodes, 1 dead · 21.5 of 24 CPUs free · 2 GPUs"
+        "2 of 3 nodes alive · 21.5 of 24 CPUs free · 0.5 of 2 GPUs free"
     )
     nodes = shown.get_by_role("list", name="Nodes").locator("> li")
     assert [lines(node) for node in nodes.all()] == [
@@ -130,8 +130,8 @@ def test_a_server_in_no_cluster_has_no_section(page: "Page", serve_scripted: Ser
 
 def test_it_is_for_admins(page: "Page", tmp_path: Path, cluster: FakeCluster) -> None:
     keys = tmp_path / "keys.yml"
-    users = [("friend", "a-user-key", "user"), ("root", "an-admin-key", "admin")]
-    keys_file.create(keys, [keys_file.new_entry(*user) for user in users])
+    root = keys_file.new_entry("root", "an-admin-key", "admin")
+    keys_file.create(keys, [keys_file.new_entry("friend", "a-user-key"), root])
     with clustered(cluster, keys_file=str(keys), auth="required") as server:
         page.goto(f"{server.url}/#models")
         dialog = page.get_by_role("dialog")
@@ -152,10 +152,17 @@ def test_it_is_for_admins(page: "Page", tmp_path: Path, cluster: FakeCluster) ->
         page.locator("#cluster").wait_for(state="hidden")
 
 
-def test_the_memory_of_a_model_in_the_cluster(page: "Page", server: Server) -> None:
+def test_memory_is_for_models_of_this_machine(
+    page: "Page", server: Server, cluster: FakeCluster
+) -> None:
+    cluster.said = replace(STATUS, models=[])
     section(page, server)
     page.get_by_role("button", name="Memory of chat", exact=True).click()
     page.locator(".memory-result").get_by_text("run on machines of the cluster").wait_for()
+    cluster.said = STATUS
+    page.get_by_role("button", name="Memory of chat", exact=True).wait_for(state="hidden")
+    page.locator(".memory-result").first.wait_for(state="hidden")
+    assert page.get_by_role("button", name="Memory of here", exact=True).is_visible()
 
 
 def test_it_fits_a_phone(page: "Page", server: Server) -> None:

@@ -64,7 +64,7 @@ export class ModelCard {
     this.unload.disabled = state === "draining";
     setText(this.unload, loading ? "Stop" : "Unload");
     this.unload.ariaLabel = `${this.unload.textContent} ${this.id}`;
-    this.memory?.show({ loaded });
+    this.memory?.show({ loaded, elsewhere: model.inCluster });
   }
 
   #showNames({ default: isDefault, source, names }) {

@@ -23,6 +23,11 @@ export class Cluster {
     if (!admin) this.section.hidden = true;
   }
 
+  /** Whether engines of this name run there, as far as is known. */
+  has(name) {
+    return this.models.known.has(name);
+  }
+
   /** Look, now, and go on if there is a cluster. */
   refresh() {
     this.polling.now();
@@ -63,7 +68,7 @@ export class Cluster {
   }
 }
 
-/** Elements that `make(data)` makes, each made anew only when its data has changed. */
+/** Elements in `list` that `make(data)` makes, each made anew only when its data has changed. */
 class Shown {
   constructor(list, make) {
     this.list = list;
@@ -88,7 +93,7 @@ class Shown {
 
 function inShort(nodes) {
   const alive = nodes.filter((node) => node.alive);
-  const dead = nodes.length - alive.length;
-  const words = `${alive.length} ${alive.length === 1 ? "node" : "nodes"}`;
-  return [dead ? `${words}, ${dead} dead` : words, ...free(alive)].join(" · ");
+  const words = `${nodes.length} ${nodes.length === 1 ? "node" : "nodes"}`;
+  const some = alive.length < nodes.length;
+  return [some ? `${alive.length} of ${words} alive` : words, ...free(alive)].join(" · ");
 }

@@ -11,10 +11,11 @@ const amount = (value) => String(Number(value.toFixed(2)));
 /** How many CPUs and GPUs of these nodes are free, in words; those of each kind that there are. */
 export function free(nodes) {
   return ["cpus", "gpus"].flatMap((kind) => {
-    const all = nodes.reduce((sum, node) => sum + node[kind], 0);
-    if (!all) return [];
-    const known = nodes.every((node) => node[`free_${kind}`] !== null);
-    const left = nodes.reduce((sum, node) => sum + node[`free_${kind}`], 0);
+    const having = nodes.filter((node) => node[kind]);
+    if (!having.length) return [];
+    const all = having.reduce((sum, node) => sum + node[kind], 0);
+    const left = having.reduce((sum, node) => sum + node[`free_${kind}`], 0);
+    const known = having.every((node) => node[`free_${kind}`] !== null);
     const name = kind.toUpperCase().replace(/S$/, all === 1 ? "" : "s");
     return [known ? `${amount(left)} of ${amount(all)} ${name} free` : `${amount(all)} ${name}`];
   });
@@ -37,7 +38,7 @@ export function modelRow({ name, wanted, ready, message }) {
   const state = short ? (ready ? "short" : "failed") : "ready";
   return h(
     "li",
-    { class: "card", "data-state": state },
+    { "data-state": state },
     h(
       "div",
       { class: "row" },

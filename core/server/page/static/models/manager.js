@@ -47,6 +47,7 @@ export class Manager {
   }
 
   #show() {
-    this.list.show(this.models, this.admin, byId("model-filter").value);
+    const models = this.models.map((each) => ({ ...each, inCluster: this.cluster.has(each.id) }));
+    this.list.show(models, this.admin, byId("model-filter").value);
   }
 }

@@ -10,6 +10,7 @@ export class Memory {
   constructor(id, { load }) {
     this.id = id;
     this.asking = 0;
+    this.unknown = false; // to this server
     this.context = h("input", {
       type: "number",
       min: 1,
@@ -43,9 +44,11 @@ export class Memory {
     this.button.ariaExpanded = "false";
   }
 
-  /** Whether the model is loaded, and so cannot be loaded otherwise. */
-  show({ loaded }) {
+  /** `loaded`: it cannot be loaded otherwise now; `elsewhere`: on machines that say themselves. */
+  show({ loaded, elsewhere }) {
     this.load.hidden = loaded;
+    this.button.hidden = this.unknown || elsewhere;
+    if (this.button.hidden && !this.element.hidden) this.#toggle();
   }
 
   #options() {
@@ -71,7 +74,7 @@ export class Memory {
     try {
       return inWords(await json(`v1/models/${pathOf(this.id)}/memory${query}`));
     } catch (error) {
-      if (error.status === 404) this.button.hidden = this.element.hidden = true; // not of this server
+      if (error.status === 404) this.unknown = this.button.hidden = this.element.hidden = true;
       return [h("p", { class: "error" }, error.message)];
     }
   }
