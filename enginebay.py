@@ -19,7 +19,6 @@ from core.contract.backend_settings import ReportProgress as ReportProgress
 from core.contract.chat import Chat as Chat
 from core.contract.cluster import Cluster as Cluster
 from core.contract.cluster import ClusterEngine as ClusterEngine
-from core.contract.cluster import ClusterError as ClusterError
 from core.contract.cluster import ClusterModel as ClusterModel
 from core.contract.cluster import ClusterNode as ClusterNode
 from core.contract.cluster import ClusterSettings as ClusterSettings
@@ -33,6 +32,7 @@ from core.contract.cluster import SharedObject as SharedObject
 from core.contract.engine import Engine as Engine
 from core.contract.errors import AuthenticationError as AuthenticationError
 from core.contract.errors import BackendUnavailableError as BackendUnavailableError
+from core.contract.errors import ClusterError as ClusterError
 from core.contract.errors import ContextLengthExceededError as ContextLengthExceededError
 from core.contract.errors import EngineDeadError as EngineDeadError
 from core.contract.errors import InvalidRequestError as InvalidRequestError
@@ -144,6 +144,7 @@ from core.engine.pooling.pooling_engine import PoolingEngine as PoolingEngine
 from core.engine.pooling.pooling_engine import sigmoid as sigmoid
 from core.engine.pooling.queue import PassLimits as PassLimits
 from core.engine.prefix_affinity import PrefixAffinity as PrefixAffinity
+from core.engine.prefix_affinity import block_hashes as block_hashes
 from core.engine.reasoning_budget import BudgetWatch as BudgetWatch
 from core.engine.repetition import RepetitionWatch as RepetitionWatch
 from core.engine.repetition import watches_repetition as watches_repetition
@@ -178,4 +179,5 @@ from core.models.files.gguf_header import GgufHeader as GgufHeader
 from core.models.files.gguf_header import GgufTensor as GgufTensor
 from core.models.files.gguf_header import gguf_header as gguf_header
 from core.models.loading.engine_spec import create_backend as create_backend
+from core.models.loading.memory import SystemMeter as SystemMeter
 from core.serving.opening import open as open

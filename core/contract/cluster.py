@@ -7,7 +7,7 @@ pickled: they go to other machines.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from core.contract.backend import Backend
 from core.contract.backend_settings import (
@@ -16,13 +16,7 @@ from core.contract.backend_settings import (
     ReportBatchSize,
     ReportProgress,
 )
-from core.contract.errors import BackendUnavailableError
-
-
-class ClusterError(BackendUnavailableError):
-    """The cluster cannot be reached, or what was asked of it failed; says what to do."""
-
-    code: ClassVar[str | None] = "cluster_unavailable"
+from core.contract.errors import ClusterError as ClusterError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +202,9 @@ class Cluster(ABC):
         """A backend that is all engines of a model, wherever they run.
 
         Its `start` connects and starts those that do not run yet; its `close` ends them for all
-        servers, and its `disconnect` leaves them where they are. When another one was made for the
-        same `EngineSpec.name` meanwhile, its `close` leaves them, too: they are the other's.
+        servers, and its `disconnect` leaves them where they are. While another one that was made
+        here for the same `EngineSpec.name` is not closed, `close` leaves them, too: of two, the
+        later one has the cluster replace engines one by one.
         """
 
     @abstractmethod

@@ -46,7 +46,7 @@ def pack_deltas(messages: Sequence[tuple[int, Sequence[Delta | ServingError]]]) 
     return pickle.dumps(packed, _PROTOCOL)
 
 
-def unpack_deltas(data: bytes) -> list[tuple[int, list[Delta | ServingError]]]:
+def unpack_deltas(data: bytes | memoryview) -> list[tuple[int, list[Delta | ServingError]]]:
     """What `pack_deltas` packed. Only for bytes of a sender that may run any code here."""
     return [(number, [_unpacked(item) for item in items]) for number, items in pickle.loads(data)]
 

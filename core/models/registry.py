@@ -45,7 +45,9 @@ class Models(ModelIndex):
         self.downloads = Downloads(places(config))
         self._backends = Backends(config, plugins, self._paths, meter, cluster, make_gate)
         self.estimates = self._backends.estimates
-        self._starter = Starter(self._backends, self.downloads, plugins, config.base, report_progress)
+        self._starter = Starter(
+            self._backends, self.downloads, plugins, config.base, report_progress
+        )
         self._loader = Loader(
             config.loading,
             self._backends,

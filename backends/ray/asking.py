@@ -1,0 +1,68 @@
+"""Calls to the backends of a model's replicas, beside the generation of answers."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+from ray.serve.handle import DeploymentHandle
+
+from backends.ray.links import cancel, first_line
+from enginebay import Backend, EngineDeadError, ServingError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRIES = 3
+"""How many engines are tried for what may be done again."""
+
+
+class Asking:
+    """Calls by `handle`. `candidates` are the replicas that can answer, without those given to it;
+    it raises if there is none.
+    """
+
+    def __init__(
+        self, handle: DeploymentHandle[Any], candidates: Callable[[set[str]], Sequence[str]]
+    ) -> None:
+        self._handle = handle
+        self._candidates = candidates
+        self._turns = itertools.count()
+
+    async def any(
+        self,
+        method: Callable[Concatenate[Backend, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """What a method of any engine's backend returns; if one is lost, another one is asked."""
+        tried: set[str] = set()
+        while True:
+            able = self._candidates(tried)
+            replica = able[next(self._turns) % len(able)]
+            try:
+                found = await self.one(replica, "call", method.__name__, *args, **kwargs)
+                return cast(T, found)
+            except EngineDeadError:
+                tried.add(replica)
+                if len(tried) == TRIES:
+                    raise
+
+    async def one(self, replica: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """What a method of this replica returns.
+
+        Raises the `ServingError` that it returns, `EngineDeadError` if the replica is lost.
+        """
+        call = getattr(self._handle, method).remote(*args, replica=replica, **kwargs)
+        try:
+            found = await call
+        except (RayError, RayServeException) as error:
+            raise EngineDeadError(f"the engine is gone: {first_line(error)}") from error
+        except asyncio.CancelledError:
+            cancel(call)
+            raise
+        if isinstance(found, ServingError):
+            raise found
+        return found

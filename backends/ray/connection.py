@@ -1,0 +1,71 @@
+"""Being part of the cluster, which is a matter of the whole process."""
+
+import logging
+import os
+import socket
+
+from backends.ray.nodes import environment
+from backends.ray.token import use_token
+from enginebay import ClusterError, ClusterSettings
+
+_PATIENCE = 5.0
+"""Seconds in which a head must take a connection."""
+
+_HOW = (
+    "start the cluster's head with `enginebay cluster up`, or make this machine one of its nodes "
+    "with `enginebay cluster join HEAD:PORT`"
+)
+
+
+def prepare(settings: ClusterSettings) -> None:
+    """Set what Ray reads from the environment when it is imported.
+
+    `ClusterError` if the token cannot be used.
+    """
+    use_token(settings.token_file)
+    os.environ.update(environment())
+
+
+def connect(settings: ClusterSettings) -> None:
+    """Connect this process, once; `ClusterError` if that fails. Blocks, maybe for a minute.
+
+    Not to be called on the main thread, whose handler of SIGTERM Ray would replace.
+    """
+    prepare(settings)
+    if settings.address != "auto":
+        _require_listener(settings.address)
+    import ray
+
+    if ray.is_initialized():
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    try:
+        ray.init(
+            address=settings.address,
+            namespace="enginebay",
+            log_to_driver=False,
+            configure_logging=False,
+        )
+    except ConnectionError as error:
+        raise ClusterError(
+            f"this machine is no node of the cluster at {settings.address}: {_HOW}"
+        ) from error
+    except (ray.exceptions.RayError, RuntimeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ClusterError(f"the cluster at {settings.address}: {reason}; {_HOW}") from error
+
+
+def _require_listener(address: str) -> None:
+    """Ray itself would wait for a head without end."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ClusterError(
+            f"`cluster.address` is {address!r}; it must be HOST:PORT of the head, or auto"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"nothing listens at {address} ({error}), where the cluster's head is to be: {_HOW}; "
+            "is there a firewall between?"
+        ) from error

@@ -1,0 +1,333 @@
+"""A server's side: a `Backend` that is all engines of a model, wherever they run."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException, RequestCancelledError
+
+from backends.ray.adapters import Adapters
+from backends.ray.asking import TRIES, Asking
+from backends.ray.deployment import deploy, trouble, version_of
+from backends.ray.fleets import fleet_of
+from backends.ray.links import Call, Link, Links, cancel, first_line
+from backends.ray.placing import BLOCK, Placer
+from backends.ray.sums import sum_of_memory, sum_of_stats
+from enginebay import (
+    Backend,
+    BackendUnavailableError,
+    ClusterSettings,
+    Delta,
+    DeltaStream,
+    EngineDeadError,
+    EngineSpec,
+    EngineStats,
+    EngineStream,
+    GenerationRequest,
+    Lora,
+    Media,
+    MediaPrompt,
+    MemoryUse,
+    ModelInfo,
+    ModelUnloadedError,
+    Placement,
+    ReasoningBudget,
+    ReportBatchSize,
+    ReportProgress,
+    ServingError,
+    block_hashes,
+)
+
+logger = logging.getLogger(__name__)
+
+_LATE = 5.0
+"""Seconds that the last deltas may take by the link once their request has ended."""
+
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at engines that are being started."""
+
+
+class RayBackend(Backend):
+    """All engines of a model. `remove` is called by `close`: it ends them, unless others took over.
+
+    A request goes to one engine, chosen by `placer`. If that is lost before it has said anything,
+    the request moves to another one; what has said something fails with `EngineDeadError`.
+    """
+
+    elsewhere = True
+
+    def __init__(
+        self,
+        engine: EngineSpec,
+        placement: Placement,
+        settings: ClusterSettings,
+        *,
+        connect: Callable[[], Awaitable[Placer]],
+        remove: Callable[["RayBackend"], Awaitable[None]],
+        report_progress: ReportProgress,
+        report_batch_size: ReportBatchSize,
+    ) -> None:
+        self._engine = engine
+        self._placement = placement
+        self._settings = settings
+        self._version = version_of(engine, settings)
+        self._connect = connect
+        self._remove = remove
+        self._report_progress = report_progress
+        self._report_batch_size = report_batch_size
+        self._links: Links | None = None
+        self._calls: dict[str, Call] = {}
+        self._watching: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._info: ModelInfo | None = None
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """That of the engines."""
+        return self._engine.name
+
+    @property
+    def unavailable(self) -> str | None:
+        if self._info is None or self._candidates():
+            return None
+        reasons = {link.unavailable for link in self._ready() if link.unavailable}
+        return "; ".join(sorted(reasons)) or "none of its engines runs; one is being started"
+
+    @property
+    def stats(self) -> EngineStats | None:
+        return sum_of_stats([link.report.stats for link in self._ready()])
+
+    @property
+    def memory(self) -> MemoryUse | None:
+        return sum_of_memory([link.report.memory for link in self._ready()])
+
+    async def start(self) -> ModelInfo:
+        self._placer = await self._connect()
+        self._report_progress("starting engines in the cluster", 0.0)
+        handle = await self._deploy(None)
+        self._asking = Asking(
+            handle, lambda tried: [each.replica for each in self._require_candidates(tried)]
+        )
+        self._adapters = Adapters(self._asking.one)
+        self._run = handle.options(method_name="run", stream=True)
+        self._links = Links(
+            handle,
+            fleet_of(handle.app_name),
+            self._settings.heartbeat,
+            self._adapters.load_into,
+            self._engines_changed,
+            lambda replica: self._placer.forget(self.name, replica),
+        )
+        info = await self._first_info()
+        if self._placement.max_replicas is not None and info.max_batch_size:
+            await self._deploy(info.max_batch_size)
+        self._info = info
+        return replace(info, max_batch_size=self._batch_size())
+
+    async def _deploy(self, choices: int | None) -> Any:
+        try:
+            return await asyncio.to_thread(
+                deploy, self._engine, self._placement, self._settings, choices
+            )
+        except (RayError, RayServeException, RuntimeError, ConnectionError) as error:
+            raise BackendUnavailableError(
+                f"the cluster did not take its engines: {first_line(error)}"
+            ) from error
+
+    async def _first_info(self) -> ModelInfo:
+        """What the first engine of this version says of the model, as soon as there is one."""
+        while True:
+            self._changed.clear()
+            for link in self._ready():
+                if link.hello and link.hello.version == self._version:
+                    return link.hello.info
+            try:
+                async with asyncio.timeout(_LOOK_EVERY):
+                    await self._changed.wait()
+            except TimeoutError:
+                failed, said = await asyncio.to_thread(trouble, self._engine.name)
+                if failed:
+                    raise BackendUnavailableError(f"its engines do not start: {said}") from None
+                self._report_progress(said or "starting engines in the cluster", 0.0)
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        """An `EngineStream`, as of an engine of this machine."""
+        stream = DeltaStream()
+        return EngineStream(self._generate(request, stream), stream)
+
+    async def _generate(
+        self, request: GenerationRequest, stream: DeltaStream
+    ) -> AsyncGenerator[Delta, None]:
+        salt = f"{request.adapter or ''}/{request.cache_salt or ''}"  # engines share no more
+        hashes = block_hashes(request.prompt_token_ids, BLOCK, salt)
+        tried: set[str] = set()
+        while True:
+            candidates = self._require_candidates(tried)
+            cached = next((s.kv_total for each in candidates if (s := each.report.stats)), None)
+            names = sorted(each.replica for each in candidates)
+            async with self._placer.placed(self.name, hashes, request.n, names, cached) as replica:
+                call = self._open(replica, request, stream)
+                try:
+                    async with aclosing(self._answer(request, call)) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                    return
+                except (EngineDeadError, BackendUnavailableError) as error:
+                    tried.add(replica)
+                    if call.said or len(tried) == TRIES or self._closed:
+                        raise
+                    logger.info(
+                        "request %s moves to another engine: %s", request.request_id, error.message
+                    )
+                finally:
+                    self._close(call)
+
+    async def _answer(self, request: GenerationRequest, call: Call) -> AsyncGenerator[Delta, None]:
+        assert self._links
+        response = self._run.remote(request, self._links.server, call.number, replica=call.replica)
+        watching = asyncio.create_task(self._watch(response, call))
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        unfinished = request.n
+        try:
+            while unfinished > 0:
+                for item in await call.stream.take():
+                    if isinstance(item, ServingError):
+                        raise item
+                    unfinished -= item.finish_reason is not None
+                    yield item
+        finally:
+            if unfinished > 0:
+                watching.cancel()
+                cancel(response)
+
+    async def _watch(self, response: Any, call: Call) -> None:
+        """Tell a call when its request has ended without saying so."""
+        try:
+            async for _ in response:
+                pass
+            async with asyncio.timeout(_LATE):
+                await call.ended.wait()
+            return
+        except TimeoutError:
+            reason = "the engine that answered lost a part of it"
+        except RequestCancelledError:
+            reason = "the engine that answered was stopped"
+        except (RayError, RayServeException) as error:
+            logger.warning("replica %s: %s", call.replica, first_line(error))
+            reason = "the engine that answered is gone"
+        if not call.ended.is_set():
+            call.fail(reason)
+
+    def _open(self, replica: str, request: GenerationRequest, stream: DeltaStream) -> Call:
+        assert self._links
+        call = self._links.open(replica, request.request_id, stream)
+        self._calls[request.request_id] = call
+        return call
+
+    def _close(self, call: Call) -> None:
+        assert self._links
+        self._links.close(call)
+        if self._calls.get(call.request_id) is call:
+            del self._calls[call.request_id]
+
+    async def end_reasoning(self, request_id: str, budget: ReasoningBudget) -> int:
+        call = self._calls.get(request_id)
+        if call is None or self._links is None:
+            return 0
+        ended: int = await self._asking.one(
+            call.replica, "end_reasoning", request_id, self._links.server, call.number, budget
+        )
+        return ended
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return await self._asking.any(Backend.tokenize, text, add_special_tokens=add_special_tokens)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return await self._asking.any(Backend.detokenize, tuple(token_ids))
+
+    async def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return await self._asking.any(
+            Backend.tokenize_plain, text, add_special_tokens=add_special_tokens
+        )
+
+    async def detokenize_plain(self, token_ids: Sequence[int]) -> str:
+        return await self._asking.any(Backend.detokenize_plain, tuple(token_ids))
+
+    async def tokenize_media(
+        self, pieces: Sequence[str | Media], *, add_special_tokens: bool
+    ) -> MediaPrompt:
+        return await self._asking.any(
+            Backend.tokenize_media, tuple(pieces), add_special_tokens=add_special_tokens
+        )
+
+    async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return await self._asking.any(Backend.embed, [tuple(prompt) for prompt in prompts])
+
+    async def tokenize_pair(self, query: str, document: str) -> list[int]:
+        return await self._asking.any(Backend.tokenize_pair, query, document)
+
+    async def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return await self._asking.any(Backend.rerank, [tuple(pair) for pair in pairs])
+
+    async def classify(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        return await self._asking.any(Backend.classify, [tuple(prompt) for prompt in prompts])
+
+    async def ping(self) -> None:
+        """Return when one engine has answered; Serve looks after each of them."""
+        await self._asking.any(Backend.ping)
+
+    async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
+        """Also into engines that start later."""
+        await self._adapters.load(name, loras, [link.replica for link in self._ready()])
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._adapters.unload(name, [link.replica for link in self._ready()])
+
+    async def close(self) -> None:
+        """End the engines, for all servers."""
+        await self._leave("the model was unloaded")
+        await self._remove(self)
+
+    async def disconnect(self) -> None:
+        await self._leave("the server stops")
+
+    async def _leave(self, reason: str) -> None:
+        self._closed = True
+        if self._links:
+            await self._links.end(ModelUnloadedError(reason))
+
+    def _ready(self) -> list[Link]:
+        return [link for link in self._links.all() if link.ready] if self._links else []
+
+    def _candidates(self) -> list[Link]:
+        """Those that can answer: of this version, unless there are only others."""
+        able = [link for link in self._ready() if not link.unavailable]
+        own = [link for link in able if link.hello and link.hello.version == self._version]
+        return own or able
+
+    def _require_candidates(self, tried: set[str]) -> list[Link]:
+        """Those that were not tried yet. Raises if none is left."""
+        if self._closed:
+            raise ModelUnloadedError("the model was unloaded")
+        left = [link for link in self._candidates() if link.replica not in tried]
+        if not left:
+            reason = self.unavailable or "the engine that was to answer is gone"
+            raise BackendUnavailableError(f"{reason}; try again soon")
+        return left
+
+    def _engines_changed(self) -> None:
+        self._changed.set()
+        if self._info is not None and self._candidates():
+            self._report_batch_size(self._batch_size())
+
+    def _batch_size(self) -> int | None:
+        """The choices that all engines together compute at once."""
+        sizes = [link.hello.info.max_batch_size for link in self._candidates() if link.hello]
+        known = [size for size in sizes if size]
+        return sum(known) if len(known) == len(sizes) and known else None
