@@ -6,6 +6,7 @@ import typer
 
 from core.cli import (
     chat,
+    cluster,
     config,
     conformance,
     download,
@@ -60,6 +61,14 @@ def program() -> typer.Typer:
     of_keys.command("rotate")(keys.rotate)
     of_keys.command("usage")(key_usage.usage)
     app.add_typer(of_keys, name="keys")
+    of_cluster = typer.Typer(
+        help="Machines that run engines together, and what runs there.", no_args_is_help=True
+    )
+    of_cluster.command("up")(cluster.up)
+    of_cluster.command("join")(cluster.join)
+    of_cluster.command("status")(cluster.status)
+    of_cluster.command("down")(cluster.down)
+    app.add_typer(of_cluster, name="cluster")
     app.command("replay")(replay.replay)
     of_config = typer.Typer(
         help="Check, show, describe or reload the config.", no_args_is_help=True
