@@ -74,17 +74,15 @@ class Health:
 
     def doubt(self, upstream: Upstream, reason: str, *, gone: bool = False) -> None:
         """A request failed there; `gone`: there was no connection."""
-        if upstream.trouble is not None:
+        if upstream.trouble is not None or (upstream.doubt and not gone):
             return
-        known = upstream.doubt is not None
-        if not known:
-            upstream.failures += 1
-            upstream.doubt = reason
-            logger.warning("%s is avoided: %s", upstream.url, reason)
+        upstream.failures += 1
         if gone:
             self._in_trouble(upstream, reason)
-        if gone or not known:
-            self._watch(upstream)
+        else:
+            upstream.doubt = reason
+            logger.warning("%s is avoided: %s", upstream.url, reason)
+        self._watch(upstream)
 
     def _watch(self, upstream: Upstream) -> None:
         if before := self._tasks.get(upstream):
