@@ -85,6 +85,8 @@ def create_app(
         lambda new: keys.fix(fixed_keys(new)),
     )
     app.state.services = shared
+    if shared.sharing:
+        requests.answer_others(shared, shared.sharing)
     for prefix in ("/v1", ""):
         for router in (
             chat.router,
@@ -150,6 +152,8 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: FastAPI, keys: KeyStore) -> AsyncIterator[None]:
     shared = services_of(app)
+    if shared.sharing:
+        shared.sharing.front.start()
     loading = asyncio.create_task(shared.models.load_at_start())
     watching = asyncio.create_task(shared.watch.run())
     await shared.key_uses.records.write()  # which also reads what was used today
@@ -169,5 +173,7 @@ async def _lifespan(app: FastAPI, keys: KeyStore) -> AsyncIterator[None]:
         await shared.key_uses.close()
         if shared.response_store:
             await shared.response_store.close()
+        if shared.sharing:
+            await shared.sharing.front.close()
         if shared.cluster:
             await shared.cluster.close()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 
@@ -15,6 +16,7 @@ from core.models.catalog import Loadable
 from core.models.downloads import Downloads
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.entry import ReportModelProgress
+from core.models.loading.running_backends import local_gate
 from core.models.registry import Models
 from core.plugins import Plugins
 from core.server.observe.liveness import Watch
@@ -26,10 +28,17 @@ from core.server.usage.usage_file import usage_path
 from core.server.usage.usage_records import UsageRecords
 from core.serving.serving import Serving
 
+if TYPE_CHECKING:  # only servers that share something need any of it
+    from core.server.fronts.shared_settings import SharedSettings
+    from core.server.fronts.sharing import Sharing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """One of each for a server. All of them belong to its event loop."""
+    """One of each for a server. All of them belong to its event loop.
+
+    `sharing`, `settings`: what it has in common with other servers; None if it shares nothing.
+    """
 
     config: Config
     plugins: Plugins
@@ -46,6 +55,8 @@ class Services:
     model_cards: ModelCards
     response_store: ResponseStore | None
     cluster: Cluster | None
+    sharing: "Sharing | None"
+    settings: "SharedSettings | None"
 
 
 def make_services(
@@ -56,12 +67,19 @@ def make_services(
 ) -> Services:
     """The services of a server; nothing is loaded or started yet. `use_keys`: see `Reload`."""
     cluster = plugins.cluster(config.cluster.settings(config.base)) if config.cluster else None
-    serving = Serving(config, plugins, report_progress, cluster=cluster)
+    sharing = _sharing(config, cluster)
+    make_gate = sharing.make_gate if sharing else local_gate
+    serving = Serving(config, plugins, report_progress, cluster=cluster, make_gate=make_gate)
     models = serving.models
     apis = config.server.apis
     metrics = Metrics(models, serving.requests, serving.counts)
     watch = Watch(models, serving.counts, config.server.stall_timeout)
     metrics.register(watch)
+    if sharing:
+        key_uses, response_store = sharing.key_uses, sharing.response_store
+    else:
+        key_uses = KeyUses(UsageRecords(usage_path(config)))
+        response_store = open_store(config.server, config.base) if "responses" in apis else None
     return Services(
         config=config,
         plugins=plugins,
@@ -71,14 +89,24 @@ def make_services(
         downloads=models.downloads,
         metrics=metrics,
         watch=watch,
-        key_uses=KeyUses(UsageRecords(usage_path(config))),
+        key_uses=key_uses,
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, ModelPaths(config, plugins)),
         paths=Paths(plugins.routes, apis),
         reload=Reload(config, plugins, models, use_keys),
-        response_store=open_store(config.server, config.base) if "responses" in apis else None,
+        response_store=response_store,
         cluster=cluster,
+        sharing=sharing,
+        settings=sharing.settings(models, plugins, config) if sharing else None,
     )
+
+
+def _sharing(config: Config, cluster: Cluster | None) -> "Sharing | None":
+    if not (cluster and config.cluster and config.cluster.share_limits):
+        return None
+    from core.server.fronts.sharing import share
+
+    return share(config, cluster)
 
 
 def services_of(app: FastAPI) -> Services:

@@ -6,10 +6,9 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 
 from core.models.loading.entry import ModelEntry
-from core.models.registry import Models
 from core.server.access.disclosure import NOT_LOADED, is_named_to, shown_to
 from core.server.schemas.model_bodies import Health, Issue, ModelHealth
-from core.server.services import services
+from core.server.services import Services, services
 
 ServerState = Literal["ok", "loading", "degraded", "failed"]
 
@@ -51,7 +50,7 @@ async def ready(http: Request, response: Response) -> Health:
     """200 if the default model can answer, or would be loaded on request. Needs no key."""
     await services(http).watch.check()
     await services(http).models.look_at_folder()
-    return _health(http, response, well=_can_answer(services(http).models))
+    return _health(http, response, well=_can_answer(services(http)))
 
 
 def _health(http: Request, response: Response, *, well: bool) -> Health:
@@ -70,20 +69,29 @@ def _health(http: Request, response: Response, *, well: bool) -> Health:
     if trouble := services(http).key_uses.records.trouble:
         description = f"usage is kept in memory, its file cannot be written: {trouble.reason}"
         issues.append(Issue(time=trouble.since, description=description))
+    whole = _state(models.all(), starting=models.starting)
+    sharing = services(http).sharing
+    if sharing and (lost := sharing.front.trouble):
+        description = f"the limits that servers share cannot be reached: {lost.reason}"
+        issues.append(Issue(time=lost.since, description=description))
+        whole = "degraded" if whole == "ok" else whole
     response.status_code = 200 if well else 503
     return Health(
         status="healthy" if well else "unhealthy",
         issues=issues,
-        state=_state(models.all(), starting=models.starting),
+        state=whole,
         models=shown,
     )
 
 
-def _can_answer(models: Models) -> bool:
-    if not models.listed():
+def _can_answer(shared: Services) -> bool:
+    if not shared.models.listed():
         return False
-    state, _ = models.default.shown
-    return state == "ready" or (state == "unloaded" and models.default.config.load == "request")
+    model = shared.models.default
+    if model.config.cluster and shared.sharing and shared.sharing.front.trouble:
+        return False  # nobody gets a turn
+    state, _ = model.shown
+    return state == "ready" or (state == "unloaded" and model.config.load == "request")
 
 
 def _state(models: Sequence[ModelEntry], *, starting: bool) -> ServerState:

@@ -1,8 +1,9 @@
 """`/v1/lora*`: the LoRAs of a model, loaded and unloaded while it runs."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -12,6 +13,7 @@ from core.contract.errors import InvalidRequestError, ServingError, UnsupportedP
 from core.contract.types import Lora
 from core.models.served import ServedModel
 from core.server.access.auth import require_admin
+from core.server.api.everywhere import everywhere
 from core.server.api.served import known_model, served_model
 from core.server.http.headers import unsupported_header
 from core.server.schemas.lora_bodies import (
@@ -26,6 +28,7 @@ from core.server.schemas.lora_bodies import (
 from core.server.services import services
 
 router = APIRouter(tags=["loras"])
+T = TypeVar("T")
 
 
 @router.get("/loras")
@@ -62,7 +65,7 @@ async def load_loras(body: LoraLoadRequest, http: Request, response: Response) -
         except InvalidRequestError as error:
             refused[lora.name] = error
     if wanted:
-        refused |= await _load(model, wanted)
+        refused |= await _everywhere(http, model, lambda: _load(model, wanted))
     success = [name for name in wanted if name not in refused]
     if not success:
         raise next(iter(refused.values()))
@@ -81,7 +84,17 @@ async def unload_loras(
     body = body or LoraUnloadRequest()
     response.headers.update(unsupported_header(http, sorted(body.model_extra or ())))
     model = await served_model(http, body.model)
-    return LoraUnloadResponse(success=list(await model.loras.unload(model.backend)))
+    unloaded = await _everywhere(http, model, lambda: model.loras.unload(model.backend))
+    return LoraUnloadResponse(success=list(unloaded))
+
+
+async def _everywhere(http: Request, model: ServedModel, change: Callable[[], Awaitable[T]]) -> T:
+    """Change the LoRAs of a model, here and at other servers that share their limits."""
+
+    def loaded() -> list[tuple[str, float]]:
+        return [(each.name, each.lora.scaling) for each in model.loras.loaded]
+
+    return await everywhere(http, "loras", model.config.name, change, loaded)
 
 
 async def _load(model: ServedModel, wanted: dict[str, Lora]) -> dict[str, ServingError]:

@@ -8,6 +8,7 @@ from core.models.loading.entry import ModelEntry
 from core.models.overrides import Overrides, OverridesError
 from core.models.presets import Preset, load_preset, preset_files
 from core.server.access.auth import is_admin, require_admin
+from core.server.api.everywhere import everywhere
 from core.server.api.served import known_model
 from core.server.schemas.switch_bodies import (
     OverrideList,
@@ -44,10 +45,16 @@ async def unload_overrides(
 
 
 async def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
-    if name:
-        (await known_model(http, name)).use_preset(preset)
-    else:
-        services(http).models.use_preset(preset)
+    model = await known_model(http, name) if name else None
+
+    async def use() -> None:
+        if model:
+            model.use_preset(preset)
+        else:
+            services(http).models.use_preset(preset)
+
+    value = (preset.name, preset.overrides.written)
+    await everywhere(http, "preset", model.name if model else None, use, lambda: value)
     return _listed(http, await known_model(http, name))
 
 

@@ -6,6 +6,7 @@ from core.contract.errors import InvalidRequestError
 from core.models.loading.entry import ModelEntry
 from core.models.template.template_set import template_names
 from core.server.access.auth import is_admin, require_admin
+from core.server.api.everywhere import everywhere
 from core.server.api.served import configured_model
 from core.server.schemas.switch_bodies import (
     TemplateList,
@@ -54,7 +55,10 @@ async def unload_template(http: Request, body: TemplateUnloadRequest | None = No
 
 
 async def _use(http: Request, model: ModelEntry, name: str | None) -> TemplateList:
-    await model.use_template(name, services(http).plugins, services(http).config.base)
+    async def use() -> None:
+        await model.use_template(name, services(http).plugins, services(http).config.base)
+
+    await everywhere(http, "template", model.name, use, lambda: name)
     return TemplateList(data=_used(model))
 
 

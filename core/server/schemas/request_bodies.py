@@ -34,6 +34,25 @@ class RequestList(BaseModel):
     data: list[RequestCard]
 
 
+class FrontRequestCard(RequestCard):
+    """The same, and at which of several servers it is: their machine and port."""
+
+    front: str
+
+
+class FrontRequestList(BaseModel):
+    """The requests of all servers that share their limits, the oldest first.
+
+    `unanswered`: servers that did not say in time what they have. `problem`: why the others could
+    not be asked at all.
+    """
+
+    object: Literal["list"] = "list"
+    data: list[FrontRequestCard]
+    unanswered: list[str]
+    problem: str | None
+
+
 class CancelledRequest(BaseModel):
     """The request or answer `id` is being cancelled."""
 

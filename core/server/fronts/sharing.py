@@ -1,0 +1,76 @@
+"""What a server with `share_limits` has in place of its own gates, counts and stores."""
+
+import socket
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from core.apis.response_store.store import ResponseStore
+from core.config.schema import Config, ModelConfig, ServerConfig
+from core.contract.cluster import Cluster
+from core.models.admission_queue import Gate
+from core.models.loading.clock import Clock
+from core.models.loading.running_backends import local_gate
+from core.models.registry import Models
+from core.plugins import Plugins
+from core.server.fronts.front import Front
+from core.server.fronts.ledger import Ledger, LedgerFiles
+from core.server.fronts.shared_gate import SharedGate
+from core.server.fronts.shared_keys import SharedKeyUses, SharedRecords
+from core.server.fronts.shared_responses import SharedResponses
+from core.server.fronts.shared_settings import SharedSettings
+from core.server.usage.key_use import KeyUses
+from core.server.usage.usage_file import usage_path
+
+_STORE = ("response_store", "response_store_entries", "response_store_bytes", "response_store_days")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """A front and what is shared through it. Nothing is connected before `front.start`."""
+
+    front: Front
+    key_uses: KeyUses
+    response_store: ResponseStore | None
+
+    def make_gate(self, engine: str, config: ModelConfig, room: int | None) -> Gate:
+        """The gate of all fronts for an engine in the cluster, and one of its own for others."""
+        if config.cluster is None:
+            return local_gate(engine, config, room)
+        return SharedGate(self.front, engine, room, config.max_queue, config.queue_timeout)
+
+    def settings(self, models: Models, plugins: Plugins, config: Config) -> SharedSettings:
+        """What is set for these models, here and at other fronts."""
+        return SharedSettings(self.front, models, plugins, config)
+
+    async def refresh_positions(self, models: Models) -> None:
+        """Ask how many are ahead of this front's waiting requests, if any wait."""
+        started = [model.started for model in models.all() if model.started]
+        gates = [each.gate for each in started if isinstance(each.gate, SharedGate)]
+        if any(gate.waiting for gate in gates):
+            ahead = await self.front.call("positions", patience=0.0)
+            for gate in gates:
+                gate.use_positions(ahead)
+
+
+def share(config: Config, cluster: Cluster, clock: Clock | None = None) -> Sharing:
+    """What servers with this config share in a cluster."""
+    create = partial(Ledger, ledger_files(config))
+    name = f"{socket.gethostname()}:{config.server.port}"
+    front = Front(cluster, name, create, clock=clock)
+    shares_responses = "responses" in config.server.apis and config.server.response_store != "off"
+    return Sharing(
+        front=front,
+        key_uses=SharedKeyUses(front, SharedRecords(front)),
+        response_store=SharedResponses(front) if shares_responses else None,
+    )
+
+
+def ledger_files(config: Config) -> LedgerFiles:
+    """Where the ledger keeps what outlives it, with this config."""
+    usage = usage_path(config)
+    server = config.server
+    store = ServerConfig.model_validate({key: getattr(server, key) for key in _STORE})
+    if store.response_store not in ("off", "memory"):
+        store.response_store = str(config.base / Path(store.response_store).expanduser())
+    return LedgerFiles(str(usage) if usage else None, store)
