@@ -1,6 +1,5 @@
 """Calls to the backends of a model's replicas, beside the generation of answers."""
 
-import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -9,7 +8,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from backends.ray.links import cancel, first_line
+from backends.ray.links import Links, first_line
 from enginebay import Backend, EngineDeadError, ServingError
 
 P = ParamSpec("P")
@@ -20,14 +19,18 @@ TRIES = 3
 
 
 class Asking:
-    """Calls by `handle`. `candidates` are the replicas that can answer, without those given to it;
-    it raises if there is none.
+    """Calls by `handle`, whose answers `links` wait for. `candidates` are the replicas that can
+    answer, without those given to it; it raises if there is none.
     """
 
     def __init__(
-        self, handle: DeploymentHandle[Any], candidates: Callable[[set[str]], Sequence[str]]
+        self,
+        handle: DeploymentHandle[Any],
+        links: Links,
+        candidates: Callable[[set[str]], Sequence[str]],
     ) -> None:
         self._handle = handle
+        self._links = links
         self._candidates = candidates
         self._turns = itertools.count()
 
@@ -55,14 +58,11 @@ class Asking:
 
         Raises the `ServingError` that it returns, `EngineDeadError` if the replica is lost.
         """
-        call = getattr(self._handle, method).remote(*args, replica=replica, **kwargs)
+        response = getattr(self._handle, method).remote(*args, replica=replica, **kwargs)
         try:
-            found = await call
+            found = await self._links.answer(replica, response)
         except (RayError, RayServeException) as error:
             raise EngineDeadError(f"the engine is gone: {first_line(error)}") from error
-        except asyncio.CancelledError:
-            cancel(call)
-            raise
         if isinstance(found, ServingError):
             raise found
         return found

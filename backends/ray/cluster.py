@@ -120,8 +120,7 @@ class RayCluster(Cluster):
         await self.connect()
         from backends.ray.status import status
 
-        async with asyncio.timeout(_PATIENCE):
-            return await status()
+        return await status()
 
     async def remove(self, model: str | None = None) -> Sequence[str]:
         await self.connect()

@@ -35,10 +35,12 @@ def connect(settings: ClusterSettings) -> None:
     if settings.address != "auto":
         _require_listener(settings.address)
     import ray
+    import ray.serve  # sets up a log of its own
 
     if ray.is_initialized():
         return
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # what it warns of is said by `links`
     try:
         ray.init(
             address=settings.address,

@@ -1,7 +1,6 @@
 """A model's engines as an application of Ray Serve with one deployment. Every function blocks."""
 
 import hashlib
-import logging
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -51,7 +50,6 @@ def deploy(
     No effect on engines of the same version. `choices`: how many an engine computes at once, once
     that is known.
     """
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     serve.start(proxy_location="Disabled")  # no effect if Serve runs
     deployment = serve.deployment(EngineReplica).options(
         name=_NAME,

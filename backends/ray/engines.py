@@ -110,19 +110,21 @@ class RayBackend(Backend):
         self._placer = await self._connect()
         self._report_progress("starting engines in the cluster", 0.0)
         handle = await self._deploy(None)
-        self._asking = Asking(
-            handle, lambda tried: [each.replica for each in self._require_candidates(tried)]
-        )
-        self._adapters = Adapters(self._asking.one)
         self._run = handle.options(method_name="run", stream=True)
         self._links = Links(
             handle,
             fleet_of(handle.app_name),
             self._settings.heartbeat,
-            self._adapters.load_into,
             self._engines_changed,
             lambda replica: self._placer.forget(self.name, replica),
         )
+        self._asking = Asking(
+            handle,
+            self._links,
+            lambda tried: [each.replica for each in self._require_candidates(tried)],
+        )
+        self._adapters = Adapters(self._asking.one)
+        self._links.begin(self._adapters.load_into)
         info = await self._first_info()
         if self._placement.max_replicas is not None and info.max_batch_size:
             await self._deploy(info.max_batch_size)

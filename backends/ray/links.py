@@ -50,13 +50,25 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class Link:
-    """What is known of a replica. `ready`: it can be given requests by this server."""
+    """What is known of a replica. `ready`: it can be given requests by this server.
+
+    `calls` are the requests that run there, by number, `asked` what else awaits its answer.
+    """
 
     replica: str
     hello: Hello | None = None
     report: Report = field(default_factory=Report)
     ready: bool = False
     calls: dict[int, Call] = field(default_factory=dict)
+    asked: set[asyncio.Future[Any]] = field(default_factory=set)
+
+    def break_off(self, reason: str) -> None:
+        """The replica is lost, as far as this server can tell."""
+        for call in list(self.calls.values()):
+            call.fail(reason)
+        for answer in self.asked:
+            if not answer.done():
+                answer.set_exception(EngineDeadError(reason))
 
     @property
     def unavailable(self) -> str | None:
@@ -67,9 +79,8 @@ class Link:
 class Links:
     """Opened when a replica comes, closed when it is gone and nothing runs there any more.
 
-    `server` names this end of them. `prepare` is awaited for each replica before it is `ready`,
-    and fails if it cannot be. `changed` is called when replicas have become ready or are so no
-    more, `lost` with one that is gone for good.
+    `server` names this end of them. `changed` is called when replicas have become ready or are so
+    no more, `lost` with one that is gone for good.
     Lives on the event loop; the fleet changes on other threads.
     """
 
@@ -78,7 +89,6 @@ class Links:
         handle: DeploymentHandle[Any],
         fleet: Fleet,
         heartbeat: float,
-        prepare: Callable[[str], Awaitable[None]],
         changed: Callable[[], None],
         lost: Callable[[str], None],
     ) -> None:
@@ -86,14 +96,17 @@ class Links:
         self._handle = handle.options(method_name="link", stream=True)
         self._fleet = fleet
         self._silence = _SILENCES * heartbeat
-        self._prepare = prepare
         self._changed = changed
         self._lost = lost
         self._numbers = itertools.count()
         self._links: dict[str, Link] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
-        fleet.listen(self._fleet_changed)
+
+    def begin(self, prepare: Callable[[str], Awaitable[None]]) -> None:
+        """Open them. `prepare` is awaited for a replica before it is `ready`, and may fail."""
+        self._prepare = prepare
+        self._fleet.listen(self._fleet_changed)
         self._follow()
 
     def all(self) -> list[Link]:
@@ -102,12 +115,31 @@ class Links:
 
     def open(self, replica: str, request_id: str, stream: DeltaStream) -> Call:
         """A request is about to be sent to a replica; `stream` is to get what it gains."""
-        link = self._links.get(replica)
-        if link is None:
-            raise EngineDeadError("the engine that was to answer is gone")
+        link = self._find(replica)
         call = Call(next(self._numbers), request_id, stream, replica)
         link.calls[call.number] = call
         return call
+
+    async def answer(self, replica: str, response: Any) -> Any:
+        """The answer of a call to a replica. `EngineDeadError` if the replica is lost before."""
+        link, lost = self._find(replica), self._loop.create_future()
+        link.asked.add(lost)
+        answer = asyncio.ensure_future(_awaited(response))
+        try:
+            await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
+            return (answer if answer.done() else lost).result()
+        finally:
+            link.asked.discard(lost)
+            lost.cancel()
+            if not answer.done():
+                answer.cancel()
+                cancel(response)
+
+    def _find(self, replica: str) -> Link:
+        link = self._links.get(replica)
+        if link is None:
+            raise EngineDeadError("the engine that was to answer is gone")
+        return link
 
     def close(self, call: Call) -> None:
         """A request has ended."""
@@ -140,6 +172,7 @@ class Links:
             link = self._links[replica]
             self._set_ready(link, False)
             if not link.calls:
+                link.break_off("the engine that was asked is gone")
                 self._tasks.pop(replica).cancel()
                 del self._links[replica]
                 self._lost(replica)
@@ -157,12 +190,10 @@ class Links:
             try:
                 await self._read(link, response)
             except Exception as error:
-                reason = f"the engine that answered is gone: {first_line(error)}"
-                if replica in self._fleet.replicas:
+                if link.ready:
                     logger.warning("the link to replica %s broke: %s", replica, first_line(error))
                 self._set_ready(link, False)
-                for call in list(link.calls.values()):
-                    call.fail(reason)
+                link.break_off(f"the engine that answered is gone: {first_line(error)}")
             finally:
                 cancel(response)
             await asyncio.sleep(_AGAIN)
@@ -194,6 +225,10 @@ class Links:
         for number, items in deltas:
             if call := link.calls.get(number):
                 call.put(list(items))
+
+
+async def _awaited(response: Any) -> Any:
+    return await response
 
 
 def cancel(response: Any) -> None:

@@ -1,12 +1,13 @@
 """How Serve finds the replica for a call: the caller has chosen it, see `placing`."""
 
+from ray.serve.exceptions import ReplicaUnavailableError
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from backends.ray.fleets import fleet_of
 
 
 class ReplicaRouter(RequestRouter):  # type: ignore[misc]  # mypy does not read Ray
-    """A call goes to the replica that its argument `replica` names, or waits until it is there.
+    """A call goes to the replica that its argument `replica` names, and fails if it is not there.
 
     Tells the application's `Fleet` which replicas there are. Serve pickles this class with its
     module by value, so the module's own globals would be copies.
@@ -24,7 +25,12 @@ class ReplicaRouter(RequestRouter):  # type: ignore[misc]  # mypy does not read 
         wanted = pending_request.kwargs.get("replica")
         if wanted is None:
             return [candidate_replicas]
-        return [[each for each in candidate_replicas if each.replica_id.unique_id == wanted]]
+        found = [each for each in candidate_replicas if each.replica_id.unique_id == wanted]
+        if found:
+            return [found]
+        if not pending_request.future.done():  # Serve itself would look for it again and again
+            pending_request.future.set_exception(ReplicaUnavailableError(wanted))
+        return [candidate_replicas]  # none of which is asked: it sees that the call has ended
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Serve has others than before."""

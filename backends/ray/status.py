@@ -6,16 +6,22 @@ from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.context import _get_global_client
+from ray.serve.exceptions import RayServeException
 
 from backends.ray.deployment import model_of, summary
+from backends.ray.links import first_line
 from backends.ray.messages import Report
 from backends.ray.nodes import labels_of
-from enginebay import ClusterEngine, ClusterModel, ClusterNode, ClusterStatus, EngineState
+from enginebay import ClusterEngine, ClusterError, ClusterModel, ClusterNode, ClusterStatus, EngineState
 
 _HEAD = "node:__internal_head__"
 _PATIENCE = 3.0
 """Seconds in which engines must answer."""
+
+_ALL = 8.0
+"""Seconds in which everything must have answered."""
 
 _STATES: Mapping[str, EngineState] = {
     "STARTING": "starting",
@@ -27,7 +33,15 @@ _NOT_YET: Mapping[str, Any] = {"message": "", "target_num_replicas": 0, "replica
 
 
 async def status() -> ClusterStatus:
-    """All of it, as of now."""
+    """All of it, as of now. `ClusterError` if the cluster does not answer."""
+    try:
+        async with asyncio.timeout(_ALL):
+            return await _status()
+    except (RayError, RayServeException, TimeoutError) as error:
+        raise ClusterError(f"the cluster does not answer: {first_line(error)}") from error
+
+
+async def _status() -> ClusterStatus:
     nodes, details = await asyncio.gather(
         asyncio.to_thread(lambda: list(_nodes())), asyncio.to_thread(_details)
     )
@@ -90,7 +104,7 @@ def _engine(model: str, replica: Mapping[str, Any], report: Report | None) -> Cl
     return ClusterEngine(
         id=replica["replica_id"],
         model=model,
-        node=replica["node_id"] or "",
+        node=replica.get("node_id") or "",
         state="unavailable" if reason else state,
         running=stats.running if stats else None,
         waiting=stats.waiting if stats else None,

@@ -144,7 +144,9 @@ class Room:
         return limits.crossed(len(held) + 1, taken_by(held) + expected)
 
     def _held(self) -> list[Holder]:
-        return holders(self._all_models())
+        """Those that take memory of this machine."""
+        running = holders(self._all_models())
+        return [holder for holder in running if not holder.started.backend.elsewhere]
 
 
 def _listed(held: Sequence[Holder]) -> str:

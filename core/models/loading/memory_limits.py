@@ -68,10 +68,10 @@ class Holder:
 
 
 def holders(models: Iterable[ModelEntry]) -> list[Holder]:
-    """The running backends whose models are in this machine's memory, each once."""
+    """The running backends, each once."""
     by_backend: dict[StartedBackend, list[ModelEntry]] = {}
     for model in models:
-        if model.started and not model.started.backend.elsewhere:
+        if model.started:
             by_backend.setdefault(model.started, []).append(model)
     return [Holder(started, tuple(sharing)) for started, sharing in by_backend.items()]
 

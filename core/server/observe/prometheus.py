@@ -218,8 +218,9 @@ def _of_engines(held: Sequence[Holder]) -> Iterator[Metric]:
     known: list[tuple[tuple[str, str], EngineStats]] = []
     for holder in held:
         labels, started = _labels(holder.models[0]), holder.started
-        memory.add_metric((*labels, "ram"), started.memory.ram)
-        memory.add_metric((*labels, "gpu"), started.memory.gpu)
+        if use := holder.models[0].memory:
+            memory.add_metric((*labels, "ram"), use.ram)
+            memory.add_metric((*labels, "gpu"), use.gpu)
         if stats := started.backend.stats:
             known.append((labels, stats))
     yield memory

@@ -1,0 +1,3 @@
+import pytest
+
+pytest.importorskip("ray", reason="the extra ray is not installed")

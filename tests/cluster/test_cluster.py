@@ -1,0 +1,156 @@
+"""A cluster of two nodes, two engines of each model and a server, as a user starts them.
+
+About 40 s on two cores; the thorough tests beside this file end nodes, heads and servers.
+"""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.cluster.asking import chats, said, whole
+from tests.cluster.site import PLUGINS, Front, Site, replicas, site, until
+
+NEAR: dict[str, Any] = {"backend": "talker", "path": str(PLUGINS)}
+FAR = NEAR | {"cluster": {"replicas": 2, "per_node": 1, "cpus": 0.1}}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("site")) as here:
+        options = {"log": str(here.events)}
+        here.configure(
+            [
+                FAR | {"name": "talker", "options": options},
+                FAR | {"name": "slow", "options": options | {"prefill": 1.0}},
+                NEAR | {"name": "near", "options": {}},
+            ]
+        )
+        here.up(1, "--cpus", "2")
+        yield here
+
+
+@pytest.fixture(scope="module")
+def front(here: Site) -> Front:
+    return here.front()
+
+
+async def test_answers_are_those_of_an_engine_of_this_machine(front: Front) -> None:  # SCALE-2
+    def of(model: str) -> Any:
+        body = {"model": model, "prompt": ["one", "two"], "n": 2, "max_tokens": 5, "logprobs": None}
+        answer = front.post("/v1/completions", body).json()
+        del answer["usage"]["extra"]
+        return [answer[key] for key in ("object", "choices", "usage")]
+
+    assert of("talker") == of("near")
+    assert front.post("/v1/completions", {"model": "talker", "prompt": ""}).status_code == 400
+    cards = {card["id"]: card for card in front.get("/v1/models").json()["data"]}
+    for card in cards.values():
+        for own in ("id", "created", "memory_bytes", "backend"):
+            card.pop(own, None)
+    assert cards["talker"].keys() == cards["near"].keys()
+
+
+async def test_a_chat_stays_with_the_engine_that_knows_it(front: Front) -> None:  # SCALE-3
+    async with front.client() as openai:
+        usages = await chats(openai, 8, 4)
+    found = [
+        later.prompt_tokens_details.cached_tokens >= before.prompt_tokens
+        for chat in usages
+        for before, later in pairwise(chat)
+    ]
+    assert sum(found) >= 0.9 * len(found)
+
+
+async def test_a_prefix_that_all_share_draws_no_crowd(here: Site, front: Front) -> None:  # SCALE-4
+    before = len(here.happened("add"))
+    shared = "You are a helpful assistant. " * 40
+    async with front.client() as openai:
+        await asyncio.gather(*(said(openai, f"{shared}{i}", 40) for i in range(16)))
+    counts = Counter(each["pid"] for each in here.happened("add")[before:])
+    assert sum(counts.values()) == 16
+    assert max(counts.values()) <= 12
+
+
+async def test_a_client_that_leaves_frees_its_engine(here: Site, front: Front) -> None:  # SCALE-8
+    async with front.client() as openai:
+        stream = await openai.chat.completions.create(
+            model="talker",
+            messages=[{"role": "user", "content": "x"}],
+            stream=True,
+            max_tokens=90_000,
+        )
+        await anext(aiter(stream))
+        [added] = here.happened("add")[-1:]
+        await stream.close()
+    await until(lambda: added["id"] in [each["id"] for each in here.happened("abort")])
+
+
+async def test_a_request_is_cancelled_by_its_id(here: Site, front: Front) -> None:  # SCALE-9
+    async with front.client() as openai:
+        stream = await openai.completions.create(
+            model="talker", prompt="x", stream=True, max_tokens=90_000
+        )
+        first = await anext(aiter(stream))
+        assert front.post(f"/v1/requests/{first.id}/cancel").status_code == 200
+        reasons = [chunk.choices[0].finish_reason async for chunk in stream if chunk.choices]
+    assert reasons[-1] == "abort"
+    added = here.happened("add")[-1]
+    await until(lambda: added["id"] in [each["id"] for each in here.happened("abort")])
+
+
+def test_what_engines_tell_is_added_up(here: Site, front: Front) -> None:  # SCALE-19
+    prompts = Counter(each["pid"] for each in here.happened("add"))
+    told = front.get("/v1/cluster").json()
+    engines = [each for each in told["engines"] if each["model"] == "talker"]
+    assert {each["state"] for each in engines} == {"ready"}
+    assert len({each["node"] for each in engines}) == 2
+    assert len(prompts) == 2
+    metrics = front.get("/metrics").text
+
+    def of_talker(name: str) -> float:
+        lines = [line for line in metrics.splitlines() if line.startswith(f"enginebay:{name}{{")]
+        [line] = [line for line in lines if 'model_name="talker"' in line]
+        return float(line.split()[-1])
+
+    total = sum(each["prompt"] for each in here.happened("add"))
+    assert of_talker("prefix_cache_queries_total") == total
+    assert of_talker("generation_tokens_total") > 0
+    assert len({each["ram"] for each in engines} - {None}) > 0
+
+
+async def test_what_has_said_nothing_moves_to_another_engine(  # SCALE-6
+    here: Site, front: Front
+) -> None:
+    before = len(here.happened("add"))
+    async with front.client() as openai:
+        asked = [asyncio.create_task(said(openai, f"{i} " * 20, 20, "slow")) for i in range(6)]
+        await until(lambda: len(here.happened("add")) == before + 6)
+        os.kill(replicas("slow")[0].pid, signal.SIGKILL)
+        assert await asyncio.gather(*asked) == [(whole(20), None)] * 6
+
+
+async def test_streams_of_an_engine_that_dies_fail_and_others_go_on(  # SCALE-5
+    front: Front,
+) -> None:
+    begun = [asyncio.Event() for _ in range(8)]
+    async with front.client() as openai:
+        asked = [
+            asyncio.create_task(said(openai, f"{i} " * 20, 400, begun=each))
+            for i, each in enumerate(begun)
+        ]
+        await asyncio.gather(*(each.wait() for each in begun))
+        os.kill(replicas("talker")[0].pid, signal.SIGKILL)
+        assert await said(openai, "meanwhile", 3) == (whole(3), None)
+        results = await asyncio.gather(*asked)
+    broken = [error for _, error in results if error]
+    assert 0 < len(broken) < 8
+    assert {getattr(error, "code", None) for error in broken} == {"engine_dead"}
+    assert all(whole(400).startswith(text) for text, _ in results)
+    assert all(text == whole(400) for text, error in results if not error)
+    await until(lambda: len(replicas("talker")) == 2)
