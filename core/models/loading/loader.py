@@ -149,12 +149,11 @@ class Loader:
         """Unload `old` once its requests have ended, however long that takes; new ones must not
         find it any more. `new` is loaded in its place, or when it is asked for, after that.
 
-        Of two with engines in a cluster, which replaces these one by one, `old` answers until `new`
-        can.
+        An `old` one whose model is elsewhere takes no memory here, and answers until `new` can.
         """
         was_loaded = old.state in ("ready", "loading")
         old.retired, old.on_request = True, True
-        if new and new.config.cluster and old.started and old.started.backend.elsewhere:
+        if new and was_loaded and old.started and old.started.backend.elsewhere:
             new.stand_in = old
             return self._go(self._succeed(old, new))
         task = self._go(self._retire(old))
