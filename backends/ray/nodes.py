@@ -34,7 +34,10 @@ _OBJECT_STORE = 100_000_000
 """Bytes; at least 75 MiB. No objects are sent: messages and answers go by gRPC."""
 
 _JOINING = 7
-"""How many times, a second apart, a node asks a head to let it in."""
+"""How often, a second apart, a head is asked to let a node or a server in."""
+
+_READING = 120
+"""Seconds in which a head must have read its state."""
 
 _WITHOUT_A_HEAD = 600
 """Seconds for which what runs waits for a head that is away."""
@@ -65,7 +68,7 @@ def node_command(settings: ClusterSettings, node: NodeSettings) -> NodeCommand:
     where, env = _as_node(node) if node.head else _as_head(node)
     return NodeCommand(
         [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *where, *_options(node)],
-        {**token, **env, **environment()},
+        {**environment(), **env, **token},
     )
 
 
@@ -74,6 +77,7 @@ def environment() -> dict[str, str]:
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(_WITHOUT_A_HEAD),
+        "RAY_gcs_server_port_wait_time_s": str(_JOINING),
     }
 
 
@@ -103,6 +107,7 @@ def _as_head(node: NodeSettings) -> tuple[list[str], dict[str, str]]:
     env = {
         "RAY_gcs_storage": "rocksdb",
         "RAY_gcs_storage_path": str(state),
+        "RAY_gcs_server_port_wait_time_s": str(_READING),
         "RAY_START_HOOK": f"{start_head.__module__}.{start_head.__name__}",
         "DASHBOARD_METRIC_PORT": str(node.port + METRICS_OF_THE_HEAD),
         # Its own engines would be waited for, but what places engines elsewhere ends with it.
@@ -114,7 +119,7 @@ def _as_head(node: NodeSettings) -> tuple[list[str], dict[str, str]]:
 def _as_node(node: NodeSettings) -> tuple[list[str], dict[str, str]]:
     ports = [f"{PORTS[1]}={node.port}"]
     ports += [f"{option}={node.port + place}" for place, option in enumerate(PORTS) if place > 1]
-    return [f"--address={node.head}", *ports], {"RAY_gcs_server_port_wait_time_s": str(_JOINING)}
+    return [f"--address={node.head}", *ports], {}
 
 
 def _options(node: NodeSettings) -> list[str]:

@@ -1,32 +1,10 @@
 """The cluster's token: who has it may do anything on its machines, who has not, nothing."""
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
 from enginebay import ClusterError
-
-_BYTES = 32
-
-
-def make_token(path: str) -> bool:
-    """Write a new token that only this user may read, unless there is one; whether it was written.
-
-    `ClusterError` if the file cannot be written.
-    """
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise ClusterError(
-            f"the cluster's token cannot be written to {path}: {error.strerror}"
-        ) from error
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(_BYTES) + "\n")
-    return True
 
 
 def token_environment(path: str) -> dict[str, str]:

@@ -114,7 +114,7 @@ def up(
         stdout().print(f"Token       {found.token}{' (new)' if made else ''}", soft_wrap=True)
         stdout().print(f"Add others  enginebay cluster join {address}")
 
-    _run(starts, announce, "the head")
+    _run(starts, announce, ["the head", *(f"node {number}" for number in range(1, nodes + 1))])
 
 
 def join(
@@ -161,7 +161,7 @@ def join(
             "enter another, or copy the file of the cluster's first machine"
         )
 
-    _run([start], announce, "this node", refused)
+    _run([start], announce, ["this node"], refused)
 
 
 def status(
@@ -268,10 +268,13 @@ def _own_address() -> str:
 def _run(
     starts: Sequence[Start],
     announce: Callable[[int], None],
-    what: str,
+    names: Sequence[str],
     refused: Callable[[], str] | None = None,
 ) -> None:
-    """Run nodes, and exit with their code; `refused` says what to do about a wrong token."""
+    """Run nodes of these names, and exit with their code.
+
+    `refused` says what to do about a wrong token.
+    """
     from core.cli.cluster_nodes import run_nodes
     from core.contract.cluster import ClusterError
 
@@ -280,8 +283,8 @@ def _run(
     except ClusterError as error:
         fail(str(error))
     except OSError as error:
-        fail(f"{what} cannot be started: {error}")
-    _explain(ended, what, refused)
+        fail(f"{names[0]} cannot be started: {error}")
+    _explain(ended, names[ended.number], refused)
     raise typer.Exit(ended.code)
 
 

@@ -33,12 +33,14 @@ class Start:
 
 
 class Ended(NamedTuple):
-    """The exit code of it all, 0 if it was stopped by a signal; `unready` if a node never began.
+    """The exit code of it all, 0 if it was stopped by a signal.
 
-    `last_words`: what a node that ended by itself wrote last.
+    Else the `number` of the node that ended by itself, `unready` if it never listened, and
+    `last_words`, what it wrote last.
     """
 
     code: int
+    number: int = 0
     unready: bool = False
     last_words: Sequence[str] = ()
 
@@ -163,12 +165,14 @@ async def _until_the_first_ends(
 async def _outcome(nodes: Sequence[Node], stopping: asyncio.Future[Any], unready: bool) -> Ended:
     if stopping.done():
         return Ended(0)
-    ended = next((node for node in nodes if node.ended.done()), None)
-    if ended is None:  # it has not begun to listen in time
-        nodes[-1].kill()
-        return Ended(1, unready, await nodes[-1].last_words())
-    code = ended.ended.result()
-    return Ended(code if code > 0 else 1, unready, await ended.last_words())
+    last = len(nodes) - 1
+    number = next((number for number, node in enumerate(nodes) if node.ended.done()), last)
+    node = nodes[number]
+    if not node.ended.done():  # it has not begun to listen in time
+        node.kill()
+    words = await node.last_words()
+    code = await node.ended
+    return Ended(code if code > 0 else 1, number, unready and number == last, words)
 
 
 async def _all_ended(nodes: Sequence[Node], grace: float | None) -> None:

@@ -6,11 +6,10 @@ import os
 import secrets
 import sys
 import tempfile
+from getpass import getpass
 from pathlib import Path
 
-import typer
-
-from core.cli.console import fail, stderr
+from core.cli.console import fail
 
 VARIABLE = "ENGINEBAY_CLUSTER_TOKEN"
 _BYTES = 32
@@ -49,13 +48,13 @@ def ask_for_token(path: Path) -> bool:
 
 
 def _asked() -> str:
+    """What is typed, without showing it; off a terminal, the first line there is."""
     if not sys.stdin.isatty():
         return sys.stdin.readline()
     try:
-        return str(typer.prompt("Token of the cluster", hide_input=True, err=True))
-    except typer.Abort:
-        stderr().print("")
-        raise typer.Exit(130) from None
+        return getpass("Token of the cluster: ")
+    except EOFError:
+        return ""
 
 
 def _write(path: Path, token: str) -> None:
