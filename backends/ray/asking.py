@@ -1,6 +1,7 @@
 """Calls to the backends of a model's replicas, beside the generation of answers."""
 
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -10,6 +11,8 @@ from ray.serve.handle import DeploymentHandle
 
 from backends.ray.links import Links, first_line
 from enginebay import Backend, EngineDeadError, ServingError
+
+logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,7 +65,8 @@ class Asking:
         try:
             found = await self._links.answer(replica, response)
         except (RayError, RayServeException) as error:
-            raise EngineDeadError(f"the engine is gone: {first_line(error)}") from error
+            logger.warning("replica %s: %s", replica, first_line(error))
+            raise EngineDeadError("the engine that was asked is gone") from error
         if isinstance(found, ServingError):
             raise found
         return found

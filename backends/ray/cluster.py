@@ -30,7 +30,7 @@ _PATIENCE = 10.0
 
 
 class RayCluster(Cluster):
-    """Ray is imported by the first method that needs it, since that takes a second."""
+    """Ray is imported by `connect`, on a thread, since that takes a second."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
@@ -70,18 +70,13 @@ class RayCluster(Cluster):
         report_progress: ReportProgress,
         report_batch_size: ReportBatchSize,
     ) -> Backend:
-        if missing := self.missing():
-            raise ClusterError(missing)
-        from backends.ray.connection import prepare
-
-        prepare(self._settings)
         from backends.ray.engines import RayBackend
 
         backend = RayBackend(
             engine,
             placement,
             self._settings,
-            connect=self._connected,
+            find_placer=self._find_placer,
             remove=self._remove,
             report_progress=report_progress,
             report_batch_size=report_batch_size,
@@ -89,9 +84,8 @@ class RayCluster(Cluster):
         self._backends.setdefault(engine.name, []).append(backend)
         return backend
 
-    async def _connected(self) -> "Placer":
-        """The placer of all backends here, once the cluster is there."""
-        await self.connect()
+    async def _find_placer(self) -> "Placer":
+        """That of all backends here."""
         if self._placer is None:
             from backends.ray.placing import Placements, Placer
 

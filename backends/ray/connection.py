@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from importlib import import_module
 
 from backends.ray.nodes import environment
 from backends.ray.token import use_token
@@ -35,8 +36,9 @@ def connect(settings: ClusterSettings) -> None:
     if settings.address != "auto":
         _require_listener(settings.address)
     import ray
-    import ray.serve  # sets up a log of its own
 
+    for module in ("engines", "shared", "status"):  # which then cost nothing on the event loop
+        import_module(f"backends.ray.{module}")
     if ray.is_initialized():
         return
     logging.getLogger("ray").setLevel(logging.ERROR)

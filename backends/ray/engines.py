@@ -66,7 +66,7 @@ class RayBackend(Backend):
         placement: Placement,
         settings: ClusterSettings,
         *,
-        connect: Callable[[], Awaitable[Placer]],
+        find_placer: Callable[[], Awaitable[Placer]],
         remove: Callable[["RayBackend"], Awaitable[None]],
         report_progress: ReportProgress,
         report_batch_size: ReportBatchSize,
@@ -75,7 +75,7 @@ class RayBackend(Backend):
         self._placement = placement
         self._settings = settings
         self._version = version_of(engine, settings)
-        self._connect = connect
+        self._find_placer = find_placer
         self._remove = remove
         self._report_progress = report_progress
         self._report_batch_size = report_batch_size
@@ -107,7 +107,7 @@ class RayBackend(Backend):
         return sum_of_memory([link.report.memory for link in self._ready()])
 
     async def start(self) -> ModelInfo:
-        self._placer = await self._connect()
+        self._placer = await self._find_placer()
         self._report_progress("starting engines in the cluster", 0.0)
         handle = await self._deploy(None)
         self._run = handle.options(method_name="run", stream=True)

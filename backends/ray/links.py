@@ -193,7 +193,9 @@ class Links:
                 if link.ready:
                     logger.warning("the link to replica %s broke: %s", replica, first_line(error))
                 self._set_ready(link, False)
-                link.break_off(f"the engine that answered is gone: {first_line(error)}")
+                silent = isinstance(error, TimeoutError)
+                why = f" (no sign of life for {self._silence:g} s)" if silent else ""
+                link.break_off(f"the engine that answered is gone{why}")
             finally:
                 cancel(response)
             await asyncio.sleep(_AGAIN)
@@ -203,8 +205,6 @@ class Links:
             try:
                 async with asyncio.timeout(self._silence):
                     data = await anext(response)
-            except TimeoutError:
-                raise EngineDeadError(f"no sign of life for {self._silence:g} s") from None
             except StopAsyncIteration:
                 raise EngineDeadError("it has ended") from None
             if not data:

@@ -14,7 +14,14 @@ from backends.ray.deployment import model_of, summary
 from backends.ray.links import first_line
 from backends.ray.messages import Report
 from backends.ray.nodes import labels_of
-from enginebay import ClusterEngine, ClusterError, ClusterModel, ClusterNode, ClusterStatus, EngineState
+from enginebay import (
+    ClusterEngine,
+    ClusterError,
+    ClusterModel,
+    ClusterNode,
+    ClusterStatus,
+    EngineState,
+)
 
 _HEAD = "node:__internal_head__"
 _PATIENCE = 3.0

@@ -199,9 +199,9 @@ class Cluster(ABC):
         report_progress: ReportProgress,
         report_batch_size: ReportBatchSize,
     ) -> Backend:
-        """A backend that is all engines of a model, wherever they run.
+        """A backend that is all engines of a model, wherever they run. After `connect`.
 
-        Its `start` connects and starts those that do not run yet; its `close` ends them for all
+        Its `start` starts those that do not run yet; its `close` ends them for all
         servers, and its `disconnect` leaves them where they are. While another one that was made
         here for the same `EngineSpec.name` is not closed, `close` leaves them, too: of two, the
         later one has the cluster replace engines one by one.

@@ -54,7 +54,8 @@ class Site:
         self.events = folder / "events.jsonl"
         self.port = free_ports()
         self._stack = ExitStack()
-        self.nodes: list[subprocess.Popen[str]] = []
+        self._heard: dict[subprocess.Popen[str], list[str]] = {}
+        self._logs: dict[subprocess.Popen[str], Path] = {}
 
     def configure(self, models: Sequence[dict[str, Any]], **cluster: Any) -> None:
         """Write a config with these models, whose engines run in this cluster."""
@@ -67,12 +68,10 @@ class Site:
 
     def up(self, nodes: int, *arguments: str) -> subprocess.Popen[str]:
         """`enginebay cluster up`, when all of its nodes run."""
-        process = self.start(
+        return self.start(
             *("cluster", "up", "--port", str(self.port), "--nodes", str(nodes), *arguments),
             until=rf"{nodes} of {nodes} more" if nodes else "The cluster's head runs",
         )
-        self.nodes.append(process)
-        return process
 
     def join(self, port: int, *arguments: str) -> subprocess.Popen[str]:
         """`enginebay cluster join`, when the node runs."""
@@ -83,14 +82,29 @@ class Site:
 
     def front(self) -> "Front":
         """`enginebay serve`, when all engines of its models take requests."""
-        process = self.start("serve", until="^Model ")
-        front = Front(process, self.heard(process, r"listens on (\S+);")[0])
-        while not front.all_engines_are_ready():
-            time.sleep(0.1)
+        [front] = self.fronts(1)
         return front
+
+    def fronts(self, number: int) -> list["Front"]:
+        """As many of them, started together."""
+        processes = [self.launch("serve") for _ in range(number)]
+        fronts = []
+        for process in processes:
+            self.wait(process, "^Model ")
+            fronts.append(Front(process, self.heard(process, r"listens on (\S+);")[0]))
+        for front in fronts:
+            while not front.all_engines_are_ready():
+                time.sleep(0.1)
+        return fronts
 
     def start(self, *arguments: str, until: str) -> subprocess.Popen[str]:
         """An `enginebay` of these arguments, once it has printed what matches."""
+        process = self.launch(*arguments)
+        self.wait(process, until)
+        return process
+
+    def launch(self, *arguments: str) -> subprocess.Popen[str]:
+        """An `enginebay` of these arguments, which has only begun."""
         log = self.folder / f"{arguments[0]}-{len(list(self.folder.glob('*.log')))}.log"
         errors = self._stack.enter_context(log.open("w", encoding="utf-8"))
         process = subprocess.Popen(
@@ -104,20 +118,24 @@ class Site:
             env={**os.environ, "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         self._stack.callback(end, process)
-        process.heard = []  # type: ignore[attr-defined]
+        self._heard[process] = []
+        self._logs[process] = log
+        return process
+
+    def wait(self, process: subprocess.Popen[str], until: str) -> None:
+        """Read what it prints until that matches."""
         assert process.stdout
         for line in process.stdout:
-            process.heard.append(line)  # type: ignore[attr-defined]
+            self._heard[process].append(line)
             if re.search(until, line):
-                return process
+                return
         process.wait(60)
-        text = log.read_text(encoding="utf-8")
-        raise AssertionError(f"{arguments} ended with {process.returncode}:\n{text[-3000:]}")
+        text = self._logs[process].read_text(encoding="utf-8")
+        raise AssertionError(f"{process.args} ended with {process.returncode}:\n{text[-3000:]}")
 
-    @staticmethod
-    def heard(process: subprocess.Popen[str], pattern: str) -> list[str]:
+    def heard(self, process: subprocess.Popen[str], pattern: str) -> list[str]:
         """What a process has printed that matches."""
-        lines: list[str] = process.heard  # type: ignore[attr-defined]
+        lines = self._heard[process]
         return [found[1] for line in lines if (found := re.search(pattern, line))]
 
     def happened(self, *events: str) -> list[dict[str, Any]]:

@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from tests.cluster.asking import chats, said, whole
-from tests.cluster.site import PLUGINS, Front, Site, replicas, site, until
+from tests.cluster.site import ANNA, BOB, PLUGINS, Front, Site, replicas, site, until
 
 NEAR: dict[str, Any] = {"backend": "talker", "path": str(PLUGINS)}
 FAR = NEAR | {"cluster": {"replicas": 2, "per_node": 1, "cpus": 0.1}}
@@ -28,16 +29,23 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             [
                 FAR | {"name": "talker", "options": options},
                 FAR | {"name": "slow", "options": options | {"prefill": 1.0}},
+                FAR | {"name": "narrow", "options": options | {"batch": 4}, "max_running": 6},
                 NEAR | {"name": "near", "options": {}},
-            ]
+            ],
+            share_limits=True,
         )
         here.up(1, "--cpus", "2")
         yield here
 
 
 @pytest.fixture(scope="module")
-def front(here: Site) -> Front:
-    return here.front()
+def fronts(here: Site) -> list[Front]:
+    return here.fronts(2)
+
+
+@pytest.fixture(scope="module")
+def front(fronts: list[Front]) -> Front:
+    return fronts[0]
 
 
 async def test_answers_are_those_of_an_engine_of_this_machine(front: Front) -> None:  # SCALE-2
@@ -91,37 +99,76 @@ async def test_a_client_that_leaves_frees_its_engine(here: Site, front: Front) -
     await until(lambda: added["id"] in [each["id"] for each in here.happened("abort")])
 
 
-async def test_a_request_is_cancelled_by_its_id(here: Site, front: Front) -> None:  # SCALE-9
-    async with front.client() as openai:
+@pytest.mark.parametrize("asked", [0, 1])
+async def test_a_request_is_cancelled_by_its_id_at_any_server(  # SCALE-9
+    here: Site, fronts: list[Front], asked: int
+) -> None:
+    async with fronts[0].client() as openai:
         stream = await openai.completions.create(
             model="talker", prompt="x", stream=True, max_tokens=90_000
         )
         first = await anext(aiter(stream))
-        assert front.post(f"/v1/requests/{first.id}/cancel").status_code == 200
+        assert first.id in fronts[asked].get("/v1/requests").text
+        assert fronts[asked].post(f"/v1/requests/{first.id}/cancel").status_code == 200
         reasons = [chunk.choices[0].finish_reason async for chunk in stream if chunk.choices]
     assert reasons[-1] == "abort"
     added = here.happened("add")[-1]
     await until(lambda: added["id"] in [each["id"] for each in here.happened("abort")])
 
 
-def test_what_engines_tell_is_added_up(here: Site, front: Front) -> None:  # SCALE-19
-    prompts = Counter(each["pid"] for each in here.happened("add"))
+async def test_limits_of_a_key_hold_for_all_servers(fronts: list[Front]) -> None:  # SCALE-10
+    async def refused(key: str, requests: int, tokens: int) -> int:
+        async def one(openai: AsyncOpenAI) -> bool:
+            _, error = await said(openai, "x", tokens)
+            assert error is None or error.code == "rate_limit_exceeded"
+            return error is not None
+
+        async with fronts[0].client(key) as first, fronts[1].client(key) as second:
+            asked = [one([first, second][i % 2]) for i in range(requests)]
+            return sum(await asyncio.gather(*asked))
+
+    assert await refused(ANNA, 12, 1) == 12 - 5
+    assert await refused(BOB, 6, 200) == 6 - 2
+
+
+async def test_turns_are_taken_for_all_servers(here: Site, fronts: list[Front]) -> None:  # SCALE-11
+    before = len(here.happened("add", "end"))
+    async with fronts[0].client() as first, fronts[1].client() as second:
+        results = await asyncio.gather(
+            *(said([first, second][i % 2], f"{i}", 60, "narrow") for i in range(24))
+        )
+    assert results == [(whole(60), None)] * 24
+    running = most = 0
+    for each in sorted(here.happened("add", "end")[before:], key=lambda each: each["time"]):
+        running += 1 if each["event"] == "add" else -1
+        most = max(most, running)
+    assert (most, running) == (6, 0)
+
+
+async def test_what_engines_tell_is_added_up(here: Site, front: Front) -> None:  # SCALE-19
+    added = [each for each in here.happened("add") if each["model"] == "talker"]
+    assert len({each["pid"] for each in added}) == 2
+    total = sum(each["prompt"] for each in added)
+    # Engines report once a second.
+    await until(lambda: of_talker(front, "prefix_cache_queries_total") == total)
     told = front.get("/v1/cluster").json()
     engines = [each for each in told["engines"] if each["model"] == "talker"]
     assert {each["state"] for each in engines} == {"ready"}
     assert len({each["node"] for each in engines}) == 2
-    assert len(prompts) == 2
-    metrics = front.get("/metrics").text
+    least = min(each["ram"] for each in engines)
+    assert of_talker(front, "model_memory_bytes", kind="ram") > 1.5 * least
 
-    def of_talker(name: str) -> float:
-        lines = [line for line in metrics.splitlines() if line.startswith(f"enginebay:{name}{{")]
-        [line] = [line for line in lines if 'model_name="talker"' in line]
-        return float(line.split()[-1])
 
-    total = sum(each["prompt"] for each in here.happened("add"))
-    assert of_talker("prefix_cache_queries_total") == total
-    assert of_talker("generation_tokens_total") > 0
-    assert len({each["ram"] for each in engines} - {None}) > 0
+def of_talker(front: Front, name: str, **labels: str) -> float:
+    """A metric of the model."""
+    wanted = {"model_name": "talker"} | labels
+    [line] = [
+        line
+        for line in front.get("/metrics").text.splitlines()
+        if line.startswith(f"enginebay:{name}{{")
+        and all(f'{key}="{value}"' in line for key, value in wanted.items())
+    ]
+    return float(line.split()[-1])
 
 
 async def test_what_has_said_nothing_moves_to_another_engine(  # SCALE-6

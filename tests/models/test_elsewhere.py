@@ -63,6 +63,9 @@ class FakeCluster:
         self.placements: list[Placement] = []
         self.next: Callable[[Remote], None] = lambda _: None
 
+    async def connect(self) -> None:
+        pass
+
     def backend(
         self,
         engine: EngineSpec,

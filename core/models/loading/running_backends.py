@@ -220,6 +220,7 @@ class Backends:
                     "its engines are to run in a cluster, and this server is in none; add the "
                     "section `cluster` to the config and restart the server"
                 )
+            await self._cluster.connect()
             return self._cluster.backend(
                 engine_spec(engine, config, self._config),
                 placement(config.cluster),

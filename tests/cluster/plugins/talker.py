@@ -56,7 +56,8 @@ class Running:
 
 
 class Talker(Engine):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, name: str, options: Options) -> None:
+        self.name = name
         self.options = options
         self.running: dict[str, Running] = {}
         self.waiting: list[Running] = []
@@ -76,7 +77,13 @@ class Talker(Engine):
 
     def log(self, event: str, **more: object) -> None:
         if self.options.log:
-            line = {"event": event, "pid": os.getpid(), "time": time.time(), **more}
+            line = {
+                "event": event,
+                "model": self.name,
+                "pid": os.getpid(),
+                "time": time.time(),
+                **more,
+            }
             with open(self.options.log, "a", encoding="utf-8") as file:  # noqa: PTH123
                 file.write(json.dumps(line) + "\n")
 
@@ -167,7 +174,7 @@ def alike(one: Sequence[int], other: Sequence[int]) -> int:
 
 def create(settings: BackendSettings) -> EngineBackend:
     options: Options = settings.options or Options()
-    return EngineBackend(lambda: Talker(options), isolation="thread")
+    return EngineBackend(lambda: Talker(settings.name, options), isolation="thread")
 
 
 @hookimpl
