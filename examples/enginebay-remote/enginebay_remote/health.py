@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any
 
 from enginebay import BackendUnavailableError, QueueFullError, ServingError
 from enginebay_remote.facts import Facts, Probe
 from enginebay_remote.failures import NONSENSE, NotFoundError, SilentError
 from enginebay_remote.servers import LENGTHS, find_card
-from enginebay_remote.upstream import Upstream
+from enginebay_remote.upstream import LONGEST_DELAY, Upstream
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,11 @@ _MARKS = ("loaded_at", *LENGTHS, "meta")
 """What changes in the list of models when a server has loaded its model anew, or another one."""
 
 Sleep = Callable[[float], Awaitable[None]]
+
+_WAITS_FOR_LOADING = (0.5, 1.0, 2.0, 4.0, 8.0, *[LONGEST_DELAY] * 10)
+"""Seconds between the looks at start, all together about two minutes: machines that are switched on
+together need some time until one has its model.
+"""
 
 _OF_KINDS = ("vllm", "sglang", "llama-server")
 """Kinds whose `/health` is about their one model; an Enginebay's list of models tells of each."""
@@ -58,12 +64,20 @@ class Health:
         self._tasks: dict[Upstream, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
-        """Look at all servers once, then go on in the background."""
+        """Look at all servers, again while none can answer but one is loading; then go on in the
+        background.
+        """
         if self._model is None:
             self._model = await self._first_name()
-        found = await asyncio.gather(*map(self._found, self._watched))
-        for upstream, facts in zip(self._watched, found, strict=True):
-            self._note(upstream, facts)
+        for delay in (*_WAITS_FOR_LOADING, None):
+            found = await asyncio.gather(*map(self._found, self._watched))
+            for upstream, facts in zip(self._watched, found, strict=True):
+                self._note(upstream, facts)
+            usable = any(each.usable for each in self._watched)
+            if delay is None or usable or not any(each.loading for each in self._watched):
+                break
+            await self._sleep(delay)
+        for upstream in self._watched:
             self._watch(upstream)
 
     async def close(self) -> None:
@@ -87,7 +101,9 @@ class Health:
     def _watch(self, upstream: Upstream) -> None:
         if before := self._tasks.get(upstream):
             before.cancel()
-        self._tasks[upstream] = asyncio.create_task(self._look_on(upstream))
+        # In a context of its own, lest its log lines be those of the request that failed.
+        looking = asyncio.create_task(self._look_on(upstream), context=Context())
+        self._tasks[upstream] = looking
 
     async def _look_on(self, upstream: Upstream) -> None:
         while True:
@@ -104,7 +120,7 @@ class Health:
 
     async def _found(self, upstream: Upstream) -> Facts | str:
         """What a look at it finds: the facts of its model, or why it cannot answer."""
-        heard = upstream.heard
+        heard, upstream.loading = upstream.heard, False
         try:
             return await self._facts(upstream)
         except SilentError as error:
@@ -121,10 +137,10 @@ class Health:
     async def _facts(self, upstream: Upstream) -> Facts:
         card = await find_card(upstream.http, self._model)
         state = card.get("state") if card.get("owned_by") == "enginebay" else None
+        upstream.asleep, upstream.loading = state == "unloaded", state == "loading"
         if state not in (None, "ready", "unloaded"):
             why = card.get("error") or card.get("stage") or "no reason is given"
             raise BackendUnavailableError(f"its model is {state} ({why})")
-        upstream.asleep = state == "unloaded"
         facts, mark = upstream.facts, [card.get(name) for name in _MARKS]
         if facts and facts.server in _OF_KINDS:
             with suppress(NotFoundError):  # it is older than the route

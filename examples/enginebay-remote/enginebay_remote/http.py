@@ -118,6 +118,8 @@ class Http:
                         async for event in events:
                             if event.get("error"):
                                 raise _Refused(status_of(event), event)
+                            if not began and _aborted(event):
+                                raise _Refused(503, {"message": "it ended the answer unsaid"})
                             held.append(event)
                             began = began or says(event)
                             while began and held:
@@ -176,6 +178,11 @@ class _Refused(Exception):
         self.status = status
         self.retry_after = retry_after
         self.error = refusal(status, payload, _seconds(retry_after))
+
+
+def _aborted(event: dict[str, Any]) -> bool:
+    """Whether a choice was ended by the server, as one does that is being stopped."""
+    return any(choice.get("finish_reason") == "abort" for choice in event.get("choices") or ())
 
 
 def _seconds(text: str) -> int | None:

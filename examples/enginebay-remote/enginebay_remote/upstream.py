@@ -16,9 +16,9 @@ class Upstream:
 
     `key`: the same in every process. `drains`: it gets no new requests, by the config. `facts`: of
     its model, once they have been found out. `trouble`: why it gets no requests; None if it may.
-    `doubt`: why a request failed there since it was last looked at. `asleep`: it loads its model
-    when it is asked for. `failures`: how often in a row it failed. `running`: choices of requests
-    that run there. `heard`: how many events came from it.
+    `doubt`: why a request failed there since it was last looked at. `loading`: it loads its model;
+    `asleep`: it will when it is asked for. `failures`: how often in a row it failed. `running`:
+    choices of requests that run there. `heard`: how many events came from it.
     """
 
     def __init__(self, url: str, http: Http, *, weight: float = 1, drains: bool = False) -> None:
@@ -29,6 +29,7 @@ class Upstream:
         self.facts: Facts | None = None
         self.trouble: str | None = None
         self.doubt: str | None = None
+        self.loading = False
         self.asleep = False
         self.failures = 0
         self.running = 0

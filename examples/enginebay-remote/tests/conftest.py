@@ -39,7 +39,16 @@ models:
 @contextmanager
 def serving(folder: Path, config: str, plugins: dict[str, str]) -> Iterator[str]:
     """The URL of `enginebay serve` with this config and these single-file plugins."""
-    (folder / "plugins").mkdir()
+    with process_of(folder, config, plugins) as (url, _):
+        yield url
+
+
+@contextmanager
+def process_of(
+    folder: Path, config: str, plugins: dict[str, str]
+) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The same, and its process."""
+    (folder / "plugins").mkdir(parents=True)
     for name, source in plugins.items():
         (folder / "plugins" / f"{name}.py").write_text(source, encoding="utf-8")
     (folder / "config.yml").write_text(config, encoding="utf-8")
@@ -65,7 +74,7 @@ def serving(folder: Path, config: str, plugins: dict[str, str]) -> Iterator[str]
             if line.startswith("Model"):
                 break
         assert found, (folder / "stderr").read_text(encoding="utf-8")
-        yield f"{found}/v1"
+        yield f"{found}/v1", process
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["lenient", "strict"])

@@ -42,11 +42,15 @@ class Clock:
     async def wake(self, seconds: float | None = None) -> list[float]:
         """Wake those who sleep that long, or all; the `waits` after that."""
         assert seconds in (None, *await self.waits())
+        self.wake_only(seconds)
+        return await self.waits()
+
+    def wake_only(self, seconds: float | None = None) -> None:
+        """The same without waiting for what they do."""
         for woken, asked in self._asleep().items():
             if seconds in (None, asked):
                 del self._sleepers[woken]
                 woken.set_result(None)
-        return await self.waits()
 
     def _asleep(self) -> dict[asyncio.Future[None], float]:
         return {woken: s for woken, s in self._sleepers.items() if not woken.done()}

@@ -333,3 +333,31 @@ async def test_a_server_that_is_silent() -> None:
         finally:
             gate.set()
             await made.close()
+
+
+async def test_servers_that_are_loading_at_start_are_waited_for() -> None:
+    """As after a power cut: until one has its model, or none will have it."""
+    clock = Clock(1)
+    with fakes(enginebay("a", state="loading", stage="weights"), enginebay("b")) as servers:
+        a, b = servers
+        b.answers["/v1/models"] = [(502, {})]
+        made = backend(servers, clock)
+        start = asyncio.ensure_future(made.start())
+        try:
+            assert await clock.waits() == [0.5]
+            assert await clock.wake() == [1]
+            assert a.asked[-1] == ("/v1/models", None)
+            [card] = a.answers["/v1/models"][0][1]["data"]
+            card.update(state="failed", error="no GPU")
+            clock.wake_only()
+            with pytest.raises(BackendUnavailableError, match="its model is failed"):
+                await start
+            card.update(state="loading")
+            start = asyncio.ensure_future(made.start())
+            assert await clock.waits() == [0.5]
+            card.update(state="ready")
+            clock.wake_only()
+            await start
+            assert await answer(made) == "a"
+        finally:
+            await made.close()

@@ -136,6 +136,7 @@ CUT = events(event({"role": "assistant", "content": ""})).removesuffix(DONE)
         (401, {"error": {"message": "no key"}}),
         (404, {"error": {"message": "no such model"}}),
         (200, CUT),
+        (200, CUT + events(event({}, "abort"))),
         (200, events({"error": {"message": "busy", "code": 429}})),
         (429, BUSY),
     ],
