@@ -3,7 +3,7 @@ unless it is too busy.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import Generic, TypeVar
 from zlib import crc32
 
@@ -52,14 +52,16 @@ class PrefixAffinity(Generic[EngineT]):
     def matched(self, hashes: Iterable[int]) -> dict[EngineT, int]:
         """How many blocks of a prompt's beginning each engine was given; those with any."""
         depth: dict[EngineT, int] = {}
-        alive: Collection[EngineT] | None = None
+        alive: Set[EngineT] = frozenset()
+        number = 0
         for number, block in enumerate(hashes, 1):
-            holders = self._holders.get(block, ())
-            alive = holders if alive is None else [each for each in alive if each in holders]
+            holders = self._holders.get(block, frozenset())
+            still = holders if number == 1 else alive & holders
+            depth.update(dict.fromkeys(alive - still, number - 1))  # few, where engines are many
+            alive = still
             if not alive:
                 break
-            for engine in alive:
-                depth[engine] = number
+        depth.update(dict.fromkeys(alive, number))
         return depth
 
     def rank(self, hashes: Sequence[int], loads: Mapping[EngineT, int]) -> list[EngineT]:
