@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,7 +140,7 @@ def test_a_port_that_is_taken(settings: ClusterSettings, port: int) -> None:
 def test_a_head_that_cannot_keep_its_state(
     settings: ClusterSettings, token: Path, port: int
 ) -> None:
-    with pytest.raises(ClusterError, match="cannot keep its state in .*; name another folder"):
+    with pytest.raises(ClusterError, match=r"cannot keep its state in .*; name another folder"):
         nodes.node_command(settings, NodeSettings(port=port, state_folder=str(token / "state")))
 
 
@@ -158,10 +157,9 @@ def test_the_hook_of_a_head(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.setenv(name, "another")
-    yield
 
 
 def test_use_token(token: Path, variables: None) -> None:
