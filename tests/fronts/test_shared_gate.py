@@ -330,3 +330,27 @@ async def test_a_place_is_kept_when_only_its_answer_was_lost() -> None:
         assert states(place) == ["runs"]
         assert lost["join"] == 3
         assert at.ledger._gates["chat"].running == 1
+
+
+async def test_a_ledger_that_is_frozen_is_given_up() -> None:
+    async with site() as at:
+        gate = (await at.front()).gate(1)
+        [running] = await join(gate, None)
+        thawed = asyncio.Event()
+
+        async def freeze(front: str, method: str) -> None:
+            await thawed.wait()
+
+        at.cluster.before = freeze
+        [waiting] = await join(gate, None)
+        await at.passes(5)
+        assert states(running, waiting) == ["runs", "waits"]
+        await at.passes(10)
+        assert states(running, waiting) == ["runs", "cluster_unavailable"]
+        thawed.set()
+        at.cluster.before = None
+        await at.passes(3)
+        await leave(running)
+        [late] = await join(gate, None)
+        assert states(late) == ["runs"]
+        assert at.ledger._gates["chat"].running == 1

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, Request, Response
 
 from core.models.loading.entry import ModelEntry
+from core.server.access.auth import sees_inside
 from core.server.access.disclosure import NOT_LOADED, is_named_to, shown_to
 from core.server.schemas.model_bodies import Health, Issue, ModelHealth
 from core.server.services import Services, services
@@ -72,7 +73,8 @@ def _health(http: Request, response: Response, *, well: bool) -> Health:
     whole = _state(models.all(), starting=models.starting)
     sharing = services(http).sharing
     if sharing and (lost := sharing.front.trouble):
-        description = f"the limits that servers share cannot be reached: {lost.reason}"
+        reason = f": {lost.reason}" if sees_inside(http) else ""
+        description = f"the limits that servers share cannot be reached{reason}"
         issues.append(Issue(time=lost.since, description=description))
         whole = "degraded" if whole == "ok" else whole
     response.status_code = 200 if well else 503

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -34,6 +34,11 @@ _SHARE_AGAIN = 5
 
 _CONNECTING = "this server is still connecting to its cluster"
 
+_SILENT = "the process that has the limits which servers share does not answer"
+
+_ANSWER = 5.0
+"""Seconds without an answer after which the ledger counts as unreachable."""
+
 _PARTING = 2
 """Seconds that the ledger gets to hear that a front ends."""
 
@@ -53,10 +58,10 @@ class Front:
     """This server's side of the ledger; everything happens on the server's event loop.
 
     `create` makes the ledger if the cluster has none. What is held there is told again to one that
-    does not know it, so that limits hold again after a ledger was lost. `trouble`: why the ledger
-    cannot be reached, and since when. `known`: what was set while servers run. `handlers` do what
-    others ask for, by kind; `listeners` are called after each sign of life that has arrived, and
-    with what others have set.
+    does not know it, so that limits hold again after a ledger was lost. `patience`: for how many
+    seconds calls wait for a ledger that cannot be reached. `trouble`: why it cannot be, and since
+    when. `known`: what was set while servers run. `handlers` do what others ask for, by kind; all
+    of `when_heard` are called after each sign of life that has arrived.
     """
 
     def __init__(
@@ -67,10 +72,12 @@ class Front:
         *,
         clock: Clock | None = None,
         now: Callable[[], datetime] = utc_now,
+        patience: float = PATIENCE,
     ) -> None:
         self.id = uuid4().hex
         self.name = name
         self.clock = clock or LoopClock()
+        self.patience = patience
         self.known = KeptSettings()
         self.handlers: dict[str, Handler] = {}
         self.when_heard: list[Callable[[], object]] = []
@@ -89,6 +96,7 @@ class Front:
         self._greetings = 0
         self._greeting = asyncio.Lock()
         self._up = asyncio.Event()
+        self._given_up = asyncio.Event()
         self._hurry = asyncio.Event()
         self._down_since: float | None = None
         self._failures = 0
@@ -121,12 +129,13 @@ class Front:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def call(self, method: str, *args: Any, patience: float = PATIENCE) -> Any:
+    async def call(self, method: str, *args: Any, patience: float | None = None) -> Any:
         """What a method of the ledger returns, as this front calls it.
 
         It is called again while the ledger cannot be reached, which it may be for `patience`
-        seconds; `ClusterError` after that. Raises what the method raises.
+        seconds, or the front's; `ClusterError` after that. Raises what the method raises.
         """
+        patience = self.patience if patience is None else patience
         since: float | None = None
         while True:
             begun = self.clock.time()
@@ -187,15 +196,29 @@ class Front:
             if shared is None:
                 raise ClusterError(self.trouble.reason if self.trouble else _CONNECTING)
             try:
-                return await shared.call(method, self.id, *args)
+                return await self._answer(shared.call(method, self.id, *args))
             except UnknownFrontError:
                 await self._greet(shared, greetings)
+
+    async def _answer(self, called: Coroutine[Any, Any, Any]) -> Any:
+        """What a call returns; `ClusterError` if the ledger is given up before it does."""
+        given_up = self._given_up
+        answer = asyncio.ensure_future(called)
+        over = asyncio.ensure_future(given_up.wait())
+        try:
+            await asyncio.wait({answer, over}, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise ClusterError(_SILENT)
+        finally:
+            answer.cancel()
+            over.cancel()
 
     async def _greet(self, shared: SharedObject, greetings: int) -> None:
         """Say who this is and what it holds, unless that was done since the n-th time."""
         async with self._greeting:
             if self._greetings == greetings:
-                settings = await shared.call("hello", self.id, self._hello())
+                settings = await self._answer(shared.call("hello", self.id, self._hello()))
                 self._greetings += 1
                 handler = self.handlers.get("settings")
                 if handler and self.known.lacks(settings):
@@ -221,7 +244,7 @@ class Front:
                 if self._shared is None or self._failures >= _SHARE_AGAIN:
                     self._failures = 0
                     self._shared = await self._cluster.share(LEDGER, self._create)
-                missing = frozenset(await self._call("beat", self._beat()))
+                missing = await self._beaten()
                 if any(each.number in missing and each.runs for each in self._tickets.values()):
                     await self._greet(self._shared, self._greetings)
             except ClusterError as error:
@@ -236,6 +259,23 @@ class Front:
                 wait = BEAT
             self._hurry.clear()
             await within(self.clock, wait, self._hurry)
+
+    async def _beaten(self) -> frozenset[int]:
+        """Give a sign of life; tickets that the ledger does not know. Gives it up if it is silent.
+
+        Clusters may notice only after a minute that a machine is frozen.
+        """
+        beat = asyncio.ensure_future(self._call("beat", self._beat()))
+        answered = asyncio.Event()
+        beat.add_done_callback(lambda _: answered.set())
+        try:
+            if not await within(self.clock, _ANSWER, answered):
+                self._given_up.set()
+                self._given_up = asyncio.Event()
+                raise ClusterError(_SILENT)
+            return frozenset(beat.result())
+        finally:
+            beat.cancel()
 
     async def _do_orders(self) -> None:
         """Do what other fronts ask for, each thing once."""

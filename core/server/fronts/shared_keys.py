@@ -13,13 +13,15 @@ from core.contract.cluster import ClusterError
 from core.contract.errors import encodable
 from core.server.fronts.front import Front
 from core.server.fronts.said import Counted, Entered, Told
-from core.server.fronts.timing import PATIENCE
 from core.server.usage.key_use import KeyUse, KeyUses
 from core.server.usage.records import Records, utc_now
 from core.server.usage.request_count import RequestsSeen
 from core.server.usage.usage_file import Slot
 
 logger = logging.getLogger(__name__)
+
+_PARTING = 2.0
+"""Seconds that a server which ends waits for a ledger that cannot be reached."""
 
 
 class SharedRecords(Records):
@@ -77,18 +79,15 @@ class SharedRecords(Records):
         await asyncio.shield(asyncio.ensure_future(self._write()))
 
     async def usage(self, since: date, key: str | None) -> dict[Slot, Used]:
-        await self._write(PATIENCE)
+        await self._write(self._front.patience)
         found: dict[Slot, Used] = await self._front.call("usage", since, key)
         return found
 
     async def close(self) -> None:
-        await self._write()
-        await self._write()
-        if self._unhanded or self._on_its_way:
-            logger.error(
-                "the cluster's shared limits could not be reached: what keys have used since is "
-                "lost"
-            )
+        try:
+            await self._write(_PARTING)
+        except ClusterError as error:
+            logger.error("what keys have used here since is lost: %s", error.message)
 
     async def _write(self, patience: float = 0.0) -> None:
         """Hand on what there is; keep it if the ledger cannot be reached."""
