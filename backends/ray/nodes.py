@@ -19,9 +19,9 @@ PORTS = (
     "--dashboard-agent-grpc-port",
     "--dashboard-agent-listen-port",
 )
-"""Options for ports of a node, which follow its first one in this order.
+"""Options for ports of a node, which follow its first one in this order; only heads have that one.
 
-Only a head listens at the first one as `--port` says; another node's node manager is there.
+A node runs when its node manager, the second one, listens.
 """
 
 METRICS_OF_THE_HEAD = len(PORTS)
@@ -117,8 +117,7 @@ def _as_head(node: NodeSettings) -> tuple[list[str], dict[str, str]]:
 
 
 def _as_node(node: NodeSettings) -> tuple[list[str], dict[str, str]]:
-    ports = [f"{PORTS[1]}={node.port}"]
-    ports += [f"{option}={node.port + place}" for place, option in enumerate(PORTS) if place > 1]
+    ports = [f"{option}={node.port + place}" for place, option in enumerate(PORTS) if place]
     return [f"--address={node.head}", *ports], {}
 
 

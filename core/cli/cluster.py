@@ -23,6 +23,10 @@ PORT = 6379
 BETWEEN = 10
 """From the first port of a node to that of the next one on the same machine."""
 
+READY = 1
+"""From the first port of a node to the one at which it listens when it runs; heads, before that,
+at the first one."""
+
 HEAD_PATIENCE, NODE_PATIENCE, REACHING = 150.0, 30.0, 10.0
 """Seconds for a head to start, which may have much to read; for a node; to reach a head."""
 
@@ -101,7 +105,11 @@ def up(
     ]
     patience = [HEAD_PATIENCE, *(NODE_PATIENCE for _ in others)]
     starts = [
-        Start(command=partial(found.cluster.node_command, node), port=node.port, patience=seconds)
+        Start(
+            command=partial(found.cluster.node_command, node),
+            port=node.port + READY,
+            patience=seconds,
+        )
         for node, seconds in zip([here, *others], patience, strict=True)
     ]
 
@@ -144,7 +152,9 @@ def join(
         head=head, host=host, port=port, cpus=cpus, gpus=gpus, labels=tuple(label or ())
     )
     start = Start(
-        command=partial(found.cluster.node_command, here), port=port, patience=NODE_PATIENCE
+        command=partial(found.cluster.node_command, here),
+        port=port + READY,
+        patience=NODE_PATIENCE,
     )
 
     def announce(number: int) -> None:

@@ -22,7 +22,7 @@ _LOOKING_AGAIN = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A node to be started: how, once those before it are there, and where it will listen.
+    """A node to be started: how, once those before it are there, and where it will listen then.
 
     `patience`: seconds it may take until then.
     """

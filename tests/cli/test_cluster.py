@@ -113,7 +113,7 @@ if how == "fails":
 if how == "refused":
     sys.exit("InvalidToken: this token is wrong")
 note("listens")
-with socket.create_server(("127.0.0.1", port)) as server:
+with socket.create_server(("127.0.0.1", port + 1)) as server:
     if how == "ends":
         server.accept()
         sys.exit(7)
@@ -134,15 +134,15 @@ def plugin() -> None:
 
 @pytest.fixture
 def port() -> int:
-    """The first of three, ten apart, that are free."""
+    """One of which those after it are free, at which nodes listen."""
     while True:
         with ExitStack() as stack:
             first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port: int = first.getsockname()[1]
+            port: int = first.getsockname()[1] - 1
             if port > 65_000:
                 continue
             try:
-                for other in (port + 10, port + 20):
+                for other in (port + 11, port + 21):
                     stack.enter_context(socket.create_server(("127.0.0.1", other)))
             except OSError:
                 continue
@@ -298,7 +298,7 @@ def test_a_second_signal_does_not_wait(start: Start, port: int) -> None:
     process.terminate()
     assert process.wait(30) == 0
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port))
+        socket.create_connection(("127.0.0.1", port + 1))
 
 
 def test_of_several_nodes_none_is_waited_for_long(
@@ -310,7 +310,7 @@ def test_of_several_nodes_none_is_waited_for_long(
     write("how", "stubborn")
     assert run("cluster", "up", "--port", str(port), "--nodes", "1").exit_code == 1
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port))
+        socket.create_connection(("127.0.0.1", port + 1))
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def test_a_node(settings: ClusterSettings, port: int) -> None:
     given = options(command.argv)
     assert given["address"] == "10.0.0.1:6379"
     assert given["node-ip-address"] == "10.0.0.2"
-    assert given["node-manager-port"] == str(port)
+    assert given["node-manager-port"] == str(port + 1)
     assert (given["num-cpus"], given["num-gpus"]) == ("4", "0")
     assert given["resources"] == (
         r'{"enginebay-label:big": 1000000, "enginebay-label:with \"quotes\"": 1000000}'
