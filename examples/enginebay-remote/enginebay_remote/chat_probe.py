@@ -35,7 +35,6 @@ class ChatProbe:
         if server == "enginebay":
             honours -= await self._without_effect(http, model)
         props = await find_props(http, server, model) if self._options.servers else {}
-        logger.info("%s is served by %s at %s", model, server, http.root)
         return Facts(
             model=model,
             server=server,

@@ -44,7 +44,6 @@ class CompletionProbe:
             logger.warning(
                 "%s tells no token ids: tokens are those of its text, tokenized again", server
             )
-        logger.info("%s is served by %s at %s", model, server, http.root)
         return Facts(
             model=model,
             server=server,

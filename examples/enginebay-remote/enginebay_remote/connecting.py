@@ -1,6 +1,7 @@
 """The servers that a model's config names, to be used as if there were one."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
@@ -12,6 +13,8 @@ from enginebay_remote.options import Options, ServerOptions, is_url, same_addres
 from enginebay_remote.pool import Pool
 from enginebay_remote.servers import find_card
 from enginebay_remote.upstream import Upstream
+
+logger = logging.getLogger(__name__)
 
 
 class Servers(Protocol):
@@ -66,7 +69,9 @@ class OneServer:
 
     async def start(self, probe: Probe) -> Facts:
         """The facts of its model."""
-        return await probe(self._http, await find_card(self._http, self._model))
+        facts = await probe(self._http, await find_card(self._http, self._model))
+        logger.info("%s is served by %s at %s", facts.model, facts.server, self._http.root)
+        return facts
 
     async def post(self, path: str, body: Any) -> Any:
         """The JSON that answers `body`."""

@@ -21,7 +21,7 @@ INTERVAL = 5.0
 LOOK = 10.0
 """Seconds after which a server that says nothing to a look is given up."""
 
-_MARKS = ("loaded_at", *LENGTHS, "meta")
+_MARKS = ("owned_by", "loaded_at", *LENGTHS, "architecture", "meta")
 """What changes in the list of models when a server has loaded its model anew, or another one."""
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -61,6 +61,7 @@ class Health:
         self._sleep = sleep
         self._reference: tuple[str, Facts] | None = None
         self._marks: dict[Upstream, list[Any]] = {}
+        self._refusals: dict[Upstream, str] = {}
         self._tasks: dict[Upstream, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
@@ -139,14 +140,16 @@ class Health:
         state = card.get("state") if card.get("owned_by") == "enginebay" else None
         upstream.asleep, upstream.loading = state == "unloaded", state == "loading"
         if state not in (None, "ready", "unloaded"):
-            why = card.get("error") or card.get("stage") or "no reason is given"
-            raise BackendUnavailableError(f"its model is {state} ({why})")
+            why = card.get("error") or (card.get("stage") if upstream.loading else None)
+            raise BackendUnavailableError(f"its model is {state}" + (f" ({why})" if why else ""))
         facts, mark = upstream.facts, [card.get(name) for name in _MARKS]
         if facts and facts.server in _OF_KINDS:
             with suppress(NotFoundError):  # it is older than the route
                 await upstream.http.require("/health")
-        same = upstream.trouble is None and mark == self._marks.get(upstream)
-        if facts and (upstream.asleep or same):
+        same = upstream.asleep or mark == self._marks.get(upstream)
+        if same and upstream in self._refusals:
+            raise BackendUnavailableError(self._refusals[upstream])
+        if facts and (upstream.asleep or (same and upstream.trouble is None)):
             return facts
         found = await self._probe(upstream.http, card)
         self._marks[upstream] = mark
@@ -157,6 +160,9 @@ class Health:
             url, first = self._reference
             if differences := "; ".join(first.differences(found)):
                 found = f"it does not have the model that {url} had first: {differences}"
+                self._refusals[upstream] = found
+        if found != self._refusals.get(upstream):
+            self._refusals.pop(upstream, None)
         if isinstance(found, str):
             upstream.failures += 1
             self._in_trouble(upstream, found)
@@ -164,7 +170,7 @@ class Health:
         self._reference = self._reference or (upstream.url, found)
         if not upstream.usable:
             upstream.failures = 0
-            logger.info("%s is used: it has the model %s", upstream.url, found.model)
+            logger.info("%s is used: %s has %s", upstream.url, found.server, found.model)
         elif upstream.doubt:
             logger.info("%s is used again", upstream.url)
         was_usable, upstream.facts = upstream.usable, found

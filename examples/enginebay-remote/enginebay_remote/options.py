@@ -65,7 +65,7 @@ class ServerOptions(BaseModel):
     @classmethod
     def _is_address(cls, url: str) -> str:
         if not is_url(url):
-            raise ValueError(f"must be a server's URL, http://host:8000/v1 say, not {url!r}")
+            raise ValueError("must be a server's URL, such as http://host:8000/v1")
         return url
 
 

@@ -56,7 +56,7 @@ async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixtur
             await gone.close()
     lines = [record.message for record in caplog.records if first.url in record.message]
     assert sum("gets no requests: the remote server" in line for line in lines) == 1
-    assert sum("is used: it has the model m" in line for line in lines) == 2
+    assert sum("is used: other has m" in line for line in lines) == 2
 
 
 async def test_a_server_that_fails_is_avoided_until_it_is_looked_at() -> None:
@@ -157,6 +157,8 @@ async def test_another_model_is_refused(
             for number in range(24):
                 assert await answer(made, chat(f"{number} " * 100)) == "a"
             assert asked_of(b) == 0
+            for _ in range(3):
+                await clock.wake()
             [line] = [each.message for each in caplog.records if "gets no requests" in each.message]
             assert line.startswith(b.url)
             assert said in line
@@ -221,7 +223,8 @@ async def test_an_enginebay_that_says_so_gets_no_requests(state: str, error: str
             assert "".join(str(part) for part in rest).count("y") == 1
             b.answers["/v1/models"] = [(503, {})]
             await clock.wake()
-            assert f"{a.url}: its model is {state} ({error or 's'})" in (made.unavailable or "")
+            assert f"{a.url}: its model is {state}" in (made.unavailable or "")
+            assert (error or "") in (made.unavailable or "")
 
 
 async def test_an_enginebay_whose_model_is_unloaded() -> None:
@@ -361,3 +364,26 @@ async def test_servers_that_are_loading_at_start_are_waited_for() -> None:
             assert await answer(made) == "a"
         finally:
             await made.close()
+
+
+async def test_a_server_that_is_refused_is_not_tried_again_and_again() -> None:
+    """But only when it has loaded its model anew."""
+    clock = Clock()
+    with fakes(enginebay("a"), enginebay("b")) as servers:
+        a, b = servers
+        b.answers["/props?model=m"] = [(200, {"chat_template": "U"})]
+        async with started(servers, clock) as made:
+            for _ in range(3):
+                await clock.wake()
+            assert asked_of(b) == 1  # for what it honours
+            [card] = b.answers["/v1/models"][0][1]["data"]
+            card.update(state="unloaded", loaded_at=None)
+            await clock.wake()
+            assert asked_of(b) == 1
+            a.answers["/v1/models"] = [(503, {})]
+            b.answers["/props?model=m"] = [(200, {"chat_template": "T"})]
+            await clock.wake()
+            assert "its chat template is another" in (made.unavailable or "")
+            card.update(state="ready", loaded_at=2)
+            await clock.wake()
+            assert await answer(made) == "b"
