@@ -42,12 +42,13 @@ FAMILIES = {
     "GPU": "GPUs",
     "OPS": "Operation",
     "KEY": "Keys and usage",
+    "SCALE": "Clusters",
 }
 _SIZES = {
     **{"MLC": 39, "TAB": 90, "WEB": 40, "LF": 33, "VLLM": 105},
     **{"FIX": 17, "SCO": 7, "PLG": 2, "MM": 12, "MEDIA": 47},
     **{"RESP": 40, "MSG": 26, "OLL": 22, "KOB": 14, "LLS": 3},
-    **{"MOD": 5, "KEY": 3},
+    **{"MOD": 5, "KEY": 3, "SCALE": 21},
 }
 NUMBERS = {
     **{family: range(1, size + 1) for family, size in _SIZES.items()},

@@ -5,7 +5,9 @@ import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 
-_FAMILIES = "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA|RESP|MSG|OLL|KOB|LLS|MOD|ENG|GPU|OPS|KEY"
+_FAMILIES = (
+    "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA|RESP|MSG|OLL|KOB|LLS|MOD|ENG|GPU|OPS|KEY|SCALE"
+)
 
 
 @dataclass(frozen=True, slots=True)

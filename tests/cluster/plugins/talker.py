@@ -6,6 +6,7 @@ happens to a file.
 
 import json
 import os
+import socket
 import time
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
@@ -71,6 +72,7 @@ class Talker(Engine):
             chat_template=TEMPLATE,
             max_batch_size=options.batch,
             embedding_size=4 if options.embeds else None,
+            reranks=options.embeds,
             unsupported=frozenset(SamplingParams.__dataclass_fields__) - {"max_tokens"},
         )
         self.log("start")
@@ -80,6 +82,7 @@ class Talker(Engine):
             line = {
                 "event": event,
                 "model": self.name,
+                "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "time": time.time(),
                 **more,
@@ -150,6 +153,12 @@ class Talker(Engine):
 
     def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
         return [[float(len(prompt)), float(sum(prompt)), 1.0, 0.0] for prompt in prompts]
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        return self.tokenize(f"{query}?{document}", add_special_tokens=False)
+
+    def rerank(self, pairs: Sequence[Sequence[int]]) -> list[float]:
+        return [1 / len(pair) for pair in pairs]
 
     def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         self.log("load_adapter", name=name)
