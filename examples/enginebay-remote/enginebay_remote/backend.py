@@ -23,6 +23,7 @@ from enginebay_remote.facts import Facts
 from enginebay_remote.failures import NONSENSE
 from enginebay_remote.health import Sleep
 from enginebay_remote.options import Options
+from enginebay_remote.pool import Affinity
 from enginebay_remote.reading import Reader, Source
 from enginebay_remote.tokens import LocalTokens, RemoteTokens, Tokens
 
@@ -38,10 +39,15 @@ class RemoteBackend(Backend):
 
     elsewhere = True
 
-    def __init__(self, settings: BackendSettings, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        settings: BackendSettings,
+        sleep: Sleep = asyncio.sleep,
+        affinity: Affinity | None = None,
+    ) -> None:
         self._options: Options = settings.options or Options()
         self._base = settings.base
-        self._servers = connect(settings, sleep)
+        self._servers = connect(settings, sleep, affinity)
         self._closed = False
         self._facts: Facts
         self._tokens: Tokens

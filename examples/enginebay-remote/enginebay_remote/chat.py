@@ -23,6 +23,7 @@ from enginebay_remote.connecting import connect
 from enginebay_remote.failures import NONSENSE
 from enginebay_remote.health import Sleep
 from enginebay_remote.options import Options
+from enginebay_remote.pool import Affinity
 
 _FORMS = ("response_format", "structured_outputs")
 
@@ -36,9 +37,14 @@ class ChatBackend(Backend):
 
     elsewhere = True
 
-    def __init__(self, settings: BackendSettings, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        settings: BackendSettings,
+        sleep: Sleep = asyncio.sleep,
+        affinity: Affinity | None = None,
+    ) -> None:
         self._options: Options = settings.options or Options()
-        self._servers = connect(settings, sleep)
+        self._servers = connect(settings, sleep, affinity)
         self._closed = False
         self._model = ""
         self._dialect: ChatDialect = CHAT_DIALECTS["other"]

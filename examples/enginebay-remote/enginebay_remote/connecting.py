@@ -10,7 +10,7 @@ from enginebay_remote.facts import Facts, Probe
 from enginebay_remote.health import LOOK, Sleep
 from enginebay_remote.http import QUICK, Http
 from enginebay_remote.options import Options, ServerOptions, is_url, same_address
-from enginebay_remote.pool import Pool
+from enginebay_remote.pool import Affinity, Pool
 from enginebay_remote.servers import find_card
 from enginebay_remote.upstream import Upstream
 
@@ -94,10 +94,13 @@ class OneServer:
         await self._http.close()
 
 
-def connect(settings: BackendSettings, sleep: Sleep = asyncio.sleep) -> Servers:
+def connect(
+    settings: BackendSettings, sleep: Sleep = asyncio.sleep, affinity: Affinity | None = None
+) -> Servers:
     """Clients of the server at `settings.path`, and of those that the options name beside it.
 
-    `sleep`: waits some seconds until the next look at one of several.
+    `sleep`: waits some seconds until the next look at one of several. `affinity`: what is known of
+    their caches.
     """
     options: Options = settings.options or Options()
     if not is_url(settings.path):
@@ -124,6 +127,7 @@ def connect(settings: BackendSettings, sleep: Sleep = asyncio.sleep) -> Servers:
         moves=options.retries,
         report_batch_size=settings.report_batch_size,
         sleep=sleep,
+        affinity=affinity,
     )
 
 

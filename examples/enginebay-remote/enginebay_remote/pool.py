@@ -23,6 +23,15 @@ _WEIGHT = 3
 """Tokens of a prompt that outweigh a hundredth of a running choice, as `Upstream.load` counts."""
 
 
+Affinity = PrefixAffinity[int]
+"""Which prompts each server was given, by `Upstream.key`."""
+
+
+def new_affinity() -> Affinity:
+    """One that knows nothing yet."""
+    return PrefixAffinity(weight=_WEIGHT)
+
+
 class Pool:
     """Sends each request to the server that has computed most of its prompt, unless that is busy.
 
@@ -39,13 +48,15 @@ class Pool:
         moves: int,
         report_batch_size: ReportBatchSize,
         sleep: Sleep = asyncio.sleep,
+        affinity: Affinity | None = None,
     ) -> None:
+        """`affinity`: what another pool of these servers knows of their caches."""
         self._upstreams = {each.key: each for each in upstreams}
         self._model = model
         self._moves = moves
         self._report_batch_size = report_batch_size
         self._sleep = sleep
-        self._affinity: PrefixAffinity[int] = PrefixAffinity(weight=_WEIGHT)
+        self._affinity = new_affinity() if affinity is None else affinity
         self._health: Health | None = None
         self._closed = False
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from chat_events import PATH, event, request
 from completion_events import vllm
+from enginebay_remote import register_backends
 from enginebay_remote.backend import RemoteBackend
+from enginebay_remote.chat import ChatBackend
 from enginebay_remote.options import Options
 from fake import DONE, Answer, events, fake
 from several import Clock, answer, answering, asked_of, backend, chat, fakes, said, started
@@ -281,3 +283,30 @@ async def test_several_choices_count_as_many() -> None:
                 assert sorted(map(asked_of, servers)) == [1, 3]
             finally:
                 gate.set()
+
+
+async def test_chats_stick_over_a_reload() -> None:
+    """The backend with the new options goes on with what the one before it knew."""
+    made: dict[str, Any] = {}
+    register_backends(lambda name, create, options: made.update({name: create}))
+    with fakes(*(answering(name) for name in "abc")) as servers:
+        a, b, c = servers
+
+        def create(drain: bool) -> ChatBackend:
+            others = [b.url, {"url": c.url, "drain": drain}]
+            options = Options.model_validate({"servers": others})
+            return made["remote"](BackendSettings(name="m", path=a.url, options=options))
+
+        chats = [chat(f"{number} {LONG}") for number in range(30)]
+        old = create(drain=False)
+        await old.start()
+        homes = [await answer(old, each) for each in chats]
+        assert set(homes) == {"a", "b", "c"}
+        new = create(drain=True)
+        await new.start()
+        await old.close()
+        try:
+            for each, home in zip(chats, homes, strict=True):
+                assert await answer(new, each) in ({home} if home != "c" else {"a", "b"})
+        finally:
+            await new.close()
