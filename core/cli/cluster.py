@@ -269,10 +269,16 @@ def _reached(head: str) -> str:
 
 
 def _own_address() -> str:
-    from core.server.http.sockets import urls_elsewhere
+    """That of the network with the default route; nothing is sent."""
+    import socket
 
-    urls = urls_elsewhere("0.0.0.0", PORT)
-    return urls[0].removeprefix("http://").rpartition(":")[0] if urls else "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("8.8.8.8", 53))
+            address, _ = probe.getsockname()
+            return str(address)
+        except OSError:
+            return socket.gethostname()
 
 
 def _run(

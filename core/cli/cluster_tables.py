@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from core.cli.console import print_table, stdout, table
-from core.contract.cluster import ClusterEngine, ClusterNode, ClusterStatus
+from core.contract.cluster import ClusterNode, ClusterStatus
 
 _ID = 8  # characters of a node's or engine's id that are shown
 
@@ -20,7 +20,7 @@ def print_json(status: ClusterStatus) -> None:
 def print_status(status: ClusterStatus) -> None:
     """Nodes, engines by model, and what is wrong."""
     nodes = table("node", "address", "state", "free CPUs", "free GPUs", "labels")
-    for node in sorted(status.nodes, key=lambda node: (not node.alive, not node.head, node.id)):
+    for node in _shown(status.nodes):
         nodes.add_row(
             node.id[:_ID],
             node.address,
@@ -53,20 +53,26 @@ def print_status(status: ClusterStatus) -> None:
         stdout().print(line, soft_wrap=True)
 
 
+def _shown(nodes: Sequence[ClusterNode]) -> Iterator[ClusterNode]:
+    """The head first; of machines that are gone, each once, and none that is here again."""
+    addresses = {node.address for node in nodes if node.alive}
+    for node in sorted(nodes, key=lambda node: (not node.alive, not node.head, node.id)):
+        if node.alive or node.address not in addresses:
+            addresses.add(node.address)
+            yield node
+
+
 def _remarks(status: ClusterStatus) -> Iterator[str]:
     """What is not as it should be."""
     for model in status.models:
-        ready = [each for each in status.engines if each.model == model.name and _works(each)]
-        if model.message or len(ready) != model.wanted:
+        ours = (each.state for each in status.engines if each.model == model.name)
+        ready = sum(state == "ready" for state in ours)
+        if model.message or ready != model.wanted:
             message = f": {model.message}" if model.message else ""
-            yield f"{model.name}: {len(ready)} of {model.wanted} engines are ready{message}"
+            yield f"{model.name}: {ready} of {model.wanted} engines are ready{message}"
     for engine in status.engines:
         if engine.reason:
             yield f"{engine.model}, engine {engine.id[:_ID]}: {engine.reason}"
-
-
-def _works(engine: ClusterEngine) -> bool:
-    return engine.state == "ready"
 
 
 def _state(node: ClusterNode) -> str:

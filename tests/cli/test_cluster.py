@@ -34,6 +34,8 @@ NODES = [
     ClusterNode(id="bbbbbbbbbbbb", address="10.0.0.2", alive=True, cpus=8, free_cpus=6.5, gpus=2,
                 free_gpus=0, labels=("big", "fast")),
     ClusterNode(id="cccccccccccc", address="10.0.0.3", alive=False),
+    ClusterNode(id="dddddddddddd", address="10.0.0.3", alive=False),
+    ClusterNode(id="eeeeeeeeeeee", address="10.0.0.1", alive=False),
     ClusterNode(id="aaaaaaaaaaaa", address="10.0.0.1", alive=True, head=True, cpus=4, free_cpus=4,
                 gpus=0, free_gpus=0),
 ]
@@ -433,7 +435,7 @@ def test_status(run: Run) -> None:
 
 def test_status_as_json(run: Run) -> None:
     told = json.loads(run("cluster", "status", "--json").stdout)
-    assert [node["id"][0] for node in told["nodes"]] == ["b", "c", "a"]
+    assert [node["id"][0] for node in told["nodes"]] == ["b", "c", "d", "e", "a"]
     assert told["models"] == [
         {"name": "chat", "wanted": 3, "message": "no node has 2 free GPUs"},
     ]
