@@ -106,7 +106,8 @@ class FakeCluster(Cluster):
     `before` and `after` are awaited before a call arrives and before its answer goes back; what
     they raise is what the caller gets. `cut_off` are fronts that reach nothing, `down` cuts off
     all. `clock` is that of the objects, if it is not the loop's; they are settled when they are
-    made, unless `settles` is false. `make_backend` makes a model's engines; `bugs` are errors
+    made, unless `settles` is false. `when_lost` has an object forget what dies with its process,
+    before its files are closed. `make_backend` makes a model's engines; `bugs` are errors
     that no object should have raised. `calls` counts by method.
     """
 
@@ -117,6 +118,7 @@ class FakeCluster(Cluster):
         clock: FakeClock | None = None,
         settles: bool = True,
         make_backend: Callable[[EngineSpec], Backend] | None = None,
+        when_lost: Callable[[Any], object] = lambda made: None,
     ) -> None:
         self.home = home
         self.clock = clock
@@ -128,6 +130,7 @@ class FakeCluster(Cluster):
         self.bugs: list[BaseException] = []
         self.calls: list[str] = []
         self._make_backend = make_backend
+        self._when_lost = when_lost
         self._creates: dict[str, Callable[..., Any]] = {}
         self._objects: dict[str, _Object] = {}
         self._closing: set[asyncio.Future[None]] = set()
@@ -145,6 +148,7 @@ class FakeCluster(Cluster):
         lost = self._objects[name]
         self._objects[name] = self._made(self._creates[name])
         lost.lost.set()
+        self._when_lost(lost.made)
         self._closing.add(asyncio.ensure_future(lost.made.close()))
 
     async def end(self) -> None:

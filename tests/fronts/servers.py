@@ -17,7 +17,7 @@ from core.testing import ScriptedEngine
 from enginebay import Backend, InvalidRequestError
 from tests.fronts.fake_cluster import FakeCluster, ThreadedCluster, cluster_in_thread
 from tests.held import Held, Holding
-from tests.support import InlineBackend, plugins_with, serve
+from tests.support import InlineBackend, Server, plugins_with, serve
 
 
 class HeldElsewhere(Held):
@@ -38,6 +38,14 @@ class HeldElsewhere(Held):
         self.adapters.pop(name, None)
 
 
+class OneServer(Holding):
+    """One of them, and the adapters that its model has in the cluster."""
+
+    def __init__(self, server: Server, held: HeldElsewhere) -> None:
+        super().__init__(server, held)
+        self.adapters = held.adapters
+
+
 class Servers:
     """Servers, their cluster, and whatever a test asks of them."""
 
@@ -45,18 +53,18 @@ class Servers:
         self, cluster: ThreadedCluster, config: Mapping[str, Any], keys: Sequence[Key]
     ) -> None:
         self.cluster = cluster
-        self.all: list[Holding] = []
+        self.all: list[OneServer] = []
         self._config = config
         self._keys = keys
         self._stack = ExitStack()
         self._pool = ThreadPoolExecutor(40)
-        self._ends: dict[Holding, Callable[[], Any]] = {}
+        self._ends: dict[OneServer, Callable[[], Any]] = {}
 
     @property
     def fake(self) -> FakeCluster:
         return self.cluster.cluster
 
-    def start(self, *, wait: bool = True) -> Holding:
+    def start(self, *, wait: bool = True) -> OneServer:
         """One more server."""
         port = 8001 + len(self.all)
         given = self._config.get("server", {})
@@ -71,19 +79,19 @@ class Servers:
             model.started.backend
             for model in running.app.state.services.models.all()
             if model.started and model.config.cluster
-        ] or [Held()]
-        assert isinstance(backend, Held)
-        holding = Holding(running, backend)
+        ]
+        assert isinstance(backend, HeldElsewhere)
+        holding = OneServer(running, backend)
         self.all.append(holding)
         self._ends[holding] = own.close
         return holding
 
-    def end(self, server: Holding) -> None:
+    def end(self, server: OneServer) -> None:
         """It shuts down."""
         if end := self._ends.pop(server, None):
             end()
 
-    def ask(self, server: Holding, prompt: str, **more: Any) -> "Future[httpx2.Response]":
+    def ask(self, server: OneServer, prompt: str, **more: Any) -> "Future[httpx2.Response]":
         """A completion, in a thread of its own."""
         headers = more.pop("headers", None)
         body = {"model": "chat", "prompt": prompt, **more}
@@ -98,6 +106,11 @@ class Servers:
     def running(self) -> list[str]:
         """Those that they run now."""
         return [prompt for server in self.all for prompt in server.held.running]
+
+    def settle(self) -> None:
+        """A second goes by for the ledger, on its loop."""
+        assert self.fake.clock
+        self.fake.clock.advance(1)
 
     def until(self, condition: Callable[[], object]) -> None:
         """Return when it holds, whichever server it is about."""

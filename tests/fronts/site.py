@@ -47,7 +47,9 @@ class Site:
 
     def __init__(self, usage: Path | None = None, store: str = "memory") -> None:
         self.clock = FakeClock()
-        self.cluster = FakeCluster(asyncio.get_running_loop(), clock=self.clock)
+        self.cluster = FakeCluster(
+            asyncio.get_running_loop(), clock=self.clock, when_lost=_forget_unwritten
+        )
         files = LedgerFiles(str(usage) if usage else None, ServerConfig(response_store=store))
         self.create = partial(Ledger, files)
         self.fronts: list[FrontAt] = []
@@ -85,6 +87,12 @@ async def site(**kwargs: Any) -> AsyncIterator[Site]:
         for front in made.fronts:
             await front.end()
         await made.cluster.end()
+
+
+def _forget_unwritten(ledger: Ledger) -> None:
+    records = ledger._usage._records
+    if records._path:
+        records._unwritten.clear()
 
 
 async def quiet() -> None:

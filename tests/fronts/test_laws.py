@@ -27,12 +27,22 @@ JOIN = st.tuples(
     st.integers(1, 3),
 )
 LEAVE = st.tuples(st.just("leave"), st.integers(0, 30))
-LOSS = st.tuples(st.just("loss"), st.sampled_from(["before", "after"]), st.integers(1, 3))
+LOSS = st.tuples(
+    st.just("loss"),
+    st.sampled_from(["before", "after"]),
+    st.sampled_from(["join", "leave", "hello", "beat", "hand_over"]),
+    st.integers(1, 3),
+)
 TIME = st.tuples(st.just("time"), st.sampled_from([0.1, 0.5, 1.0, 2.5]))
 DEATH = st.just(("ledger dies",))
 APART = st.tuples(st.just("apart"), st.sampled_from([0, 1]))
 TOGETHER = st.just(("together",))
 SILENCE = st.just(("time", 13.0))
+MOVES = (JOIN, JOIN, JOIN, LEAVE, LEAVE, LOSS, LOSS, TIME)
+STEPS = st.lists(st.one_of(*MOVES, *MOVES, DEATH), min_size=10, max_size=40)
+MORE_STEPS = st.lists(
+    st.one_of(*MOVES, *MOVES, DEATH, APART, TOGETHER, SILENCE), min_size=10, max_size=40
+)
 
 
 @dataclass
@@ -42,7 +52,7 @@ class World:
     at: Site
     gates: list[SharedGate]
     places: list[Place] = field(default_factory=list)
-    lost: Counter[str] = field(default_factory=Counter)
+    lost: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     async def do(self, step: tuple[object, ...]) -> None:
         match step:
@@ -51,8 +61,8 @@ class World:
                 self.places.append(self.gates[front].join(choices, key=key, model="chat"))
             case ("leave", int(number)) if self.places:
                 self.places.pop(number % len(self.places)).leave()
-            case ("loss", str(when), int(count)):
-                self.lost[when] += count
+            case ("loss", str(when), str(method), int(count)):
+                self.lost[when, method] += count
             case ("time", float(seconds)):
                 await self.at.passes(seconds)
             case ("ledger dies",):
@@ -64,15 +74,15 @@ class World:
                 self.at.cluster.cut_off.clear()
 
     async def before(self, front: str, method: str) -> None:
-        self._lose("before")
+        self._lose("before", method)
 
     async def after(self, front: str, method: str) -> None:
-        self._lose("after")
+        self._lose("after", method)
 
-    def _lose(self, when: str) -> None:
-        if self.lost[when]:
-            self.lost[when] -= 1
-            raise ClusterError(f"lost {when}")
+    def _lose(self, when: str, method: str) -> None:
+        if self.lost[when, method]:
+            self.lost[when, method] -= 1
+            raise ClusterError(f"{method} was lost {when}")
 
     @property
     def running(self) -> int:
@@ -106,8 +116,8 @@ async def world(at: Site) -> World:
     return made
 
 
-@examples(100)
-@given(st.lists(st.one_of(JOIN, JOIN, LEAVE, LOSS, TIME, DEATH), max_size=40))
+@examples(200)
+@given(STEPS)
 async def test_never_more_than_there_is_room_for(steps: list[tuple[object, ...]]) -> None:
     # SCALE-11
     async with site() as at:
@@ -121,10 +131,8 @@ async def test_never_more_than_there_is_room_for(steps: list[tuple[object, ...]]
         await it.check_that_both_sides_agree()
 
 
-@examples(100)
-@given(
-    st.lists(st.one_of(JOIN, JOIN, LEAVE, LOSS, TIME, DEATH, APART, TOGETHER, SILENCE), max_size=40)
-)
+@examples(200)
+@given(MORE_STEPS)
 async def test_no_place_is_lost_or_doubled(steps: list[tuple[object, ...]]) -> None:
     # SCALE-12
     async with site() as at:
@@ -142,12 +150,19 @@ USE = st.tuples(
 WRITE = st.tuples(st.just("write"), st.sampled_from([0, 1]))
 
 
+USES = st.lists(
+    st.one_of(USE, USE, USE, WRITE, WRITE, LOSS, TIME, DEATH, APART, TOGETHER),
+    min_size=5,
+    max_size=30,
+)
+
+
 def use(front: FrontAt, key: str, tokens: int) -> None:
     front.records.add(key, "m", Used(1, tokens, 0, 1))
 
 
 @examples(60)
-@given(st.lists(st.one_of(USE, USE, WRITE, LOSS, TIME, DEATH, APART, TOGETHER), max_size=30))
+@given(USES)
 async def test_usage_adds_up_exactly(steps: list[tuple[object, ...]]) -> None:
     """In the file of the ledger, whichever calls and answers are lost, and whoever dies."""
     # SCALE-10
@@ -168,11 +183,11 @@ async def test_usage_adds_up_exactly(steps: list[tuple[object, ...]]) -> None:
                         await it.do(step)
                 await quiet()
             await it.heal()
-            for front in at.fronts:
-                await front.records.write()
-            for front in at.fronts:
-                assert await front.records.usage(date(2026, 1, 1), None) == used
+            for each in at.fronts:
+                await each.records.write()
+            for each in at.fronts:
+                assert await each.records.usage(date(2026, 1, 1), None) == used
                 for key in ("ann", "bob"):
-                    tokens = sum(each.tokens for slot, each in used.items() if slot.key == key)
-                    assert front.records.tokens_today(key) == tokens
+                    tokens = sum(its.tokens for slot, its in used.items() if slot.key == key)
+                    assert each.records.tokens_today(key) == tokens
         assert read_usage(path, "2026-01-01", None) == used

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import pytest
 
 from core.config.keys import Key
 from core.server.access.keys import digest_of
-from tests.fronts.servers import Servers, servers
-from tests.held import Holding
+from core.server.fronts.said import Setting, SettingKey
+from tests.fronts.servers import OneServer, Servers, servers
 
 ANN, BOB = Key("ann", digest_of("ann")), Key("bob", digest_of("bob"))
 ADMIN = Key("root", digest_of("root"), "admin")
@@ -22,7 +22,7 @@ def key(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {name}"}
 
 
-def requests(server: Holding, name: str | None = None) -> list[dict[str, Any]]:
+def requests(server: OneServer, name: str | None = None) -> list[dict[str, Any]]:
     headers = key(name) if name else None
     body = server.server.http.get("/v1/requests", headers=headers).json()
     assert (body["unanswered"], body["problem"]) == ([], None)
@@ -30,13 +30,15 @@ def requests(server: Holding, name: str | None = None) -> list[dict[str, Any]]:
     return data
 
 
-def post(server: Holding, path: str, body: Any = None, name: str | None = None) -> tuple[int, Any]:
+def post(
+    server: OneServer, path: str, body: Any = None, name: str | None = None
+) -> tuple[int, Any]:
     headers = key(name) if name else None
     response = server.server.http.post(f"/v1{path}", json=body, headers=headers)
     return response.status_code, response.json()
 
 
-def get(server: Holding, path: str) -> Any:
+def get(server: OneServer, path: str) -> Any:
     response = server.server.http.get(f"/v1{path}")
     assert response.status_code == 200, response.text
     return response.json()
@@ -45,6 +47,10 @@ def get(server: Holding, path: str) -> Any:
 def let_go(at: Servers, *prompts: str) -> None:
     for server in at.all:
         server.let_go(*prompts)
+
+
+def no_choice_runs(server: OneServer) -> Callable[[], bool]:
+    return lambda: server.gate.running == 0
 
 
 def test_turns_are_those_of_all_servers() -> None:
@@ -63,7 +69,7 @@ def test_turns_are_those_of_all_servers() -> None:
             done.append(name)
             at.until(lambda: len(at.running()) == min(3, 8 - len(done)))
         for server in at.all:
-            server.until(lambda server=server: server.gate.running == 0)
+            server.until(no_choice_runs(server))
 
 
 def test_limits_of_requests_hold_over_servers() -> None:
@@ -177,7 +183,7 @@ def test_thought_is_ended_through_another_server() -> None:
         answer.result()
 
 
-def respond(server: Holding, text: str, previous: str | None = None) -> Any:
+def respond(server: OneServer, text: str, previous: str | None = None) -> Any:
     return server.server.openai.responses.create(
         model="chat", input=text, previous_response_id=previous
     )
@@ -246,7 +252,7 @@ def loras(tmp_path: Path) -> dict[str, Any]:
     return {"lora_dir": str(tmp_path)}
 
 
-def adapters(server: Holding) -> list[str]:
+def adapters(server: OneServer) -> list[str]:
     return [each["id"] for each in get(server, "/lora?model=chat")["data"]]
 
 
@@ -257,16 +263,16 @@ def test_loras_are_there_at_all_servers_and_at_those_that_start_later(loras: Any
         wanted = [{"name": "red", "scaling": 0.5}, {"name": "blue"}]
         assert post(one, "/lora/load", {"model": "chat", "loras": wanted})[0] == 200
         assert adapters(one) == adapters(two) == ["red", "blue"]
-        assert two.held.adapters["red"][0].scaling == 0.5
+        assert two.adapters["red"][0].scaling == 0.5
         late = at.start()
-        late.until(lambda: set(late.held.adapters) == {"red", "blue", "red+blue"})
+        late.until(lambda: set(late.adapters) == {"red", "blue", "red+blue"})
         at.cluster.do(at.fake.lose)
         latest = at.start()
-        latest.until(lambda: set(latest.held.adapters) == {"red", "blue", "red+blue"})
+        latest.until(lambda: set(latest.adapters) == {"red", "blue", "red+blue"})
         assert post(late, "/lora/unload", {"model": "chat"})[0] == 200
         for server in at.all:
             assert adapters(server) == []
-            assert server.held.adapters == {}
+            assert server.adapters == {}
 
 
 def test_loras_that_cannot_be_loaded_are_told_to_nobody(loras: Any) -> None:
@@ -280,7 +286,7 @@ def test_loras_that_cannot_be_loaded_are_told_to_nobody(loras: Any) -> None:
         assert adapters(one) == adapters(two) == ["red"]
 
 
-def overrides(server: Holding, model: str = "chat") -> Any:
+def overrides(server: OneServer, model: str = "chat") -> Any:
     return get(server, f"/sampling/overrides?model={model}")["overrides"]
 
 
@@ -312,7 +318,7 @@ def test_a_template_holds_at_all_servers() -> None:
         name = next(n for n in get(one, "/templates?model=chat")["data"] if n == "chatml")
         assert post(one, "/template/switch", {"model": "chat", "name": name})[0] == 200
 
-        def used(server: Holding) -> Any:
+        def used(server: OneServer) -> Any:
             return server.server.app.state.services.models.find("chat").template
 
         assert used(two) == name
@@ -356,7 +362,7 @@ def test_a_lost_ledger_ends_no_answer_and_new_requests_wait_and_work() -> None:
             second, third = at.ask(two, "b"), at.ask(two, "c")
             at.until(lambda: len([*at.fake.object()._members]) == 2)
             assert at.running() == ["a"]
-            at.cluster.do(lambda: at.fake.clock.advance(1))
+            at.cluster.do(at.settle)
             at.until(lambda: len(at.running()) == 2)
             assert at.fake.object()._gates["chat"].running == 2
             two.queued(1)
@@ -411,3 +417,17 @@ def test_a_server_starts_without_its_cluster_and_says_what_it_lacks() -> None:
         one.until(lambda: front.trouble is None)
         assert one.server.http.get("/health").json()["state"] == "ok"
         assert one.server.http.get("/health/ready").status_code == 200
+
+
+def test_of_two_settings_the_later_one_holds_in_whatever_order_they_arrive() -> None:
+    with servers() as at:
+        one, two = at.all
+        cold, warm = {"temperature": {"override": 0.25}}, {"temperature": {"override": 0.75}}
+        of_all, of_chat = SettingKey("preset", None), SettingKey("preset", "chat")
+        late = {of_all: Setting((1, "x"), (None, cold))}
+        settings = two.server.app.state.services.settings
+        two.server.run(settings._learn({of_chat: Setting((2, "x"), (None, warm))}))
+        two.server.run(settings._learn(late))
+        assert (overrides(two), overrides(two, "here")) == (warm, cold)
+        assert post(one, "/sampling/override/switch", {"overrides": {}})[0] == 200
+        assert [overrides(server) for server in at.all] == [{}, {}]

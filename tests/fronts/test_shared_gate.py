@@ -5,9 +5,11 @@ from collections import Counter
 
 import pytest
 
+from core.config.keys import Key
 from core.contract.cluster import ClusterError
-from core.contract.errors import BackendUnavailableError
+from core.contract.errors import BackendUnavailableError, RequestCancelledError
 from core.models.admission_queue import Place
+from core.server.fronts.said import Turn
 from core.server.fronts.shared_gate import SharedGate
 from core.server.fronts.timing import PATIENCE
 from tests.fronts.site import outcome, quiet, site
@@ -153,7 +155,7 @@ async def test_positions_count_all_fronts() -> None:
         await join(one, "ann")
         [first] = await join(one, "ann")
         [second] = await join(two, "ann")
-        assert second.position is None, "it was not asked for"
+        assert [second.position] == [None], "it was not asked for"
         for gate in (one, two):
             gate.use_positions(await gate._front.call("positions"))
         assert (first.position, second.position) == (0, 1)
@@ -354,3 +356,50 @@ async def test_a_ledger_that_is_frozen_is_given_up() -> None:
         [late] = await join(gate, None)
         assert states(late) == ["runs"]
         assert at.ledger._gates["chat"].running == 1
+
+
+async def test_a_lost_leave_is_made_up_for() -> None:
+    async with site() as at:
+        gate = (await at.front()).gate(1)
+        [place] = await join(gate, None)
+        lost: list[str] = []
+
+        async def lose(front: str, method: str) -> None:
+            if method == "leave":
+                lost.append(method)
+                raise ClusterError("lost")
+
+        at.cluster.before = lose
+        await leave(place)
+        assert lost
+        await at.passes(0.1)
+        assert at.ledger._gates["chat"].running == 0
+
+
+async def test_what_runs_is_told_again_if_the_ledger_has_missed_it() -> None:
+    async with site() as at:
+        front = await at.front()
+        gate = front.gate(1)
+        [place] = await join(gate, None)
+        member = at.ledger._members.hear(front.front.id)
+        member.give_back(*member.held)
+        assert at.ledger._gates["chat"].running == 0
+        await at.passes(2.5)
+        assert at.ledger._gates["chat"].running == 1
+        await leave(place)
+
+
+async def test_a_call_that_arrives_after_its_request_has_gone_holds_nothing() -> None:
+    async with site() as at:
+        front = await at.front()
+        front.gate(1)
+        await at.passes(3)
+        id = front.front.id
+        late = Turn(engine="chat", choices=1, model="chat", key=None, priority=0, goes_on=False)
+        front.front.give_back(front.front.ticket(late))
+        await at.passes(3)
+        refused = await at.ledger.join(id, front.front._newest, late)
+        assert isinstance(refused, RequestCancelledError)
+        entered = await at.ledger.enter(id, front.front._newest, Key("ann", b""))
+        assert entered.seen.running == 0
+        assert not at.ledger._members.hear(id).held

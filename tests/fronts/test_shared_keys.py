@@ -152,7 +152,8 @@ async def test_without_a_ledger_a_counted_request_is_refused_in_the_end() -> Non
 
 async def test_a_request_whose_answer_was_lost_counts_once() -> None:
     async with site() as at:
-        front, lost = await at.front(), []
+        front = await at.front()
+        lost: list[str] = []
 
         async def lose(front: str, method: str) -> None:
             if method == "enter" and not lost:
@@ -232,7 +233,7 @@ async def test_usage_is_handed_on_later_and_once(tmp_path: Path) -> None:
         slot = Slot("2026-01-31", "ann", "m")
         assert await two.records.usage(TODAY, "ann") == {slot: Used(2, 11, 0, 0)}
         assert await two.records.usage(TODAY, "bob") == {}
-        lost = []
+        lost: list[str] = []
 
         async def lose(front: str, method: str) -> None:
             if method == "hand_over" and not lost:
@@ -267,3 +268,15 @@ async def test_trouble_with_the_file_is_known_at_every_front(tmp_path: Path) -> 
         assert two.records.trouble
         [used] = (await two.records.usage(TODAY, None)).values()
         assert used.prompt_tokens == 5
+
+
+async def test_tokens_that_others_use_after_a_ledger_was_lost_count() -> None:
+    async with site() as at:
+        one, two = await at.front("one"), await at.front("two")
+        key = Key("ann", b"", tokens_per_minute=100)
+        use(two, key, 60)
+        await told(two, one)
+        await at.lose_ledger()
+        use(two, key, 40)
+        await told(two, one)
+        assert refused(one, key), "60 that it was told before, and 40"

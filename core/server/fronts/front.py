@@ -121,6 +121,7 @@ class Front:
                     await self._shared.call("goodbye", self.id)
             except (ServingError, TimeoutError) as error:
                 logger.warning("what this server held in the cluster is free later: %s", error)
+        self._shared = None
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
         """A task that ends with the front, at the latest."""

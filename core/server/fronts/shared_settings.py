@@ -99,12 +99,14 @@ class SharedSettings:
     async def _apply_due(self) -> str | None:
         """Apply what is not in effect here, the earliest first, as far as models are loaded."""
         problems: list[str] = []
+        again: set[SettingKind] = set()  # a later one may have had its effect before an earlier one
         async with self._turn:
             for key, setting in self._front.known:
                 target = self._target(key)
                 if target is None:
                     self._watch(key)
-                elif self._applied.get(key) != (setting, target):
+                elif key.kind in again or self._applied.get(key) != (setting, target):
+                    again.add(key.kind)
                     self._applied[key] = setting, target
                     try:
                         await self._apply(key, setting.value)

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from core.chat.answer.account import Used
 from core.contract.errors import encodable
-from core.server.usage.records import Records, Trouble, utc_now
+from core.server.usage.records import Records, Trouble
+from core.server.usage.records import utc_now as utc_now
 from core.server.usage.usage_file import Mark, Slot, Usage, UsageFile
 from core.sqlite_file import BrokenFileError, is_locked, set_aside
 

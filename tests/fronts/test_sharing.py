@@ -1,0 +1,43 @@
+"""What a server takes from its config, and what it leaves alone without `share_limits`."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.config.schema import Config
+from core.server.fronts.sharing import ledger_files
+from tests.support import REPOSITORY
+
+
+def config(**server: Any) -> Config:
+    return Config.model_validate({"server": server})
+
+
+def test_files_of_the_ledger_are_those_of_the_config(tmp_path: Path) -> None:
+    written = config(usage_file=str(tmp_path / "usage.db"), response_store="answers.db")
+    files = pickle.loads(pickle.dumps(ledger_files(written)))
+    assert files.usage == str(tmp_path / "usage.db")
+    assert files.store.response_store == str(written.base / "answers.db")
+    assert Path(files.store.response_store).is_absolute()
+
+
+def test_what_is_in_memory_stays_there() -> None:
+    files = ledger_files(config(usage_file="off", response_store="memory"))
+    assert (files.usage, files.store.response_store) == (None, "memory")
+    limits = {"response_store_entries": 5, "response_store_days": 2}
+    files = ledger_files(config(response_store="off", **limits))
+    assert files.store.response_store == "off"
+    assert files.store.response_store_entries == 5
+
+
+def test_a_server_that_shares_nothing_loads_none_of_it() -> None:
+    # SCALE-1
+    code = (
+        "import sys, core.server.app; from core.config.schema import Config; "
+        "from core.plugins import Plugins; "
+        "core.server.app.create_app(Config.model_validate({'cluster': {}}), Plugins()); "
+        "assert not [name for name in sys.modules if name.startswith('core.server.fronts')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
