@@ -164,7 +164,8 @@ def test_compose_publishes_only_the_servers_port() -> None:
 
 def test_a_server_in_compose_shares_what_a_node_and_it_need() -> None:
     services = COMPOSE["services"]
-    assert services["front"]["network_mode"] == services["front"]["ipc"] == "service:front-node"
+    for shared in ("network_mode", "pid", "ipc"):
+        assert services["front"][shared] == "service:front-node"
     assert services["front-node"]["ipc"] == "shareable"
     assert services["front"]["volumes"] == services["front-node"]["volumes"]
     assert "front-tmp:/tmp" in services["front"]["volumes"]
@@ -281,6 +282,7 @@ def test_the_manifests_use_one_version_and_image() -> None:
 def test_a_server_in_kubernetes_finds_head_and_node(tmp_path: Path) -> None:
     pod = manifest("Deployment")["spec"]["template"]["spec"]
     [node], [server] = pod["initContainers"], pod["containers"]
+    assert pod["shareProcessNamespace"] is True
     head = f"{manifest('RayCluster')['metadata']['name']}-head-svc:6379"
     assert head in node["args"]
     assert node["startupProbe"]["tcpSocket"] == {"port": cluster.PORT + cluster.READY}
