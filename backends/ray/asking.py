@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from grpc import RpcError
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
@@ -64,7 +65,7 @@ class Asking:
         response = getattr(self._handle, method).remote(*args, replica=replica, **kwargs)
         try:
             found = await self._links.answer(replica, response)
-        except (RayError, RayServeException) as error:
+        except (RayError, RayServeException, RpcError) as error:
             logger.warning("replica %s: %s", replica, first_line(error))
             raise EngineDeadError("the engine that was asked is gone") from error
         if isinstance(found, ServingError):

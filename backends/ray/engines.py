@@ -220,7 +220,7 @@ class RayBackend(Backend):
             reason = "the engine that answered lost a part of it"
         except RequestCancelledError:
             reason = "the engine that answered was stopped"
-        except (RayError, RayServeException) as error:
+        except Exception as error:  # of Ray, of Serve, or of gRPC
             logger.warning("replica %s: %s", call.replica, first_line(error))
             reason = "the engine that answered is gone"
         if not call.ended.is_set():

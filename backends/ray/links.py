@@ -62,13 +62,13 @@ class Link:
     calls: dict[int, Call] = field(default_factory=dict)
     asked: set[asyncio.Future[Any]] = field(default_factory=set)
 
-    def break_off(self, reason: str) -> None:
-        """The replica is lost, as far as this server can tell."""
-        for call in list(self.calls.values()):
-            call.fail(reason)
+    def break_off(self, error: ServingError) -> None:
+        """Nothing more comes of this replica."""
+        for call in self.calls.values():
+            call.stream.put(error)
         for answer in self.asked:
             if not answer.done():
-                answer.set_exception(EngineDeadError(reason))
+                answer.set_exception(error)
 
     @property
     def unavailable(self) -> str | None:
@@ -152,8 +152,7 @@ class Links:
         """Close all of them; the requests that run get this error."""
         self._fleet.ignore(self._fleet_changed)
         for link in self._links.values():
-            for call in link.calls.values():
-                call.stream.put(error)
+            link.break_off(error)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -172,7 +171,7 @@ class Links:
             link = self._links[replica]
             self._set_ready(link, False)
             if not link.calls:
-                link.break_off("the engine that was asked is gone")
+                link.break_off(EngineDeadError("the engine that was asked is gone"))
                 self._tasks.pop(replica).cancel()
                 del self._links[replica]
                 self._lost(replica)
@@ -195,7 +194,7 @@ class Links:
                 self._set_ready(link, False)
                 silent = isinstance(error, TimeoutError)
                 why = f" (no sign of life for {self._silence:g} s)" if silent else ""
-                link.break_off(f"the engine that answered is gone{why}")
+                link.break_off(EngineDeadError(f"the engine that answered is gone{why}"))
             finally:
                 cancel(response)
             await asyncio.sleep(_AGAIN)

@@ -76,6 +76,7 @@ def environment() -> dict[str, str]:
     """What Ray reads from the environment of nodes, and of what connects to one."""
     return {
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),  # prompts with pictures
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(_WITHOUT_A_HEAD),
         "RAY_gcs_server_port_wait_time_s": str(_JOINING),
     }

@@ -114,6 +114,12 @@ def test_embeddings_and_scores_are_those_of_one_process(front: Front) -> None:  
         assert far == near
 
 
+def test_messages_may_be_large(front: Front) -> None:
+    """By default Serve's gRPC takes 4 MiB, which a picture can be."""
+    answer = front.post("/tokenize", {"model": "pooler", "prompt": "x" * 5_000_000})
+    assert answer.json()["count"] == 5_000_000
+
+
 def test_it_passes_the_checks_of_conformance(here: Site, front: Front) -> None:
     for group in ("openai", "responses", "messages", "ollama", "kobold"):
         done = subprocess.run(
