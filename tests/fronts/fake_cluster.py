@@ -188,7 +188,7 @@ class FakeCluster(Cluster):
             raise
         except Exception as error:
             self.bugs.append(error)
-            raise ClusterError(f"a bug: {error!r}") from error
+            raise
         if self.after:
             await self.after(front, method)
         self._require(front)

@@ -161,7 +161,7 @@ def use(front: FrontAt, key: str, tokens: int) -> None:
     front.records.add(key, "m", Used(1, tokens, 0, 1))
 
 
-@examples(60)
+@examples(200)
 @given(USES)
 async def test_usage_adds_up_exactly(steps: list[tuple[object, ...]]) -> None:
     """In the file of the ledger, whichever calls and answers are lost, and whoever dies."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -403,3 +404,26 @@ async def test_a_call_that_arrives_after_its_request_has_gone_holds_nothing() ->
         entered = await at.ledger.enter(id, front.front._newest, Key("ann", b""))
         assert entered.seen.running == 0
         assert not at.ledger._members.hear(id).held
+
+
+async def test_a_fault_of_the_ledger_is_an_error_of_the_request_only() -> None:
+    async with site() as at:
+        front = await at.front()
+        gate = front.gate(1)
+
+        async def fails(*args: object) -> None:
+            raise RuntimeError("a bug")
+
+        ledger: Any = at.ledger
+        join_there, ledger.join, ledger.hand_over, ledger.orders = ledger.join, fails, fails, fails
+        [place] = await join(gate, None)
+        assert states(place) == ["internal_error"]
+        await front.records.write()
+        await at.passes(3)
+        ledger.join = join_there
+        [place] = await join(gate, None)
+        assert states(place) == ["runs"]
+        del ledger.orders
+        assert at.cluster.bugs
+        at.cluster.bugs.clear()
+        await leave(place)

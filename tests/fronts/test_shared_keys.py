@@ -244,10 +244,11 @@ async def test_usage_is_handed_on_later_and_once(tmp_path: Path) -> None:
         at.cluster.after = lose
         use(one, key, 7)
         await told(one)
+        use(one, key, 1)
         await at.passes(1)
         await told(one)
-        assert await two.records.usage(TODAY, "ann") == {slot: Used(3, 18, 0, 0)}
-    assert read_usage(path, "2026-01-01", None) == {slot: Used(3, 18, 0, 0)}
+        assert await two.records.usage(TODAY, "ann") == {slot: Used(4, 19, 0, 0)}
+    assert read_usage(path, "2026-01-01", None) == {slot: Used(4, 19, 0, 0)}
 
 
 async def test_what_a_front_that_ends_has_used_is_kept() -> None:

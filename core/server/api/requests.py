@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 
 from core.chat.answer.running import RunningRequest
-from core.contract.cluster import ClusterError
-from core.contract.errors import NotReasoningError, RequestNotFoundError
+from core.contract.errors import NotReasoningError, RequestNotFoundError, ServingError
 from core.server.access.auth import is_admin
 from core.server.http.track import running_request
 from core.server.schemas.request_bodies import (
@@ -81,7 +80,7 @@ def answer_others(shared: Services, sharing: "Sharing") -> None:
     """Do what other servers pass on."""
 
     async def cards(asker: Asker) -> list[dict[str, Any]]:
-        with suppress(ClusterError):
+        with suppress(ServingError):
             await sharing.refresh_positions(shared.models)
         return [card.model_dump() for card in _cards(shared, asker)]
 
@@ -110,7 +109,7 @@ async def _of_all(shared: Services, sharing: "Sharing", asker: Asker) -> FrontRe
                 found += [(name, card) for card in cards]
             else:
                 unanswered.append(name)
-    except ClusterError as error:
+    except ServingError as error:
         problem = error.message
     found += [(sharing.front.name, card.model_dump()) for card in _cards(shared, asker)]
     data = [FrontRequestCard(**card, front=name) for name, card in found]

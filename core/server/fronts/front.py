@@ -200,6 +200,11 @@ class Front:
                 return await self._answer(shared.call(method, self.id, *args))
             except UnknownFrontError:
                 await self._greet(shared, greetings)
+            except ServingError:
+                raise
+            except Exception as error:  # a fault of the ledger's
+                logger.exception("%s of the cluster's ledger has failed", method)
+                raise ServingError(f"what servers share has failed: {error}") from error
 
     async def _answer(self, called: Coroutine[Any, Any, Any]) -> Any:
         """What a call returns; `ClusterError` if the ledger is given up before it does."""
@@ -252,7 +257,7 @@ class Front:
                 self._failed(error)
                 wait = RETRY
             except Exception as error:
-                logger.exception("the ledger of the cluster has answered with an error")
+                logger.exception("this server could not tell its cluster that it is there")
                 self._failed(ClusterError(f"{type(error).__name__}: {error}"))
                 wait = BEAT
             else:
@@ -284,10 +289,13 @@ class Front:
         while True:
             try:
                 now, orders = await self._call("orders", (ledger, done))
-            except ServingError as error:
+            except ClusterError as error:
                 self._failed(error)
                 await pause(self.clock, RETRY)
                 await self._up.wait()
+                continue
+            except ServingError:  # which the log has
+                await pause(self.clock, BEAT)
                 continue
             if now != ledger:
                 ledger, done = now, 0
@@ -307,7 +315,7 @@ class Front:
         try:
             await self._call("answer", order.number, answer)
         except ServingError as error:
-            self._failed(error)
+            logger.warning("what another server has asked for is not answered: %s", error)
 
     def _heard(self) -> None:
         if self.trouble:

@@ -9,8 +9,7 @@ from datetime import date, datetime
 
 from core.chat.answer.account import Used
 from core.config.keys import Key
-from core.contract.cluster import ClusterError
-from core.contract.errors import encodable
+from core.contract.errors import ServingError, encodable
 from core.server.fronts.front import Front
 from core.server.fronts.said import Counted, Entered, Told
 from core.server.usage.key_use import KeyUse, KeyUses
@@ -86,7 +85,7 @@ class SharedRecords(Records):
     async def close(self) -> None:
         try:
             await self._write(_PARTING)
-        except ClusterError as error:
+        except ServingError as error:
             logger.error("what keys have used here since is lost: %s", error.message)
 
     async def _write(self, patience: float = 0.0) -> None:
@@ -101,7 +100,7 @@ class SharedRecords(Records):
                     told = await self._front.call(
                         "hand_over", number, self._on_its_way, self._known, patience=patience
                     )
-                except ClusterError:
+                except ServingError:
                     if patience:
                         raise
                     return  # which the front says in the log

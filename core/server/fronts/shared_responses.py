@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from core.apis.response_store.store import ResponseStore, StoredResponse
-from core.contract.cluster import ClusterError
+from core.contract.errors import ServingError
 from core.server.fronts.front import Front
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class SharedResponses(ResponseStore):
     async def close(self) -> None:
         try:
             await self._hand_on(patience=0.0)
-        except ClusterError as error:
+        except ServingError as error:
             logger.error("%d answers cannot be kept: %s", len(self._waiting), error.message)
 
     def _hand_on_soon(self) -> None:
@@ -72,7 +72,7 @@ class SharedResponses(ResponseStore):
     async def _try_to_hand_on(self) -> None:
         try:
             await self._hand_on(patience=0.0)
-        except ClusterError as error:
+        except ServingError as error:
             logger.debug("%d answers are handed on later: %s", len(self._waiting), error.message)
 
     async def _hand_on_for_others(self, _: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from core.config.paths import inside
 from core.config.schema import Config, resolved_path
-from core.contract.cluster import ClusterError
 from core.contract.errors import ServingError
 from core.contract.types import Lora
 from core.models.loading.entry import ModelEntry
@@ -77,7 +76,7 @@ class SharedSettings:
             self._applied[key] = setting, self._target(key)
         try:
             answers: Answers = await self._front.call("tell", {key: setting}, _OTHERS)
-        except ClusterError as error:
+        except ServingError as error:
             logger.warning("%s of %s is set at this server only: %s", kind, model, error.message)
             return done
         for name, problem in answers.given:
