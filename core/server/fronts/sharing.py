@@ -1,5 +1,6 @@
 """What a server with `share_limits` has in place of its own gates, counts and stores."""
 
+import os
 import socket
 from dataclasses import dataclass
 from functools import partial
@@ -56,7 +57,7 @@ class Sharing:
 def share(config: Config, cluster: Cluster, clock: Clock | None = None) -> Sharing:
     """What servers with this config share in a cluster."""
     create = partial(Ledger, ledger_files(config))
-    name = f"{socket.gethostname()}:{config.server.port}"
+    name = f"{socket.gethostname()}:{config.server.port or os.getpid()}"
     front = Front(cluster, name, create, clock=clock)
     shares_responses = "responses" in config.server.apis and config.server.response_store != "off"
     return Sharing(

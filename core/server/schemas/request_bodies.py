@@ -35,7 +35,7 @@ class RequestList(BaseModel):
 
 
 class FrontRequestCard(RequestCard):
-    """The same, and at which of several servers it is: their machine and port."""
+    """The same, and at which of several servers it is: its machine and port."""
 
     front: str
 
