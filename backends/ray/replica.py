@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray import serve
 
 from backends.ray.messages import Hello, Report, pack
 from backends.ray.outbox import Outbox
@@ -62,7 +61,6 @@ class EngineReplica:
         self._adapters: dict[str, tuple[Lora, ...]] = {}
         self._away_since: float | None = None
         self._node = ray.get_runtime_context().get_node_id()
-        self._id = serve.get_replica_context().replica_id.unique_id
         try:
             self._backend: Backend = await asyncio.to_thread(
                 create_backend, engine, partial(_log_progress, engine.name)
@@ -160,9 +158,9 @@ class EngineReplica:
         refused: ServingError | None = await self.call("unload_adapter", name)
         return refused
 
-    async def describe(self) -> tuple[str, Report]:
-        """Its id, and how it is."""
-        return self._id, self._report
+    async def describe(self, replica: str) -> Report:
+        """How it is."""
+        return self._report
 
     async def check_health(self) -> None:
         """Called by Serve every few seconds; raising has this replica replaced."""

@@ -1,7 +1,7 @@
 """What there is in the cluster: machines, models and engines."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -10,8 +10,8 @@ from ray.exceptions import RayError
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
-from backends.ray.deployment import model_of, summary
-from backends.ray.links import first_line
+from backends.ray.deployment import application_of, model_of, summary
+from backends.ray.links import cancel, first_line
 from backends.ray.messages import Report
 from backends.ray.nodes import labels_of
 from enginebay import (
@@ -52,21 +52,35 @@ async def _status() -> ClusterStatus:
     nodes, details = await asyncio.gather(
         asyncio.to_thread(lambda: list(_nodes())), asyncio.to_thread(_details)
     )
+    ours = {model: each for name, each in details.items() if (model := model_of(name))}
+    deployments = {model: _deployment(each) for model, each in ours.items()}
+    running = {model: ids for model, each in deployments.items() if (ids := _running(each))}
+    # At once: where a machine is silent, each takes as long as it may.
+    reports = await asyncio.gather(*(_told(model, ids) for model, ids in running.items()))
+    told = dict(zip(running, reports, strict=True))
     models: list[ClusterModel] = []
     engines: list[ClusterEngine] = []
-    for name, application in details.items():
-        model = model_of(name)
-        if model is None:
-            continue
-        [deployment] = application["deployments"].values() or [_NOT_YET]
-        message = summary(deployment["message"]) or summary(application["message"])
+    for model, deployment in deployments.items():
+        message = summary(deployment["message"]) or summary(ours[model]["message"])
         wanted = deployment["target_num_replicas"]
         models.append(ClusterModel(name=model, wanted=wanted, message=message))
-        replicas = {each["replica_id"]: each for each in deployment["replicas"]}
-        running = any(each["state"] == "RUNNING" for each in replicas.values())
-        told = await _told(name) if running else {}
-        engines += [_engine(model, each, told.get(id)) for id, each in replicas.items()]
+        said = told.get(model, {})
+        engines += [
+            _engine(model, each, said.get(each["replica_id"])) for each in deployment["replicas"]
+        ]
     return ClusterStatus(nodes, models, engines)
+
+
+def _deployment(application: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The only one of a model's application; none is there while it is being made."""
+    [deployment] = application["deployments"].values() or [_NOT_YET]
+    found: Mapping[str, Any] = deployment
+    return found
+
+
+def _running(deployment: Mapping[str, Any]) -> list[str]:
+    """The ids of its engines that take requests."""
+    return [each["replica_id"] for each in deployment["replicas"] if each["state"] == "RUNNING"]
 
 
 def _details() -> Mapping[str, Any]:
@@ -93,13 +107,23 @@ def _nodes() -> Iterator[ClusterNode]:
         )
 
 
-async def _told(application: str) -> dict[str, Report]:
-    """What the engines that take requests say of themselves, by their ids; of those that do."""
-    handle = await asyncio.to_thread(serve.get_app_handle, application)
-    answers = await handle.broadcast("describe").results_async(
-        timeout_s=_PATIENCE, return_exceptions=True
-    )
-    return dict(answer for answer in answers if not isinstance(answer, BaseException))
+async def _told(model: str, replicas: Sequence[str]) -> dict[str, Report]:
+    """What these engines, which take requests, say of themselves; without those that are silent."""
+    handle = await asyncio.to_thread(serve.get_app_handle, application_of(model))
+
+    async def ask(replica: str) -> Report | None:
+        response = handle.describe.remote(replica=replica)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                report: Report = await response
+                return report
+        except (RayError, RayServeException, TimeoutError):
+            return None
+        finally:
+            cancel(response)
+
+    reports = await asyncio.gather(*map(ask, replicas))
+    return {id: each for id, each in zip(replicas, reports, strict=True) if each is not None}
 
 
 def _engine(model: str, replica: Mapping[str, Any], report: Report | None) -> ClusterEngine:
