@@ -222,6 +222,7 @@ def groups() -> Iterator[tuple[dict[str, str], Any]]:
 
 def test_kuberay_starts_nodes_as_our_commands_do(tmp_path: Path) -> None:
     """But for ports that it sets itself."""
+    from tests.cluster.site import free_ports
     from tests.cluster.test_nodes import options
 
     token = tmp_path / "token"
@@ -230,13 +231,20 @@ def test_kuberay_starts_nodes_as_our_commands_do(tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     for (params, _), head in zip(groups(), (None, "h:1"), strict=True):
         settings = nodes.ClusterSettings(token_file=str(token))
-        node = nodes.NodeSettings(head=head, port=41_000, state_folder=state)
+        node = nodes.NodeSettings(head=head, port=free_ports(), state_folder=state)
         given = options(nodes.node_command(settings, node).argv)
         for name, value in params.items():
             if name not in SET_BY_KUBERAY and not name.endswith("manager-port"):
                 assert (given[name] or "true") == value, name
         left = set(given) - set(params) - {"block", "head", "address", "port", "log-color"}
         assert {name for name in left if "port" not in name} == set()
+
+
+def test_nodes_of_the_manifest_have_the_environment_of_ours() -> None:
+    for _, pod in groups():
+        [container] = pod["containers"]
+        given = {each["name"]: each["value"] for each in container["env"]}
+        assert given == nodes.environment()
 
 
 def test_the_label_in_the_manifest() -> None:

@@ -50,9 +50,9 @@ class RayCluster(Cluster):
         if missing := self.missing():
             raise ClusterError(missing)
         if self._connecting is None or _failed(self._connecting):
-            from backends.ray.connection import connect
+            from backends.ray.connection import in_background
 
-            self._connecting = asyncio.ensure_future(asyncio.to_thread(connect, self._settings))
+            self._connecting = asyncio.wrap_future(in_background(self._settings))
         try:
             async with asyncio.timeout(_PATIENCE):
                 await asyncio.shield(self._connecting)
@@ -96,10 +96,10 @@ class RayCluster(Cluster):
         return self._placer
 
     async def _remove(self, backend: "RayBackend") -> None:
-        """End the engines of a backend, unless another one here uses them, or has taken over."""
+        """End the engines of a backend, unless another one here, or another server, uses them."""
         using = self._backends[backend.name]
         using.remove(backend)
-        if not using:
+        if not using and not self._settings.shared:
             from backends.ray.deployment import remove
 
             await asyncio.to_thread(remove, backend.name)

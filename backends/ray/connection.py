@@ -3,7 +3,9 @@
 import logging
 import os
 import socket
+from concurrent.futures import Future
 from importlib import import_module
+from threading import Thread
 
 from backends.ray.nodes import environment
 from backends.ray.token import use_token
@@ -33,9 +35,10 @@ def connect(settings: ClusterSettings) -> None:
     Not to be called on the main thread, whose handler of SIGTERM Ray would replace.
     """
     prepare(settings)
-    if settings.address != "auto":
-        _require_listener(settings.address)
     import ray
+
+    address = _known_here() if settings.address == "auto" else settings.address
+    _require_listener(address)
 
     for module in ("engines", "shared", "status"):  # which then cost nothing on the event loop
         import_module(f"backends.ray.{module}")
@@ -45,18 +48,43 @@ def connect(settings: ClusterSettings) -> None:
     logging.getLogger("ray.serve").setLevel(logging.ERROR)  # what it warns of is said by `links`
     try:
         ray.init(
-            address=settings.address,
+            address=address,
             namespace="enginebay",
             log_to_driver=False,
             configure_logging=False,
         )
     except ConnectionError as error:
         raise ClusterError(
-            f"this machine is no node of the cluster at {settings.address}: {_HOW}"
+            f"this machine is no node of the cluster at {address}: {_HOW}"
         ) from error
     except (ray.exceptions.RayError, RuntimeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ClusterError(f"the cluster at {settings.address}: {reason}; {_HOW}") from error
+        raise ClusterError(f"the cluster at {address}: {reason}; {_HOW}") from error
+
+
+def _known_here() -> str:
+    """The head of the cluster that this machine was made a node of last."""
+    from ray._private.utils import read_ray_address
+
+    address: str | None = read_ray_address()
+    if not address:
+        raise ClusterError(f"this machine is no node of a cluster: {_HOW}")
+    return address
+
+
+def in_background(settings: ClusterSettings) -> Future[None]:
+    """`connect`, on a thread of its own, which a program that ends does not wait for."""
+    joined: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            connect(settings)
+            joined.set_result(None)
+        except BaseException as error:
+            joined.set_exception(error)
+
+    Thread(target=work, name="cluster", daemon=True).start()
+    return joined
 
 
 def _require_listener(address: str) -> None:

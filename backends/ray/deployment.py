@@ -100,7 +100,7 @@ def trouble(model: str) -> tuple[bool, str]:
     """Whether a model's engines cannot be started, and what the cluster says of them."""
     found = serve.status().applications.get(application_of(model))
     if found is None:
-        return True, "its engines were ended"
+        return True, "they were ended; load the model to start them again"
     texts = [*(each.message for each in found.deployments.values()), found.message]
     said = next((summary(text) for text in texts if text.strip()), "")
     return found.status == ApplicationStatus.DEPLOY_FAILED, said

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,11 @@ from ray.serve.exceptions import RayServeException, RequestCancelledError
 
 from backends.ray.adapters import Adapters
 from backends.ray.asking import TRIES, Asking
-from backends.ray.deployment import deploy, trouble, version_of
+from backends.ray.deployment import deploy, version_of
 from backends.ray.fleets import fleet_of
 from backends.ray.links import Call, Link, Links, cancel, first_line
 from backends.ray.placing import BLOCK, Placer
+from backends.ray.roster import STARTING, Roster
 from backends.ray.sums import sum_of_memory, sum_of_stats
 from enginebay import (
     Backend,
@@ -47,9 +48,6 @@ logger = logging.getLogger(__name__)
 _LATE = 5.0
 """Seconds that the last deltas may take by the link once their request has ended."""
 
-_LOOK_EVERY = 1.0
-"""Seconds between two looks at engines that are being started."""
-
 
 class RayBackend(Backend):
     """All engines of a model. `remove` is called by `close`: it ends them, unless others took over.
@@ -74,16 +72,13 @@ class RayBackend(Backend):
         self._engine = engine
         self._placement = placement
         self._settings = settings
-        self._version = version_of(engine, settings)
         self._find_placer = find_placer
         self._remove = remove
         self._report_progress = report_progress
-        self._report_batch_size = report_batch_size
         self._links: Links | None = None
         self._calls: dict[str, Call] = {}
         self._watching: set[asyncio.Task[None]] = set()
-        self._changed = asyncio.Event()
-        self._info: ModelInfo | None = None
+        self._roster = Roster(engine.name, version_of(engine, settings), report_batch_size)
         self._closed = False
 
     @property
@@ -93,43 +88,38 @@ class RayBackend(Backend):
 
     @property
     def unavailable(self) -> str | None:
-        if self._info is None or self._candidates():
-            return None
-        reasons = {link.unavailable for link in self._ready() if link.unavailable}
-        return "; ".join(sorted(reasons)) or "none of its engines runs; one is being started"
+        return self._roster.unavailable
 
     @property
     def stats(self) -> EngineStats | None:
-        return sum_of_stats([link.report.stats for link in self._ready()])
+        return sum_of_stats([link.report.stats for link in self._roster.ready()])
 
     @property
     def memory(self) -> MemoryUse | None:
-        return sum_of_memory([link.report.memory for link in self._ready()])
+        return sum_of_memory([link.report.memory for link in self._roster.ready()])
 
     async def start(self) -> ModelInfo:
         self._placer = await self._find_placer()
-        self._report_progress("starting engines in the cluster", 0.0)
+        self._report_progress(STARTING, 0.0)
         handle = await self._deploy(None)
         self._run = handle.options(method_name="run", stream=True)
         self._links = Links(
             handle,
             fleet_of(handle.app_name),
             self._settings.heartbeat,
-            self._engines_changed,
+            self._roster.changed,
             lambda replica: self._placer.forget(self.name, replica),
         )
+        self._roster.use(self._links)
         self._asking = Asking(
-            handle,
-            self._links,
-            lambda tried: [each.replica for each in self._require_candidates(tried)],
+            handle, self._links, lambda tried: [each.replica for each in self._require(tried)]
         )
         self._adapters = Adapters(self._asking.one)
         self._links.begin(self._adapters.load_into)
-        info = await self._first_info()
+        info = await self._roster.start(self._report_progress)
         if self._placement.max_replicas is not None and info.max_batch_size:
             await self._deploy(info.max_batch_size)
-        self._info = info
-        return replace(info, max_batch_size=self._batch_size())
+        return replace(info, max_batch_size=self._roster.batch_size)
 
     async def _deploy(self, choices: int | None) -> Any:
         try:
@@ -140,22 +130,6 @@ class RayBackend(Backend):
             raise BackendUnavailableError(
                 f"the cluster did not take its engines: {first_line(error)}"
             ) from error
-
-    async def _first_info(self) -> ModelInfo:
-        """What the first engine of this version says of the model, as soon as there is one."""
-        while True:
-            self._changed.clear()
-            for link in self._ready():
-                if link.hello and link.hello.version == self._version:
-                    return link.hello.info
-            try:
-                async with asyncio.timeout(_LOOK_EVERY):
-                    await self._changed.wait()
-            except TimeoutError:
-                failed, said = await asyncio.to_thread(trouble, self._engine.name)
-                if failed:
-                    raise BackendUnavailableError(f"its engines do not start: {said}") from None
-                self._report_progress(said or "starting engines in the cluster", 0.0)
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         """An `EngineStream`, as of an engine of this machine."""
@@ -169,7 +143,7 @@ class RayBackend(Backend):
         hashes = block_hashes(request.prompt_token_ids, BLOCK, salt)
         tried: set[str] = set()
         while True:
-            candidates = self._require_candidates(tried)
+            candidates = self._require(tried)
             cached = next((s.kv_total for each in candidates if (s := each.report.stats)), None)
             names = sorted(each.replica for each in candidates)
             async with self._placer.placed(self.name, hashes, request.n, names, cached) as replica:
@@ -286,10 +260,10 @@ class RayBackend(Backend):
 
     async def load_adapter(self, name: str, loras: Sequence[Lora]) -> None:
         """Also into engines that start later."""
-        await self._adapters.load(name, loras, [link.replica for link in self._ready()])
+        await self._adapters.load(name, loras, [link.replica for link in self._roster.ready()])
 
     async def unload_adapter(self, name: str) -> None:
-        await self._adapters.unload(name, [link.replica for link in self._ready()])
+        await self._adapters.unload(name, [link.replica for link in self._roster.ready()])
 
     async def close(self) -> None:
         """End the engines, for all servers."""
@@ -301,35 +275,11 @@ class RayBackend(Backend):
 
     async def _leave(self, reason: str) -> None:
         self._closed = True
+        self._roster.end()
         if self._links:
             await self._links.end(ModelUnloadedError(reason))
 
-    def _ready(self) -> list[Link]:
-        return [link for link in self._links.all() if link.ready] if self._links else []
-
-    def _candidates(self) -> list[Link]:
-        """Those that can answer: of this version, unless there are only others."""
-        able = [link for link in self._ready() if not link.unavailable]
-        own = [link for link in able if link.hello and link.hello.version == self._version]
-        return own or able
-
-    def _require_candidates(self, tried: set[str]) -> list[Link]:
-        """Those that were not tried yet. Raises if none is left."""
+    def _require(self, tried: Collection[str]) -> list[Link]:
         if self._closed:
             raise ModelUnloadedError("the model was unloaded")
-        left = [link for link in self._candidates() if link.replica not in tried]
-        if not left:
-            reason = self.unavailable or "the engine that was to answer is gone"
-            raise BackendUnavailableError(f"{reason}; try again soon")
-        return left
-
-    def _engines_changed(self) -> None:
-        self._changed.set()
-        if self._info is not None and self._candidates():
-            self._report_batch_size(self._batch_size())
-
-    def _batch_size(self) -> int | None:
-        """The choices that all engines together compute at once."""
-        sizes = [link.hello.info.max_batch_size for link in self._candidates() if link.hello]
-        known = [size for size in sizes if size]
-        return sum(known) if len(known) == len(sizes) and known else None
+        return self._roster.require(tried)

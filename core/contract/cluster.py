@@ -153,7 +153,10 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeCommand:
-    """A program that is a node for as long as it runs, and what its environment has more."""
+    """A program that is a node for as long as it runs, and what its environment has more.
+
+    It is one when it listens at the port after `NodeSettings.port`.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -201,8 +204,8 @@ class Cluster(ABC):
     ) -> Backend:
         """A backend that is all engines of a model, wherever they run. After `connect`.
 
-        Its `start` starts those that do not run yet; its `close` ends them for all
-        servers, and its `disconnect` leaves them where they are. While another one that was made
+        Its `start` starts those that do not run yet; its `close` ends them, unless other servers
+        share them (`ClusterSettings.shared`), and its `disconnect` leaves them where they are. While another one that was made
         here for the same `EngineSpec.name` is not closed, `close` leaves them, too: of two, the
         later one has the cluster replace engines one by one.
         """

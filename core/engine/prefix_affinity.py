@@ -55,7 +55,7 @@ class PrefixAffinity(Generic[EngineT]):
         alive: Set[EngineT] = frozenset()
         number = 0
         for number, block in enumerate(hashes, 1):
-            holders = self._holders.get(block, frozenset())
+            holders: Set[EngineT] = self._holders.get(block, frozenset())
             still = holders if number == 1 else alive & holders
             depth.update(dict.fromkeys(alive - still, number - 1))  # few, where engines are many
             alive = still

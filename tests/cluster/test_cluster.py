@@ -8,9 +8,11 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+import psutil
 import pytest
 from openai import AsyncOpenAI
 
@@ -201,3 +203,12 @@ async def test_streams_of_an_engine_that_dies_fail_and_others_go_on(  # SCALE-5
     assert all(whole(400).startswith(text) for text, _ in results)
     assert all(text == whole(400) for text, error in results if not error)
     await until(lambda: len(replicas("talker")) == 2)
+
+
+def test_it_fits_a_small_machine(here: Site) -> None:  # SCALE-21
+    """Memory that processes share counts once."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            total += process.memory_full_info().pss
+    assert 0 < total < 2 << 30
