@@ -32,6 +32,8 @@ _PATIENCE = 10.0
 class RayCluster(Cluster):
     """Ray is imported by `connect`, on a thread, since that takes a second."""
 
+    extra = "ray"
+
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
         self._connecting: asyncio.Future[None] | None = None

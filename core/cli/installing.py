@@ -28,7 +28,8 @@ def install_libraries(config: Config, plugins: Plugins) -> None:
     if INSTALLER not in os.environ:
         return
     extras = _extras()
-    needed = dict.fromkeys(name for name in _backends(config, plugins) if name in extras)
+    wanted = [*_backends(config, plugins), *_of_cluster(config, plugins)]
+    needed = dict.fromkeys(name for name in wanted if name in extras)
     if needed:
         _install("--if-possible", *needed)
 
@@ -63,6 +64,15 @@ def _backends(config: Config, plugins: Plugins) -> Iterator[str]:
     for name in folder.names():
         with suppress(InvalidRequestError):  # its settings are wrong, so it cannot be loaded
             yield folder.config(name).backend
+
+
+def _of_cluster(config: Config, plugins: Plugins) -> Iterator[str]:
+    """The extra that the config's cluster needs, if it has one."""
+    if config.cluster is None:
+        return
+    cluster = plugins.cluster(config.cluster.settings(config.base))
+    if cluster and cluster.extra:
+        yield cluster.extra
 
 
 def _install(*arguments: str) -> bool:

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
 
 def asked_memory(server: Target, name: str, context_length: int | None) -> ModelMemory | None:
-    """What a running server says; None if it is not there, or does not say it to this key."""
+    """What a running server says; None if it is not there, or does not say it to this key.
+
+    Exits with what it says of a model of which it cannot tell, such as one of a cluster.
+    """
     from urllib.parse import quote
 
-    from openai import APIError
+    from openai import APIError, BadRequestError
 
     from core.cli.client import connect
     from core.server.schemas.memory_bodies import ModelMemory
@@ -28,6 +31,9 @@ def asked_memory(server: Target, name: str, context_length: int | None) -> Model
         with connect(*server) as client:
             answer: Any = client.get(path, cast_to=object)
         return ModelMemory.model_validate(answer)
+    except BadRequestError as error:
+        said = error.body if isinstance(error.body, dict) else {}
+        fail(str(said.get("message", error)))
     except APIError:
         return None
 

@@ -180,8 +180,11 @@ class SharedObject(ABC):
 class Cluster(ABC):
     """A cluster, as one server or command sees it. Every method runs on the event loop.
 
-    Nothing is imported and no connection is made before `connect`, but by `node_command`.
+    Nothing is imported and no connection is made before `connect`, but by `node_command`. `extra`:
+    the extra of Enginebay that has its library, None if it is a plugin's.
     """
+
+    extra: str | None = None
 
     @abstractmethod
     def missing(self) -> str | None:

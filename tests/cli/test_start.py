@@ -259,6 +259,18 @@ def test_gguf_files_in_the_models_folder(
         assert serving.interrupt() == 0
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one process")
+@pytest.mark.usefixtures("clean_place")
+def test_what_a_cluster_needs(start_serving: StartServing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a model in it nothing is connected, so it may be missing here."""
+    Path("installer.py").write_text(INSTALLER, encoding="utf-8")
+    monkeypatch.setenv("ENGINEBAY_START", str(Path("installer.py").absolute()))
+    Path("config.yml").write_text("server: {port: 0}\ncluster: {}", encoding="utf-8")
+    serving = start_serving()
+    assert "asked to install --if-possible ray" in serving.lines_until("^Model")
+    assert serving.interrupt() == 0
+
+
 @pytest.fixture
 def module() -> ModuleType:
     """`start.py` as a module."""
