@@ -68,6 +68,7 @@ async def crowded(here: Place, args: argparse.Namespace) -> report.Json:
     """Run it; what was seen."""
     draw = random.Random(args.seed)
     clients = Clients(here.urls, here.outages, args.seed)
+    shared = here.shared()
     await phase(here, clients, args.clients, args.warm_up)
     await asyncio.to_thread(quiet, here)
     pid = here.fronts[0].process.pid
@@ -93,6 +94,8 @@ async def crowded(here: Place, args: argparse.Namespace) -> report.Json:
     check_usage(clients.seen, in_engines, here.outages, told[0], checked)
     if _sorted(told[0]) != _sorted(told[1]):
         checked.broken.append(f"the servers tell of different usage: {told}")
+    if here.shared() != shared:
+        checked.broken.append("what the servers share, which nobody here kills, ended meanwhile")
     never = sum(run.ended == float("inf") for each in in_engines.values() for run in each)
     if never:
         checked.broken.append(f"{never} requests never ended in their engines")

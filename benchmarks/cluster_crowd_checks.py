@@ -56,7 +56,8 @@ def runs(events: Path, killed: Mapping[int, float]) -> Runs:
             run.ended = killed.get(run.pid, math.inf)
             found[int(number[1])].append(run)
             open_runs[run.pid, event["id"]] = run
-        elif run := open_runs.pop((event["pid"], event.get("id", "")), None):
+        elif (at := (event["pid"], event.get("id", ""))) in open_runs:
+            run = open_runs.pop(at)
             run.ended, run.said = event["time"], event["said"] * event["n"]
     return found
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
-from benchmarks.cluster_sites import PLUGINS, family
+from benchmarks.cluster_sites import PLUGINS, family, find_plugins
 from benchmarks.servers import free_port
 from tests.cluster.site import ADMIN, Front, Site, replicas, site
 
@@ -66,6 +66,7 @@ class Place:
     urls: list[str]
     events: Path
     fronts: list[Front] = field(default_factory=list)
+    head: psutil.Process | None = None
     node: psutil.Process | None = None
     outages: list[Outage] = field(default_factory=list)
     killed: dict[int, float] = field(default_factory=dict)
@@ -99,6 +100,11 @@ class Place:
         """The processes of all replicas."""
         return [each for model in MODELS for each in replicas(model)]
 
+    def shared(self) -> set[int]:
+        """The processes of what servers share, which nobody kills here."""
+        assert self.head
+        return {each.pid for each in family(self.head) if "ray::_Host" in name_of(each)}
+
     async def goes_on(self, seconds: float) -> bool:
         """Wait for so long; False, at once, when there has been enough killing."""
         try:
@@ -112,15 +118,24 @@ class Place:
         self.counts[event] = self.counts.get(event, 0) + 1
 
 
+def name_of(process: psutil.Process) -> str:
+    """What it calls itself; nothing if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 @contextmanager
 def place() -> Iterator[Place]:
     """All of it until the block ends: a head, a node, another node, two fronts."""
+    find_plugins()
     with TemporaryDirectory(prefix="enginebay-crowd-") as folder, site(Path(folder)) as here:
         events = here.folder / "events.jsonl"
         _write_keys(here.folder / "keys.yml")
         urls = [_write_config(here, number, events) for number in range(2)]
         found = Place(here, urls, events)
-        here.up(1, "--cpus", "1")
+        found.head = psutil.Process(here.up(1, "--cpus", "1").pid)
         found.join()
         found.fronts = [found.start_front(number) for number in range(2)]
         yield found

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tests.cluster.site import Front, Site, replicas, site
 
@@ -155,11 +155,16 @@ def servers(names: Sequence[str]) -> Iterator[list[Served]]:
         yield found
 
 
+def find_plugins() -> None:
+    """Have `enginebay-remote` found by all that is started from now on."""
+    if str(REMOTE) not in sys.path:
+        sys.path.append(str(REMOTE))
+
+
 @contextmanager
 def a_site() -> Iterator[Site]:
     """A folder, and what is started in it, until the block ends."""
-    if str(REMOTE) not in sys.path:
-        sys.path.append(str(REMOTE))  # what is started finds it by that
+    find_plugins()
     with TemporaryDirectory(prefix="enginebay-cluster-") as folder, site(Path(folder)) as here:
         here.configure([], window=0)
         yield here
