@@ -14,6 +14,9 @@ from enginebay import ClusterError, ClusterSettings
 _PATIENCE = 5.0
 """Seconds in which a head must take a connection."""
 
+_REFUSED = "InvalidAuthToken"
+"""What Ray says of a token that is not that of the cluster, somewhere in its message."""
+
 _HOW = (
     "start the cluster's head with `enginebay cluster up`, or make this machine one of its nodes "
     "with `enginebay cluster join HEAD:PORT`"
@@ -54,6 +57,11 @@ def connect(settings: ClusterSettings) -> None:
             configure_logging=False,
         )
     except ConnectionError as error:
+        if _REFUSED in str(error.__cause__):
+            raise ClusterError(
+                f"the cluster at {address} refused the token in {settings.token_file}; copy the "
+                "token file of the cluster's first machine"
+            ) from error
         raise ClusterError(
             f"this machine is no node of the cluster at {address}: {_HOW}"
         ) from error
