@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import secrets
 import signal
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks import report
-from benchmarks.cluster_sites import Served
+from benchmarks.cluster_sites import STEP, Served
 from benchmarks.cluster_streams import STAMP, ask
 from benchmarks.watched import TIMEOUT
 from tests.cluster.site import ADMIN, replicas
@@ -24,7 +25,7 @@ _LONG = 100_000
 def left(served: Served) -> report.Json:
     """A client that closes its connection: milliseconds until the engine has aborted."""
     with _stream(served) as connection:
-        _read_until(connection, served, b"")
+        _begun(connection, served)
         gone = time.time()
     return {"server": served.name, "left_ms": _millis(_aborted(served, gone) - gone)}
 
@@ -33,7 +34,7 @@ def cancelled(served: Served) -> report.Json:
     """A request cancelled by its id: milliseconds until the engine and the client know."""
     id = secrets.token_hex(8)
     with _stream(served, id) as connection:
-        _read_until(connection, served, b"")
+        _begun(connection, served)
         began = time.time()
         _post(served, f"/v1/requests/{id}/cancel", {})
         told = _read_until(connection, served, b'"abort"')
@@ -51,7 +52,7 @@ def killed(served: Served) -> report.Json:
     Ask only of a cluster with one engine of the model.
     """
     with _stream(served) as connection:
-        _read_until(connection, served, b"")
+        _begun(connection, served)
         began = time.time()
         [replica] = replicas(served.model)
         os.kill(replica.pid, signal.SIGKILL)
@@ -81,6 +82,12 @@ def _stream(served: Served, id: str = "") -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", served.port), TIMEOUT) as connection:
         connection.sendall(request)
         yield connection
+
+
+def _begun(connection: socket.socket, served: Served) -> None:
+    """Wait for a few tokens, and then for any part of a step."""
+    _read_until(connection, served, b"")
+    time.sleep(random.uniform(0, STEP))
 
 
 def _read_until(connection: socket.socket, served: Served, mark: bytes) -> float:

@@ -82,6 +82,12 @@ def cpu(processes: Sequence[psutil.Process]) -> float:
     return total
 
 
+def cpu_of_all() -> float:
+    """Seconds that the whole machine has used so far."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
 def family(process: psutil.Process) -> list[psutil.Process]:
     """A process and all that it started."""
     try:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from benchmarks import report
-from benchmarks.cluster_sites import STEP, Served
+from benchmarks.cluster_sites import STEP, Served, cpu_of_all
 from benchmarks.watched import TIMEOUT, post
 
 STAMP = re.compile(rb"\d{10}\.\d{6}")
@@ -33,16 +33,17 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A moment, and CPU seconds until then: of the front, the engine, the rest, this process."""
+    """A moment, and CPU seconds until then: of the front, the engine, the rest, this one, all."""
 
     time: float
     cpu: tuple[float, float, float]
     own: float
+    all: float
 
     @classmethod
     def now(cls, served: Served) -> "Instant":
         """Of a server."""
-        return cls(time.time(), served.clocks(), time.process_time())
+        return cls(time.time(), served.clocks(), time.process_time(), cpu_of_all())
 
 
 def ask(served: Served, tokens: int) -> bytes:
@@ -66,18 +67,21 @@ def measure(served: Served, streams: int, seconds: float) -> report.Json:
     found = [(at, STAMP.findall(data)) for at, data in pieces]
     late = sorted(at - float(stamp) for at, stamps in found for stamp in stamps)
     tokens = len(late)
-    micros = [max(b - a, _TICK) / tokens * 1e6 for a, b in zip(begin.cpu, end.cpu, strict=True)]
+    used = [b - a for a, b in zip(begin.cpu, end.cpu, strict=True)]
+    others = end.all - begin.all - sum(used) - (end.own - begin.own)
+    micros = [max(each, _TICK) / tokens * 1e6 for each in used]
     return {
         "server": served.name,
         "streams": streams,
         "tokens_per_second": round(tokens / wall, 1),
         "front_us": round(micros[0], 1),
         "engine_us": round(micros[1], 1) if served.engine() else 0.0,
-        "rest_cores": round((end.cpu[2] - begin.cpu[2]) / wall, 3),
+        "rest_cores": round(used[2] / wall, 3),
         "first_ms": round(statistics.median(s.first - s.sent for s in asked) * 1e3, 1),
         "late_ms": [round(late[int(tokens * at)] * 1e3, 2) for at in (0.5, 0.99)],
         "tokens_per_arrival": round(tokens / sum(bool(stamps) for _, stamps in found), 2),
         "client_cores": round((end.own - begin.own) / wall, 3),
+        "other_cores": round(max(0.0, others) / wall, 3),
     }
 
 
