@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from core.config.keys import Key
-from core.contract.cluster import ClusterError
+from core.contract.cluster import ClusterError, SharedObject
 from core.contract.errors import BackendUnavailableError, RequestCancelledError
 from core.models.admission_queue import Place
 from core.server.fronts.said import Turn
@@ -357,6 +358,38 @@ async def test_a_ledger_that_is_frozen_is_given_up() -> None:
         [late] = await join(gate, None)
         assert states(late) == ["runs"]
         assert at.ledger._gates["chat"].running == 1
+
+
+async def test_a_cluster_that_waits_for_its_head_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with site() as at:
+        gate = (await at.front()).gate(1)
+        there, share = asyncio.Event(), at.cluster.share
+        asked = 0
+
+        async def wait_and_share(name: str, create: Callable[[], Any]) -> SharedObject:
+            nonlocal asked
+            asked += 1
+            await there.wait()
+            return await share(name, create)
+
+        async def wait(front: str, method: str) -> None:
+            await there.wait()
+
+        monkeypatch.setattr(at.cluster, "share", wait_and_share)
+        at.cluster.down = True
+        await at.passes(2)
+        at.cluster.down, at.cluster.before = False, wait
+        [refused] = await join(gate, None)
+        await at.passes(PATIENCE + 1)
+        assert states(refused) == ["cluster_unavailable"]
+        await at.passes(30)
+        assert asked == 1
+        there.set()
+        await at.passes(3)
+        [late] = await join(gate, None)
+        assert states(late) == ["runs"]
 
 
 async def test_a_lost_leave_is_made_up_for() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from core.contract.cluster import Cluster, ClusterError, SharedObject
@@ -100,6 +100,7 @@ class Front:
         self._hurry = asyncio.Event()
         self._down_since: float | None = None
         self._failures = 0
+        self._sharing: asyncio.Task[SharedObject] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self) -> None:
@@ -150,7 +151,8 @@ class Front:
                 if left <= 0:
                     raise ClusterError(_advice(error)) from error
                 await pause(self.clock, min(RETRY, left))
-                await within(self.clock, max(0.0, left - RETRY), self._up)
+                if not await within(self.clock, max(0.0, left - RETRY), self._up):
+                    raise ClusterError(_advice(error)) from error
 
     def ticket(self, holding: Holding) -> Ticket:
         """A new ticket for something that is about to be asked for."""
@@ -247,9 +249,8 @@ class Front:
         """Be connected, and give a sign of life every two seconds."""
         while True:
             try:
-                if self._shared is None or self._failures >= _SHARE_AGAIN:
-                    self._failures = 0
-                    self._shared = await self._cluster.share(LEDGER, self._create)
+                if self._shared is None or self._sharing or self._failures >= _SHARE_AGAIN:
+                    self._shared = await self._ask_for_ledger()
                 missing = await self._beaten()
                 if any(each.number in missing and each.runs for each in self._tickets.values()):
                     await self._greet(self._shared, self._greetings)
@@ -266,6 +267,27 @@ class Front:
             self._hurry.clear()
             await within(self.clock, wait, self._hurry)
 
+    async def _ask_for_ledger(self) -> SharedObject:
+        """The object of that name, asked for once at a time. Gives the ledger up meanwhile.
+
+        Clusters may wait for their head for minutes, on a thread.
+        """
+        if self._sharing is None:
+            self._failures = 0
+            self._sharing = self.spawn(self._cluster.share(LEDGER, self._create))
+        sharing, found = self._sharing, asyncio.Event()
+        sharing.add_done_callback(lambda _: found.set())
+        if not await within(self.clock, _ANSWER, found):
+            self._give_up()
+        self._sharing = None
+        return sharing.result()
+
+    def _give_up(self) -> NoReturn:
+        """What was asked of the ledger fails."""
+        self._given_up.set()
+        self._given_up = asyncio.Event()
+        raise ClusterError(_SILENT)
+
     async def _beaten(self) -> frozenset[int]:
         """Give a sign of life; tickets that the ledger does not know. Gives it up if it is silent.
 
@@ -276,9 +298,7 @@ class Front:
         beat.add_done_callback(lambda _: answered.set())
         try:
             if not await within(self.clock, _ANSWER, answered):
-                self._given_up.set()
-                self._given_up = asyncio.Event()
-                raise ClusterError(_SILENT)
+                self._give_up()
             return frozenset(beat.result())
         finally:
             beat.cancel()
@@ -286,6 +306,7 @@ class Front:
     async def _do_orders(self) -> None:
         """Do what other fronts ask for, each thing once."""
         ledger, done = "", 0
+        await self._up.wait()
         while True:
             try:
                 now, orders = await self._call("orders", (ledger, done))
