@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import httpx2
 import psutil
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
+from tests.cluster.hosts import Host
 from tests.support import NO_TLS
 
 PLUGINS = Path(__file__).parent / "plugins"
@@ -97,18 +98,19 @@ class Site:
                 time.sleep(0.1)
         return fronts
 
-    def start(self, *arguments: str, until: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, until: str, host: Host | None = None) -> subprocess.Popen[str]:
         """An `enginebay` of these arguments, once it has printed what matches."""
-        process = self.launch(*arguments)
+        process = self.launch(*arguments, host=host)
         self.wait(process, until)
         return process
 
-    def launch(self, *arguments: str) -> subprocess.Popen[str]:
-        """An `enginebay` of these arguments, which has only begun."""
+    def launch(self, *arguments: str, host: Host | None = None) -> subprocess.Popen[str]:
+        """An `enginebay` of these arguments, which has only begun; `host`: where."""
+        argv = [sys.executable, "-m", "core.cli", *arguments]
         log = self.folder / f"{arguments[0]}-{len(list(self.folder.glob('*.log')))}.log"
         errors = self._stack.enter_context(log.open("w", encoding="utf-8"))
         process = subprocess.Popen(
-            [sys.executable, "-m", "core.cli", *arguments],
+            host.command(argv, self.folder) if host else argv,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -133,6 +135,10 @@ class Site:
         text = self._logs[process].read_text(encoding="utf-8")
         raise AssertionError(f"{process.args} ended with {process.returncode}:\n{text[-3000:]}")
 
+    def log_of(self, process: subprocess.Popen[str]) -> Path:
+        """The file of what a process has written to its standard error."""
+        return self._logs[process]
+
     def heard(self, process: subprocess.Popen[str], pattern: str) -> list[str]:
         """What a process has printed that matches."""
         lines = self._heard[process]
@@ -146,7 +152,10 @@ class Site:
         return [line for line in lines if line["event"] in events]
 
     def close(self) -> None:
-        """End all that was started here, the last first."""
+        """End all that was started here: servers together, then nodes, the last first."""
+        for process in self._logs:
+            if "serve" in process.args and process.poll() is None:  # type: ignore[operator]
+                process.send_signal(signal.SIGINT)
         self._stack.close()
 
 
@@ -220,13 +229,14 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 def replicas(model: str) -> list[psutil.Process]:
-    """The processes of a model's replicas, the longest running first."""
+    """The processes of a model's replicas started here, the longest running first."""
     name = f"ServeReplica:enginebay-{model}:"
-    found = []
-    for process in psutil.process_iter(["cmdline", "create_time"]):
-        if name in " ".join(process.info["cmdline"] or ()):
-            found.append(process)
-    return sorted(found, key=lambda process: process.info["create_time"])
+    found: list[psutil.Process] = []
+    for process in psutil.Process().children(recursive=True):  # others may run clusters, too
+        with suppress(psutil.Error):
+            if name in " ".join(process.cmdline()):
+                found.append(process)
+    return sorted(found, key=psutil.Process.create_time)
 
 
 def free_ports() -> int:

@@ -75,7 +75,7 @@ class Talker(Engine):
             reranks=options.embeds,
             unsupported=frozenset(SamplingParams.__dataclass_fields__) - {"max_tokens"},
         )
-        self.log("start")
+        self.log("start", step=options.step)
 
     def log(self, event: str, **more: object) -> None:
         if self.options.log:
