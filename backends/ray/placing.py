@@ -119,12 +119,14 @@ class Placements:
 class Placer:
     """How a server asks for places: of placements of its own, or of all servers of the cluster.
 
-    `shared` are those of all servers, None for a server alone. Where they cannot be reached, its
-    own are asked: they know less, which costs speed only. On the event loop.
+    `shared` are those of all servers, None for a server alone. Where they cannot be reached, or do
+    not answer for `patience` seconds, its own are asked: they know less, which costs speed only.
+    On the event loop.
     """
 
-    def __init__(self, shared: SharedObject | None = None) -> None:
+    def __init__(self, shared: SharedObject | None = None, patience: float = 2.0) -> None:
         self._shared = shared
+        self._patience = patience
         self._own = Placements()
         self._server = uuid4().hex[:12]
         self._tickets = count()
@@ -145,9 +147,13 @@ class Placer:
         asked = model, hashes, choices, replicas, cached_tokens
         if self._shared:
             try:
-                chosen = await self._shared.call("place", self._server, ticket, *asked)
+                async with asyncio.timeout(self._patience):
+                    chosen = await self._shared.call("place", self._server, ticket, *asked)
             except ClusterError as error:
                 logger.warning("placed by this server alone: %s", error.message)
+            except TimeoutError:
+                logger.warning("placed by this server alone: what servers share does not answer")
+                self._in_background(self._shared.call("end", self._server, ticket))
             else:
                 try:
                     yield chosen

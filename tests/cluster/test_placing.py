@@ -104,6 +104,20 @@ async def test_without_shared_placements_a_server_places_alone(
     placer.close()
 
 
+async def test_shared_placements_that_do_not_answer_are_not_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Frozen(SharedObject):
+        async def call(self, method: str, *args: Any) -> Any:
+            await asyncio.Event().wait()
+
+    placer = Placer(Frozen(), patience=0)
+    async with placer.placed("m", [], 1, ("a",), None) as chosen:
+        assert chosen == "a"
+    assert "placed by this server alone" in caplog.text
+    placer.close()
+
+
 async def test_a_request_that_fails_counts_no_more() -> None:
     shared = Shared()
     placer = Placer(shared)
