@@ -165,7 +165,7 @@ async def both_answer(here: FarSite, front: Front, seconds: float = 60) -> None:
     async with front.client() as openai:
         while True:
             answers = await asyncio.gather(*(said(openai, f"both {i}", 5) for i in range(4)))
-            assert answers == [(whole(5), None)] * 4
+            assert answers == [(whole(5), None)] * 4, answers
             if len({each["host"] for each in here.happened("add")[before:]}) == 2:
                 return
             assert time.monotonic() < began + seconds, "one engine answers everything"

@@ -32,6 +32,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarSite]:
         pytest.skip(reason)
     with far_site(tmp_path_factory.mktemp("site")) as here:
         here.configure(models(here))
+        wrong = here.folder / "wrong.token"
+        wrong.touch(mode=0o600)
+        wrong.write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
         here.begin()
         yield here
 
@@ -248,8 +251,6 @@ def of_each(here: FarSite, before: int, killed: float) -> list[tuple[float, int]
 async def test_strangers(here: FarSite, front: Front, well: None) -> None:
     stranger = here.network.host("stranger")
     wrong = here.folder / "wrong.token"
-    wrong.touch(mode=0o600)
-    wrong.write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
     for file, why in (("wrong.token", "refused the token"), ("missing.token", "no token")):
         joined = here.command(
             *("cluster", "join", here.address, "--host", stranger.address, "--token-file", file),
