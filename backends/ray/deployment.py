@@ -1,10 +1,12 @@
 """A model's engines as an application of Ray Serve with one deployment. Every function blocks."""
 
 import hashlib
+import time
 from typing import Any
 from urllib.parse import quote, unquote
 
 from ray import serve
+from ray.exceptions import ActorAlreadyExistsError
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
@@ -20,6 +22,9 @@ _UNLIMITED = 1_000_000
 
 _LOAD = 0.8
 """The share of an engine's choices that is aimed at where engines come and go with the load."""
+
+_TRIES, _AGAIN = 10, 0.5
+"""How often Serve is started while somebody else does, and seconds between two times."""
 
 _CHOICES = 8  # of an engine that has not said how many it computes at once
 
@@ -50,7 +55,7 @@ def deploy(
     No effect on engines of the same version. `choices`: how many an engine computes at once, once
     that is known.
     """
-    serve.start(proxy_location="Disabled")  # no effect if Serve runs
+    _start_serve()
     deployment = serve.deployment(EngineReplica).options(
         name=_NAME,
         _internal=True,  # for `version`: without one, Serve replaces engines at every call
@@ -79,6 +84,18 @@ def deploy(
     [handle] = serve.run_many([target], wait_for_applications_running=False)
     # By value: object references cost ten times as much for messages of this size.
     return handle.options(_by_reference=False)
+
+
+def _start_serve() -> None:
+    """No effect if it runs. Several models, or servers, may find at once that it does not."""
+    for _ in range(_TRIES):
+        try:
+            serve.start(proxy_location="Disabled")
+        except ActorAlreadyExistsError:
+            time.sleep(_AGAIN)
+        else:
+            return
+    serve.start(proxy_location="Disabled")
 
 
 def _number(placement: Placement, choices: int | None) -> dict[str, Any]:

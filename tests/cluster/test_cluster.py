@@ -30,8 +30,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         here.configure(
             [
                 FAR | {"name": "talker", "options": options},
-                FAR | {"name": "slow", "options": options | {"prefill": 1.0}},
-                FAR | {"name": "narrow", "options": options | {"batch": 4}, "max_running": 6},
+                FAR | {"name": "slow", "options": options | {"prefill": 0.5}, "max_running": 6},
                 NEAR | {"name": "near", "options": {}},
             ],
             share_limits=True,
@@ -137,9 +136,9 @@ async def test_turns_are_taken_for_all_servers(here: Site, fronts: list[Front]) 
     before = len(here.happened("add", "end"))
     async with fronts[0].client() as first, fronts[1].client() as second:
         results = await asyncio.gather(
-            *(said([first, second][i % 2], f"{i}", 60, "narrow") for i in range(24))
+            *(said([first, second][i % 2], f"{i}", 30, "slow") for i in range(24))
         )
-    assert results == [(whole(60), None)] * 24
+    assert results == [(whole(30), None)] * 24
     running = most = 0
     for each in sorted(here.happened("add", "end")[before:], key=lambda each: each["time"]):
         running += 1 if each["event"] == "add" else -1

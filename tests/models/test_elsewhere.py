@@ -173,6 +173,31 @@ async def test_the_old_engines_answer_until_there_are_new_ones(  # SCALE-13
         assert (old.ended, new.ended) == (["close"], [])
 
 
+async def test_models_of_the_cluster_are_loaded_at_once() -> None:
+    cluster = FakeCluster()
+    several = config()
+    for name in ("second", "third"):
+        several.models.append(
+            several.models[0].model_copy(update={"name": name, "options": {name: 1}})
+        )
+    starting = [asyncio.Event() for _ in several.models]
+
+    def begin(remote: Remote) -> None:
+        remote.may_start.clear()
+        starting[len(cluster.made)].set()
+
+    cluster.next = begin
+    plugins = plugins_with(scripted=lambda _: EngineBackend(lambda: ScriptedEngine(["ok"])))
+    models = Models(several, plugins, lambda *_: None, cluster=cluster)  # type: ignore[arg-type]
+    loading = asyncio.create_task(models.load_at_start())
+    await asyncio.gather(*(each.wait() for each in starting))
+    for remote in cluster.made:
+        remote.may_start.set()
+    await loading
+    assert [model.state for model in models.all()] == ["ready"] * 3
+    await models.close()
+
+
 async def test_new_engines_that_do_not_start_take_nothing_away() -> None:
     cluster = FakeCluster()
     async with served(config(), cluster) as models:

@@ -1,8 +1,9 @@
-"""Loading and unloading: one model at a time, with eviction and waiting requests."""
+"""Loading and unloading: one model of this machine at a time, with eviction, waiting requests."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from math import ceil
 from typing import Any
 
@@ -229,7 +230,8 @@ class Loader:
                 await asyncio.wait({earlier})
             if not await self._starter.fetch(model, config or model.config):
                 return self._failed(model, replaced)
-            async with self._turn:
+            # Machines of a cluster load several at a time; this one, one after the other.
+            async with nullcontext() if (config or model.config).cluster else self._turn:
                 if model.is_loaded and config not in (None, model.config):
                     await self._unload(model, limit, "it is being reloaded with other settings")
                 if not model.is_loaded:
