@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -25,6 +26,9 @@ _LOAD = 0.8
 
 _TRIES, _AGAIN = 10, 0.5
 """How often Serve is started while somebody else does, and seconds between two times."""
+
+_one_at_a_time = Lock()
+"""Serve pickles what it deploys with settings of the whole process, changed and changed back."""
 
 _CHOICES = 8  # of an engine that has not said how many it computes at once
 
@@ -55,35 +59,36 @@ def deploy(
     No effect on engines of the same version. `choices`: how many an engine computes at once, once
     that is known.
     """
-    _start_serve()
-    deployment = serve.deployment(EngineReplica).options(
-        name=_NAME,
-        _internal=True,  # for `version`: without one, Serve replaces engines at every call
-        version=version_of(engine, settings),
-        **_number(placement, choices),
-        max_ongoing_requests=_UNLIMITED,
-        max_replicas_per_node=placement.per_node,
-        graceful_shutdown_timeout_s=settings.drain_timeout,
-        graceful_shutdown_wait_loop_s=0.5,
-        health_check_period_s=5,
-        health_check_timeout_s=90,
-        ray_actor_options={
-            "num_gpus": placement.gpus,
-            "num_cpus": placement.cpus,
-            "resources": {label_resource(label): 0.001 for label in placement.labels},
-        },
-        request_router_config=RequestRouterConfig(
-            request_router_class="backends.ray.router:ReplicaRouter"
-        ),
-    )
-    application = deployment.bind(
-        engine, version_of(engine, settings), settings.window, settings.heartbeat
-    )
-    name = application_of(engine.name)
-    target = serve.RunTarget(target=application, name=name, route_prefix=None)
-    [handle] = serve.run_many([target], wait_for_applications_running=False)
-    # By value: object references cost ten times as much for messages of this size.
-    return handle.options(_by_reference=False)
+    with _one_at_a_time:
+        _start_serve()
+        deployment = serve.deployment(EngineReplica).options(
+            name=_NAME,
+            _internal=True,  # for `version`: without one, Serve replaces engines at every call
+            version=version_of(engine, settings),
+            **_number(placement, choices),
+            max_ongoing_requests=_UNLIMITED,
+            max_replicas_per_node=placement.per_node,
+            graceful_shutdown_timeout_s=settings.drain_timeout,
+            graceful_shutdown_wait_loop_s=0.5,
+            health_check_period_s=5,
+            health_check_timeout_s=90,
+            ray_actor_options={
+                "num_gpus": placement.gpus,
+                "num_cpus": placement.cpus,
+                "resources": {label_resource(label): 0.001 for label in placement.labels},
+            },
+            request_router_config=RequestRouterConfig(
+                request_router_class="backends.ray.router:ReplicaRouter"
+            ),
+        )
+        application = deployment.bind(
+            engine, version_of(engine, settings), settings.window, settings.heartbeat
+        )
+        name = application_of(engine.name)
+        target = serve.RunTarget(target=application, name=name, route_prefix=None)
+        [handle] = serve.run_many([target], wait_for_applications_running=False)
+        # By value: object references cost ten times as much for messages of this size.
+        return handle.options(_by_reference=False)
 
 
 def _start_serve() -> None:
