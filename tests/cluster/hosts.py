@@ -110,11 +110,19 @@ class Host:
 
     def freeze(self) -> None:
         """No process there does anything, but connections stay."""
-        self._signal(signal.SIGSTOP)
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """They go on."""
-        self._signal(signal.SIGCONT)
+        here = _space(self._init)
+        for process in self.processes():
+            # `nsenter`, which is not there, has stopped itself when its program was stopped.
+            for each in (process, process.parent()):
+                if each and (each is process or _space(each.pid) != here):
+                    with suppress(psutil.NoSuchProcess):
+                        each.send_signal(signal.SIGCONT)
 
     def unplug(self) -> None:
         """Nothing comes in or goes out."""
@@ -138,11 +146,6 @@ class Host:
             time.sleep(0.02)
         subprocess.run(["ip", "link", "delete", self._cable], stderr=subprocess.DEVNULL)
         self._power = None
-
-    def _signal(self, number: int) -> None:
-        for process in self.processes():
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
 
 
 class Network:
