@@ -22,6 +22,7 @@ from benchmarks.cluster_crowd_site import NARROW, RATE, RATED, WIDTH, Outage
 from benchmarks.cluster_engine import Options, Paced
 from benchmarks.cluster_routing import Plan, simulated
 from enginebay import Delta, GenerationRequest, SamplingParams
+from tests.support import REPOSITORY
 
 
 def seen(number: int = 1, **more: Any) -> Seen:
@@ -214,3 +215,19 @@ def test_verdicts() -> None:
 
     assert of(900, 25, 120) == [True, True, True]
     assert of(899, 26, 121) == [False, False, False]
+
+
+def test_what_is_promised_of_clusters_was_measured() -> None:  # SCALE-16
+    """And so were the bounds of SCALE-5, 8 and 9, and what the simulation says of routing."""
+    results = json.loads(cluster.RESULTS.read_text(encoding="utf-8"))
+    assert cluster.verdicts(results) == results["verdicts"]
+    assert len(results["verdicts"]) == 5 + 3 * len(results["routing"])
+    assert all(each["holds"] for each in results["verdicts"].values())
+    assert results["versions"]["ray"]
+
+
+def test_the_guide_shows_what_was_measured() -> None:
+    results = json.loads(cluster.RESULTS.read_text(encoding="utf-8"))
+    guide = (REPOSITORY / "docs" / "internals" / "cluster-costs.md").read_text(encoding="utf-8")
+    for table in cluster.tables(results):
+        assert table in guide

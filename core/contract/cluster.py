@@ -208,9 +208,9 @@ class Cluster(ABC):
         """A backend that is all engines of a model, wherever they run. After `connect`.
 
         Its `start` starts those that do not run yet; its `close` ends them, unless other servers
-        share them (`ClusterSettings.shared`), and its `disconnect` leaves them where they are. While another one that was made
-        here for the same `EngineSpec.name` is not closed, `close` leaves them, too: of two, the
-        later one has the cluster replace engines one by one.
+        share them (`ClusterSettings.shared`), and its `disconnect` leaves them where they are.
+        While another one that was made here for the same `EngineSpec.name` is not closed, `close`
+        leaves them, too: of two, the later one has the cluster replace engines one by one.
         """
 
     @abstractmethod

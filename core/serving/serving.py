@@ -70,9 +70,7 @@ class Serving:
     ) -> None:
         self.config = config
         self.plugins = plugins
-        self.models = Models(
-            config, plugins, report_progress, cluster=cluster, make_gate=make_gate
-        )
+        self.models = Models(config, plugins, report_progress, cluster=cluster, make_gate=make_gate)
         self.leases = Leases(self.models)
         self.planner = Planner(config)
         self.requests = RunningRequests()
