@@ -67,25 +67,31 @@ def test_other_messages_and_errors_cross() -> None:
     assert (number, str(found), type(found)) == (7, "wrong", InvalidRequestError)
 
 
-async def test_a_second_link_ends_what_ran_by_the_first() -> None:
-    outbox = Outbox()
-    began, ended = asyncio.Event(), asyncio.Event()
+class Work:
+    """What a request does, until it is cancelled."""
 
-    async def work() -> None:
-        began.set()
+    def __init__(self) -> None:
+        self.began, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        self.began.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            self.ended.set()
 
-    running = asyncio.create_task(outbox.run(1, work()))
-    await began.wait()
+
+async def test_a_second_link_ends_what_ran_by_the_first() -> None:
+    outbox = Outbox()
+    work = Work()
+    running = asyncio.create_task(outbox.run(1, work.run()))
+    await work.began.wait()
     outbox.attach()
     outbox.put(1, Delta(text="lost"))
-    assert not ended.is_set()
+    assert not work.ended.is_set()
     outbox.attach()
     await running
-    assert ended.is_set()
+    assert work.ended.is_set()
     assert await outbox.take(0) == []
     outbox.detach()
     outbox.detach()
@@ -93,21 +99,13 @@ async def test_a_second_link_ends_what_ran_by_the_first() -> None:
 
 
 async def test_a_request_that_is_cancelled_ends_its_work() -> None:
-    outbox, began, ended = Outbox(), asyncio.Event(), asyncio.Event()
-
-    async def work() -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-
-    running = asyncio.create_task(outbox.run(1, work()))
-    await began.wait()
+    outbox, work = Outbox(), Work()
+    running = asyncio.create_task(outbox.run(1, work.run()))
+    await work.began.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert ended.is_set()
+    assert work.ended.is_set()
     assert outbox.is_idle
 
 

@@ -17,42 +17,10 @@ from core.models.loading.entry import ModelEntry
 from core.models.registry import Models
 from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError
+from tests.clock import FakeClock as FakeClock
 from tests.support import InlineBackend, plugins_with
 
 GIB = 2**30
-
-
-class FakeTimer:
-    def __init__(self, at: float, callback: Callable[[], object]) -> None:
-        self.at = at
-        self.callback = callback
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class FakeClock:
-    """Stands still until a test lets it go on."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.timers: list[FakeTimer] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> FakeTimer:
-        self.timers.append(FakeTimer(self.now + delay, callback))
-        return self.timers[-1]
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-        due = [timer for timer in self.timers if timer.at <= self.now]
-        self.timers = [timer for timer in self.timers if timer.at > self.now]
-        for timer in due:
-            if not timer.cancelled:
-                timer.callback()
 
 
 class FakeMeter:
