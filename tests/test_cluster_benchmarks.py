@@ -231,3 +231,14 @@ def test_the_guide_shows_what_was_measured() -> None:
     guide = (REPOSITORY / "docs" / "internals" / "cluster-costs.md").read_text(encoding="utf-8")
     for table in cluster.tables(results):
         assert table in guide
+
+
+def test_the_guide_tells_what_became_of_the_crowd() -> None:
+    path = cluster.RESULTS.with_name("cluster_crowd.json")
+    results = json.loads(path.read_text(encoding="utf-8"))
+    assert (results["broken"], results["left_over"], results["grown"]) == ([], [], [])
+    assert (results["clients"], results["minutes"]) == (32, 5)
+    guide = (REPOSITORY / "docs" / "internals" / "cluster-costs.md").read_text(encoding="utf-8")
+    total = sum(results["outcomes"].values())
+    assert f"what became of {total:,} requests" in guide
+    assert f"| whole answers | {results['outcomes']['whole']:,} |" in guide
