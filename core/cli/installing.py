@@ -68,9 +68,9 @@ def _backends(config: Config, plugins: Plugins) -> Iterator[str]:
 
 def _of_cluster(config: Config, plugins: Plugins) -> Iterator[str]:
     """The extra that the config's cluster needs, if it has one."""
-    if config.cluster is None:
-        return
-    cluster = plugins.cluster(config.cluster.settings(config.base))
+    from core.models.loading.engine_spec import cluster_of
+
+    cluster = cluster_of(config, plugins)
     if cluster and cluster.extra:
         yield cluster.extra
 

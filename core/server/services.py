@@ -15,6 +15,7 @@ from core.contract.cluster import Cluster
 from core.models.catalog import Loadable
 from core.models.downloads import Downloads
 from core.models.files.model_paths import ModelPaths
+from core.models.loading.engine_spec import cluster_of
 from core.models.loading.entry import ReportModelProgress
 from core.models.loading.running_backends import local_gate
 from core.models.registry import Models
@@ -66,7 +67,7 @@ def make_services(
     use_keys: Callable[[Config], None],
 ) -> Services:
     """The services of a server; nothing is loaded or started yet. `use_keys`: see `Reload`."""
-    cluster = plugins.cluster(config.cluster.settings(config.base)) if config.cluster else None
+    cluster = cluster_of(config, plugins)
     sharing = _sharing(config, cluster)
     make_gate = sharing.make_gate if sharing else local_gate
     serving = Serving(config, plugins, report_progress, cluster=cluster, make_gate=make_gate)

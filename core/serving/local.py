@@ -30,6 +30,7 @@ from core.models.check_config import check_config
 from core.models.downloads import SCHEME, Downloads, HubName, places
 from core.models.files.model_folder import model_at
 from core.models.files.recognise import form_of
+from core.models.loading.engine_spec import cluster_of
 from core.models.loading.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.serving.answer import OpenAIAnswer
@@ -188,7 +189,8 @@ async def opened(
     config = config.model_copy(update={"models": models})
     if problems := await asyncio.to_thread(check_config, config, plugins):
         raise ConfigError(problems)
-    serving = Serving(config, plugins, report_progress or (lambda *_: None))
+    cluster = cluster_of(config, plugins)
+    serving = Serving(config, plugins, report_progress or (lambda *_: None), cluster=cluster)
     try:
         await serving.models.load_at_start()
         for model in serving.models.all():
@@ -197,6 +199,8 @@ async def opened(
         yield LocalModel(serving)
     finally:
         await serving.close()
+        if cluster:
+            await cluster.close()
 
 
 async def _downloaded(

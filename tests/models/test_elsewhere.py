@@ -1,6 +1,7 @@
 """Models whose engines run in a cluster: what the server does for any `Cluster`."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import enginebay
 from core.config.cluster import PlacementConfig
 from core.config.schema import Config
 from core.contract.backend import Backend
@@ -250,3 +252,31 @@ def test_what_a_node_lacks_is_named(change: dict[str, str], message: str, tmp_pa
     folders = {name: str(tmp_path / name) for name in ("model_dir", "lora_dir", "plugins_folder")}
     with pytest.raises(BackendUnavailableError, match=re.escape(message)):
         create_backend(EngineSpec(**(spec | folders | change)), lambda *_: None)  # type: ignore[arg-type]
+
+
+async def test_from_python(tmp_path: Path) -> None:
+    """`enginebay.open` of a config with a cluster, which a plugin makes."""
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "here.py").write_text(PLUGIN, encoding="utf-8")
+    models = [{"name": "far", "backend": "echo", "path": NOWHERE, "cluster": {}}]
+    file = tmp_path / "config.yml"
+    file.write_text(json.dumps({"models": models, "cluster": {}}), encoding="utf-8")
+    async with enginebay.open(file) as model:
+        assert (await model.complete("Hi")).choices[0].text == "far away"
+
+
+PLUGIN = """
+from core.testing import ScriptedEngine
+from enginebay import Cluster, EngineBackend, hookimpl
+
+class Here(Cluster):
+    async def connect(self): pass
+    async def close(self): pass
+    def backend(self, engine, placement, **reports):
+        return EngineBackend(lambda: ScriptedEngine(["far ", "away"]))
+    missing = share = status = remove = node_command = None
+
+@hookimpl
+def make_cluster(settings):
+    return Here()
+"""

@@ -1,4 +1,4 @@
-"""An engine on another machine: what that machine is told, and what it makes of it."""
+"""Engines on other machines: which these are, what one is told, and what it makes of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +7,17 @@ from core.config.cluster import PlacementConfig, ReplicaRange
 from core.config.schema import Config, ModelConfig, ServerConfig, resolved_path
 from core.contract.backend import Backend
 from core.contract.backend_settings import ReportProgress
-from core.contract.cluster import EngineSpec, Placement
+from core.contract.cluster import Cluster, EngineSpec, Placement
 from core.contract.errors import BackendUnavailableError
 from core.models.downloads import SCHEME, places
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.backend_settings import backend_settings
 from core.plugins import Plugins
+
+
+def cluster_of(config: Config, plugins: Plugins) -> Cluster | None:
+    """The cluster of a config; None without one, or if no plugin makes one. Connects to nothing."""
+    return plugins.cluster(config.cluster.settings(config.base)) if config.cluster else None
 
 
 def engine_spec(name: str, model: ModelConfig, config: Config) -> EngineSpec:
