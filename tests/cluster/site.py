@@ -151,6 +151,11 @@ class Site:
         lines = map(json.loads, self.events.read_text(encoding="utf-8").splitlines())
         return [line for line in lines if line["event"] in events]
 
+    def processes(self) -> list[psutil.Process]:
+        """Those that were started here and still run, and all that these have started."""
+        started = [psutil.Process(each.pid) for each in self._logs if each.poll() is None]
+        return [*started, *(child for each in started for child in each.children(recursive=True))]
+
     def close(self) -> None:
         """End all that was started here: servers together, then nodes, the last first."""
         for process in self._logs:

@@ -205,9 +205,9 @@ async def test_streams_of_an_engine_that_dies_fail_and_others_go_on(  # SCALE-5
 
 
 def test_it_fits_a_small_machine(here: Site) -> None:  # SCALE-21
-    """Memory that processes share counts once."""
+    """Nodes, servers and engines; memory that processes share counts once."""
     total = 0
-    for process in psutil.Process().children(recursive=True):
+    for process in here.processes():
         with suppress(psutil.Error):  # it has ended meanwhile
             total += process.memory_full_info().pss
     assert 0 < total < 2 << 30
