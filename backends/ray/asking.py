@@ -5,12 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from grpc import RpcError
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from backends.ray.links import Links, first_line
+from backends.ray.links import LOST, Links, first_line
 from enginebay import Backend, EngineDeadError, ServingError
 
 logger = logging.getLogger(__name__)
@@ -65,7 +62,7 @@ class Asking:
         response = getattr(self._handle, method).remote(*args, replica=replica, **kwargs)
         try:
             found = await self._links.answer(replica, response)
-        except (RayError, RayServeException, RpcError) as error:
+        except LOST as error:
             logger.warning("replica %s: %s", replica, first_line(error))
             raise EngineDeadError("the engine that was asked is gone") from error
         if isinstance(found, ServingError):

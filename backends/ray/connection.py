@@ -66,8 +66,9 @@ def connect(settings: ClusterSettings) -> None:
             f"this machine is no node of the cluster at {address}: {_HOW}"
         ) from error
     except (ray.exceptions.RayError, RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ClusterError(f"the cluster at {address}: {reason}; {_HOW}") from error
+        from backends.ray.links import first_line
+
+        raise ClusterError(f"the cluster at {address}: {first_line(error)}; {_HOW}") from error
 
 
 def _known_here() -> str:

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from grpc import RpcError
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from backends.ray.fleets import Fleet
@@ -15,6 +18,9 @@ from backends.ray.messages import Deltas, Hello, Report, unpack
 from enginebay import Delta, DeltaStream, EngineDeadError, ServingError
 
 logger = logging.getLogger(__name__)
+
+LOST: tuple[type[Exception], ...] = (RayError, RayServeException, RpcError)
+"""What a call to a replica raises when that is lost."""
 
 _SILENCES = 3
 """Heartbeats without a message after which a replica is given up."""

@@ -42,6 +42,9 @@ _READING = 120
 _WITHOUT_A_HEAD = 600
 """Seconds for which what runs waits for a head that is away."""
 
+HEAD_RESOURCE = "node:__internal_head__"
+"""A resource that only the head's node has."""
+
 _LABEL = "enginebay-label:"
 _LABEL_AMOUNT = 1_000_000
 """How much of a label a node has; each engine that asks for it takes some."""

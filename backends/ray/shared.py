@@ -7,10 +7,10 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from backends.ray.links import first_line
+from backends.ray.nodes import HEAD_RESOURCE
 from enginebay import ClusterError, ServingError, SharedObject
 
 NAMESPACE = "enginebay"
-_HEAD = "node:__internal_head__"  # a resource that only the head's node has
 
 
 class _Host:
@@ -40,7 +40,7 @@ class SharedActor(SharedObject):
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            resources={_HEAD: 0.001},
+            resources={HEAD_RESOURCE: 0.001},
             max_concurrency=100_000,
             max_restarts=-1,
         )

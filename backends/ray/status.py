@@ -11,9 +11,9 @@ from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
 from backends.ray.deployment import application_of, model_of, summary
-from backends.ray.links import cancel, first_line
+from backends.ray.links import LOST, cancel, first_line
 from backends.ray.messages import Report
-from backends.ray.nodes import labels_of
+from backends.ray.nodes import HEAD_RESOURCE, labels_of
 from enginebay import (
     ClusterEngine,
     ClusterError,
@@ -23,7 +23,6 @@ from enginebay import (
     EngineState,
 )
 
-_HEAD = "node:__internal_head__"
 _PATIENCE = 3.0
 """Seconds in which engines must answer."""
 
@@ -98,7 +97,7 @@ def _nodes() -> Iterator[ClusterNode]:
             id=node["NodeID"],
             address=node["NodeManagerAddress"],
             alive=node["Alive"],
-            head=_HEAD in there,
+            head=HEAD_RESOURCE in there,
             cpus=there.get("CPU", 0.0),
             free_cpus=left.get("CPU", 0.0) if node["Alive"] else None,
             gpus=there.get("GPU", 0.0),
@@ -117,7 +116,9 @@ async def _told(model: str, replicas: Sequence[str]) -> dict[str, Report]:
             async with asyncio.timeout(_PATIENCE):
                 report: Report = await response
                 return report
-        except (RayError, RayServeException, TimeoutError):
+        except LOST:
+            return None
+        except TimeoutError:
             return None
         finally:
             cancel(response)
