@@ -26,7 +26,7 @@ def does(front: FrontAt, answer: Any) -> list[Any]:
 
 
 async def ask(front: FrontAt, value: Any = None) -> Answers:
-    answers: Answers = await front.front.call("ask_others", "do", value, 2.0)
+    answers: Answers = await front.front.ledger.call("ask_others", "do", value, 2.0)
     return answers
 
 
@@ -57,7 +57,7 @@ async def test_who_is_silent_is_named() -> None:
         does(two, 1)
         two.die()
         await at.passes(1)
-        asking = one.front.spawn(ask(one))
+        asking = one.front.ledger.spawn(ask(one))
         await at.passes(2.5)
         assert (asking.result().given, asking.result().silent) == ([], ["two"])
         await at.passes(15)

@@ -394,7 +394,7 @@ def test_a_server_starts_without_its_cluster_and_says_what_it_lacks() -> None:
         at.fake.down = True
         one = at.start()
         front = one.server.app.state.services.sharing.front
-        front.patience = 0.0
+        front.ledger.patience = 0.0
         let_go(at, "a")
         health = one.server.http.get("/health")
         assert (health.status_code, health.json()["state"]) == (200, "degraded")
@@ -410,11 +410,11 @@ def test_a_server_starts_without_its_cluster_and_says_what_it_lacks() -> None:
         assert answered.status_code == 200, "a model of this server needs nobody else"
         listed = one.server.http.get("/v1/requests").json()
         assert "start its head" in listed["problem"] or "connecting" in listed["problem"]
-        front.patience = 60.0
+        front.ledger.patience = 60.0
         waiting = at.ask(one, "a")
         at.fake.down = False
         assert waiting.result().status_code == 200
-        one.until(lambda: front.trouble is None)
+        one.until(lambda: front.ledger.trouble is None)
         assert one.server.http.get("/health").json()["state"] == "ok"
         assert one.server.http.get("/health/ready").status_code == 200
 

@@ -159,7 +159,7 @@ async def test_positions_count_all_fronts() -> None:
         [second] = await join(two, "ann")
         assert [second.position] == [None], "it was not asked for"
         for gate in (one, two):
-            gate.use_positions(await gate._front.call("positions"))
+            gate.use_positions(await gate._front.ledger.call("positions"))
         assert (first.position, second.position) == (0, 1)
 
 

@@ -163,7 +163,7 @@ async def test_a_request_whose_answer_was_lost_counts_once() -> None:
         at.cluster.after = lose
         key = Key("ann", b"", requests_per_minute=2)
         use = front.uses.of(key)
-        asking = front.front.spawn(asks(front, key))
+        asking = front.front.ledger.spawn(asks(front, key))
         await at.passes(1)
         assert asking.result() is None
         assert use.headers(key)["x-ratelimit-remaining-requests"] == "1"
@@ -223,7 +223,7 @@ async def test_usage_is_handed_on_later_and_once(tmp_path: Path) -> None:
         await told(one)
         use(one, key, 6)
         await told(one)
-        asking = one.front.spawn(one.records.usage(TODAY, None))
+        asking = one.front.ledger.spawn(one.records.usage(TODAY, None))
         await at.passes(6)
         with pytest.raises(ClusterError):
             await asking

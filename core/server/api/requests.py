@@ -99,7 +99,7 @@ async def _of_all(shared: Services, sharing: "Sharing", asker: Asker) -> FrontRe
     unanswered: list[str] = []
     problem = None
     try:
-        answers: Answers = await sharing.front.call(
+        answers: Answers = await sharing.front.ledger.call(
             "ask_others", "requests", asker, _OTHERS, patience=0.0
         )
         await sharing.refresh_positions(shared.models)
@@ -121,7 +121,7 @@ async def _by_others(sharing: "Sharing | None", kind: str, id: str, asker: Asker
     """Have the server that has a request do something with it; how often it did."""
     silent: list[str] = []
     if sharing:
-        answers: Answers = await sharing.front.call("ask_others", kind, (id, asker), _OTHERS)
+        answers: Answers = await sharing.front.ledger.call("ask_others", kind, (id, asker), _OTHERS)
         given = [answer for _, answer in answers.given]
         if done := sum(answer for answer in given if isinstance(answer, int)):
             return done

@@ -63,7 +63,7 @@ class SharedGate(Gate):
             goes_on=place.goes_on,
         )
         ticket = self._tickets[place] = self._front.ticket(turn)
-        self._front.spawn(self._ask(place, ticket, turn))
+        self._front.ledger.spawn(self._ask(place, ticket, turn))
 
     def _admit(self) -> None:
         """The ledger does that."""
@@ -71,7 +71,7 @@ class SharedGate(Gate):
     async def _ask(self, place: Place, ticket: Ticket, turn: Turn) -> None:
         refused: ServingError | None
         try:
-            refused = await self._front.call("join", ticket.number, turn)
+            refused = await self._front.ledger.call("join", ticket.number, turn)
         except ServingError as error:
             refused = error
         if self._tickets.get(place) is not ticket:  # it has left, perhaps before it was asked for

@@ -78,8 +78,8 @@ class SharedRecords(Records):
         await asyncio.shield(asyncio.ensure_future(self._write()))
 
     async def usage(self, since: date, key: str | None) -> dict[Slot, Used]:
-        await self._write(self._front.patience)
-        found: dict[Slot, Used] = await self._front.call("usage", since, key)
+        await self._write(self._front.ledger.patience)
+        found: dict[Slot, Used] = await self._front.ledger.call("usage", since, key)
         return found
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class SharedRecords(Records):
                     self._number += 1
                 number = self._number if self._on_its_way else 0
                 try:
-                    told = await self._front.call(
+                    told = await self._front.ledger.call(
                         "hand_over", number, self._on_its_way, self._known, patience=patience
                     )
                 except ServingError:
@@ -153,7 +153,7 @@ class SharedKeyUse(KeyUse):
                 requests_per_minute=key.requests_per_minute,
                 concurrent_requests=key.concurrent_requests,
             )
-            entered: Entered = await self._front.call("enter", ticket.number, limits)
+            entered: Entered = await self._front.ledger.call("enter", ticket.number, limits)
             self._told.see(key.name, entered.seen)
             if entered.refused:
                 raise entered.refused

@@ -28,7 +28,7 @@ class SharedResponses(ResponseStore):
         self._waiting: list[StoredResponse] = []
         self._one_at_a_time = asyncio.Lock()
         front.handlers["responses"] = self._hand_on_for_others
-        front.when_heard.append(self._hand_on_soon)
+        front.ledger.when_heard.append(self._hand_on_soon)
 
     def put(self, stored: StoredResponse) -> None:
         if len(self._waiting) >= _MOST_WAITING:
@@ -39,24 +39,26 @@ class SharedResponses(ResponseStore):
 
     async def get(self, id: str, owner: str | None) -> StoredResponse | None:
         await self._hand_on()
-        found: StoredResponse | None = await self._front.call("response", id, owner)
+        found: StoredResponse | None = await self._front.ledger.call("response", id, owner)
         return found
 
     async def chain(self, id: str, owner: str | None) -> list[StoredResponse] | None:
         await self._hand_on()
-        found: list[StoredResponse] | None = await self._front.call("response_chain", id, owner)
+        found: list[StoredResponse] | None = await self._front.ledger.call(
+            "response_chain", id, owner
+        )
         return found
 
     async def items(self, ids: Iterable[str], owner: str | None) -> dict[str, dict[str, Any]]:
         await self._hand_on()
-        found: dict[str, dict[str, Any]] = await self._front.call(
+        found: dict[str, dict[str, Any]] = await self._front.ledger.call(
             "response_items", list(ids), owner
         )
         return found
 
     async def delete(self, id: str, owner: str | None) -> bool:
         await self._hand_on()
-        deleted: bool = await self._front.call("delete_response", id, owner)
+        deleted: bool = await self._front.ledger.call("delete_response", id, owner)
         return deleted
 
     async def close(self) -> None:
@@ -67,7 +69,7 @@ class SharedResponses(ResponseStore):
 
     def _hand_on_soon(self) -> None:
         if self._waiting:
-            self._front.spawn(self._try_to_hand_on())
+            self._front.ledger.spawn(self._try_to_hand_on())
 
     async def _try_to_hand_on(self) -> None:
         try:
@@ -84,5 +86,5 @@ class SharedResponses(ResponseStore):
             return
         async with self._one_at_a_time:
             if handed := list(self._waiting):
-                await self._front.call("put_responses", handed, **patience)
+                await self._front.ledger.call("put_responses", handed, **patience)
                 self._waiting = [each for each in self._waiting if each not in handed]

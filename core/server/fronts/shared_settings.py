@@ -51,7 +51,7 @@ class SharedSettings:
         self._applied: dict[SettingKey, tuple[Setting, object]] = {}
         self._watched: set[ModelEntry] = set()
         front.handlers["settings"] = self._learn
-        front.when_heard.append(self._apply_soon)
+        front.ledger.when_heard.append(self._apply_soon)
 
     async def change(
         self,
@@ -75,7 +75,7 @@ class SharedSettings:
             self._front.known.merge({key: setting})
             self._applied[key] = setting, self._target(key)
         try:
-            answers: Answers = await self._front.call("tell", {key: setting}, _OTHERS)
+            answers: Answers = await self._front.ledger.call("tell", {key: setting}, _OTHERS)
         except ServingError as error:
             logger.warning("%s of %s is set at this server only: %s", kind, model, error.message)
             return done
@@ -93,7 +93,7 @@ class SharedSettings:
 
     def _apply_soon(self) -> None:
         if any(True for _ in self._front.known):
-            self._front.spawn(self._apply_due())
+            self._front.ledger.spawn(self._apply_due())
 
     async def _apply_due(self) -> str | None:
         """Apply what is not in effect here, the earliest first, as far as models are loaded."""
@@ -135,7 +135,7 @@ class SharedSettings:
         entry = self._entry(key.model) if key.model else None
         if entry and entry not in self._watched:
             self._watched.add(entry)
-            self._front.spawn(self._when_there(entry))
+            self._front.ledger.spawn(self._when_there(entry))
 
     async def _when_there(self, entry: ModelEntry) -> None:
         await entry.there.wait()

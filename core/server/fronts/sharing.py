@@ -49,7 +49,7 @@ class Sharing:
         started = [model.started for model in models.all() if model.started]
         gates = [each.gate for each in started if isinstance(each.gate, SharedGate)]
         if any(gate.waiting for gate in gates):
-            ahead = await self.front.call("positions", patience=0.0)
+            ahead = await self.front.ledger.call("positions", patience=0.0)
             for gate in gates:
                 gate.use_positions(ahead)
 
