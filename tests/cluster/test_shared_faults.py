@@ -112,6 +112,29 @@ async def test_a_lora_is_there_on_engines_and_servers_that_come_later(
 
 
 # SCALE-14
+async def test_the_head_with_the_limits_is_frozen(here: FarSite, front: Front) -> None:
+    await settled(here, front)
+    async with front.client() as openai:
+        answers = Answers(1000)
+        await answers.begin(openai, 8)
+        here.head.freeze()
+        try:
+            refused = await answer(openai, "meanwhile", 3)
+            note("head frozen: a new request is refused after", refused.ended - refused.begun)
+            assert getattr(refused.error, "code", None) == "cluster_unavailable"
+            assert refused.ended < refused.begun + 10 + SLACK
+            assert (await answer(openai, "near", 3, "near")).text == whole(3)
+        finally:
+            here.head.thaw()
+        on = time.monotonic()
+        while (late := await answer(openai, "again", 3)).error:
+            assert time.monotonic() < on + 30, late.error
+        note("head thawed: new requests are answered after", time.monotonic() - on)
+        assert await answers.broken() == []
+    await settled(here, front)
+
+
+# SCALE-14
 async def test_the_head_with_the_limits_is_turned_off_and_on(here: FarSite, front: Front) -> None:
     await settled(here, front)
     async with front.client() as openai, front.client(BOB) as bob:
