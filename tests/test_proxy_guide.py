@@ -135,9 +135,9 @@ def test_lines_of_ollama_come_one_by_one(proxied: Proxied) -> None:
     with proxied.stream("/api/chat", {"messages": USER, "model": "scripted"}) as answer:
         for line in answer.iter_lines():
             seen.append(json.loads(line)["message"]["content"])
-            proxied.script.go_on()
             if len(seen) == len(PIECES):
                 break
+            proxied.script.go_on()
     assert seen == list(PIECES)
 
 

@@ -75,7 +75,7 @@ def _with_named_properties(node: dict[str, object], root: Schema) -> dict[str, o
         return node
     meant = names.keys() - {"type", "title", "description"}
     value = node.get("additionalProperties", True)
-    if meant == {"pattern"}:
+    if meant == {"pattern"} and isinstance(names["pattern"], str):
         named = {"patternProperties": {names["pattern"]: value}}
     elif meant == {"enum"} and isinstance(names["enum"], list):
         named = {"properties": {name: value for name in names["enum"] if isinstance(name, str)}}

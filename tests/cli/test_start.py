@@ -100,6 +100,7 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     stamp = project / ".venv" / "enginebay-installed.json"
     broken = project / "broken"
 
+    stamp.unlink(missing_ok=True)
     broken.touch()
     result = start(project)
     assert result.returncode == 1

@@ -123,6 +123,8 @@ def test_no_object_does_worse_than_a_schema_error(schema: dict[str, object]) -> 
     [
         (False, "", "nothing can satisfy the schema false"),
         ({"not": {}}, "/not", "not is not supported"),
+        ({"propertyNames": {"pattern": None}}, "/propertyNames", "not supported"),
+        ({"propertyNames": {"pattern": []}}, "/propertyNames", "not supported"),
         ({"properties": {"a/b": {"items": {"uniqueItems": True}}}},
          "/properties/a~1b/items/uniqueItems", "not supported"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"if": {}}}}},

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -94,24 +95,27 @@ def test_what_would_be_too_large_is_refused_before_it_is_made(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere address spaces have no limit")
-def test_many_values_that_are_not_too_large_fill_only_their_process(process: RenderProcess) -> None:
+def test_many_values_that_are_not_too_large_fill_only_their_process() -> None:
     # FIX-10
     source = (
         "{% set ns = namespace(all=[]) %}{% for i in range(9999) %}"
         "{% set ns.all = ns.all + ['a' * (6 * 10**7)] %}{% endfor %}"
     )
-    with pytest.raises(TemplateStoppedError, match="it needs too much memory"):
-        process.do(Job(source, {}, "mine", {"messages": ASKED}), 60)
-    assert process.do(Job("fine", {}, "mine", {"messages": ASKED}), 30) == "fine"
+    with closing(RenderProcess()) as process:
+        with pytest.raises(TemplateStoppedError, match="it needs too much memory"):
+            process.do(Job(source, {}, "mine", {"messages": ASKED}), 60)
+        assert process.do(Job("fine", {}, "mine", {"messages": ASKED}), 30) == "fine"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere address spaces have no limit")
-def test_a_text_that_is_too_large_to_be_sent_leaves_the_process(process: RenderProcess) -> None:
+def test_a_text_that_is_too_large_to_be_sent_leaves_the_process() -> None:
     # FIX-10
     source = "{{ '\\x00' * (6 * 10**7) }}"  # six times as long in JSON
-    with pytest.raises(TemplateStoppedError, match="it needs too much memory"):
-        process.do(Job(source, {}, "mine", {"messages": ASKED}), 60)
-    assert process.do(Job("fine", {}, "mine", {"messages": ASKED}), 30) == "fine"
+    long = [{"role": "user", "content": "x" * (2 * 10**8)}]
+    with closing(RenderProcess()) as process:
+        with pytest.raises(TemplateStoppedError, match="it needs too much memory"):
+            process.do(Job(source, {}, "mine", {"messages": long}), 60)
+        assert process.do(Job("fine", {}, "mine", {"messages": ASKED}), 30) == "fine"
 
 
 def test_what_is_nested_too_deeply_to_be_sent_leaves_the_process(process: RenderProcess) -> None:
