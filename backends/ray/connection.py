@@ -38,10 +38,9 @@ def connect(settings: ClusterSettings) -> None:
     Not to be called on the main thread, whose handler of SIGTERM Ray would replace.
     """
     prepare(settings)
-    import ray
-
     address = _known_here() if settings.address == "auto" else settings.address
     _require_listener(address)
+    import ray
 
     for module in ("engines", "shared", "status"):  # which then cost nothing on the event loop
         import_module(f"backends.ray.{module}")

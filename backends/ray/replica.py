@@ -34,6 +34,9 @@ _GRACE = 60.0
 _REPORT_EVERY = 1.0
 """Seconds between two reports while something changes."""
 
+_MEMORY_EVERY = 5.0
+"""Seconds between two measurements of memory, which opens the driver of GPUs."""
+
 _NOTHING = b""
 """Said when there is nothing to say, so that silence means that something is wrong."""
 
@@ -68,8 +71,11 @@ class EngineReplica:
             self._info = await self._backend.start()
         except ServingError as error:  # whose message is all that anybody needs to know
             raise RuntimeError(error.message) from None
-        self._report = await self._measured()
-        self._measuring = asyncio.create_task(self._measure())
+        await self._measure_memory()
+        self._report = self._current()
+        self._measuring = [
+            asyncio.create_task(each) for each in (self._keep_report(), self._keep_memory())
+        ]
 
     async def run(
         self, request: GenerationRequest, server: str, number: int, replica: str
@@ -174,16 +180,23 @@ class EngineReplica:
         if time.monotonic() - self._away_since > _GRACE:
             raise RuntimeError(reason)
 
-    async def _measure(self) -> None:
+    async def _keep_report(self) -> None:
         while True:
             await asyncio.sleep(min(self._heartbeat, _REPORT_EVERY) / 2)
-            report = await self._measured()
+            report = self._current()
             if report != self._report:
                 self._report = report
 
-    async def _measured(self) -> Report:
-        memory = await asyncio.to_thread(_memory, self._backend.pid)
-        return Report(self._backend.stats, self._backend.unavailable, memory)
+    async def _keep_memory(self) -> None:
+        while True:
+            await asyncio.sleep(_MEMORY_EVERY)
+            await self._measure_memory()
+
+    async def _measure_memory(self) -> None:
+        self._memory = await asyncio.to_thread(_memory, self._backend.pid)
+
+    def _current(self) -> Report:
+        return Report(self._backend.stats, self._backend.unavailable, self._memory)
 
     async def __del__(self) -> None:
         if backend := getattr(self, "_backend", None):

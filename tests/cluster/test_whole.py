@@ -37,7 +37,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     torch["options"] = {"threads": 1, "dtype": "float32"}
     llama: dict[str, Any] = {"backend": "llamacpp", "path": str(gguf), "options": {"threads": 1}}
     talker: dict[str, Any] = {"backend": "talker", "path": str(PLUGINS)}
-    talker["options"] = {"embeds": True}
+    talker["options"] = {"embeds": True, "context": 10_000_000}
     with site(folder) as here:
         here.configure(
             [
@@ -117,6 +117,7 @@ def test_embeddings_and_scores_are_those_of_one_process(front: Front) -> None:  
 def test_messages_may_be_large(front: Front) -> None:
     """By default Serve's gRPC takes 4 MiB, which a picture can be."""
     answer = front.post("/tokenize", {"model": "pooler", "prompt": "x" * 5_000_000})
+    assert answer.status_code == 200, answer.text
     assert answer.json()["count"] == 5_000_000
 
 
@@ -178,7 +179,7 @@ async def test_the_cluster_says_what_runs_and_ends_cleanly(  # SCALE-20
     assert front.post("/v1/embeddings", {"model": "pooler", "input": "x"}).status_code == 503
     chat = front.post("/v1/chat/completions", CHAT | {"model": "torch"})
     assert chat.status_code == 200
-    everything = psutil.Process().children(recursive=True)
+    everything = here.processes()
     here.close()
     _, alive = psutil.wait_procs(everything, timeout=20)
     assert alive == []

@@ -43,6 +43,7 @@ class Options(BaseModel, extra="forbid"):
     prefill_token: float = 0.0
     batch: int = 8
     cache: int = 100_000
+    context: int = 100_000
     embeds: bool = False
     log: str | None = None
 
@@ -66,7 +67,7 @@ class Talker(Engine):
         self.adapters: dict[str, Sequence[Lora]] = {}
         self.queries = self.hits = 0
         self.info = ModelInfo(
-            context_length=100_000,
+            context_length=options.context,
             vocab_size=0x110000,
             longest_token=1,
             chat_template=TEMPLATE,
