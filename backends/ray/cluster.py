@@ -98,10 +98,16 @@ class RayCluster(Cluster):
         return self._placer
 
     async def _remove(self, backend: "RayBackend") -> None:
-        """End the engines of a backend, unless another one here, or another server, uses them."""
+        """End the engines of a backend, unless another one here, or another server, uses them.
+
+        The cluster runs what was asked for last. If that is what ends here, the one before it,
+        which answers still, asks again: its options may be back after others that were wrong.
+        """
         using = self._backends[backend.name]
         using.remove(backend)
-        if not using and not self._settings.shared:
+        if using:
+            await using[-1].ask_again()
+        elif not self._settings.shared:
             from backends.ray.deployment import remove
 
             await asyncio.to_thread(remove, backend.name)

@@ -80,6 +80,7 @@ class RayBackend(Backend):
         self._watching: set[asyncio.Task[None]] = set()
         self._roster = Roster(engine.name, version_of(engine, settings), report_batch_size)
         self._closed = False
+        self._choices: int | None = None
 
     @property
     def name(self) -> str:
@@ -101,7 +102,7 @@ class RayBackend(Backend):
     async def start(self) -> ModelInfo:
         self._placer = await self._find_placer()
         self._report_progress(STARTING, 0.0)
-        handle = await self._deploy(None)
+        handle = await self._deploy()
         self._run = handle.options(method_name="run", stream=True)
         self._links = Links(
             handle,
@@ -118,13 +119,22 @@ class RayBackend(Backend):
         self._links.begin(self._adapters.load_into)
         info = await self._roster.start(self._report_progress)
         if self._placement.max_replicas is not None and info.max_batch_size:
-            await self._deploy(info.max_batch_size)
+            self._choices = info.max_batch_size
+            await self._deploy()
         return replace(info, max_batch_size=self._roster.batch_size)
 
-    async def _deploy(self, choices: int | None) -> Any:
+    async def ask_again(self) -> None:
+        """Have the cluster run these engines, once it has been asked for others. Never fails."""
+        if self._links and not self._closed:
+            try:
+                await self._deploy()
+            except BackendUnavailableError as error:
+                logger.warning("model %s: %s", self.name, error.message)
+
+    async def _deploy(self) -> Any:
         try:
             return await asyncio.to_thread(
-                deploy, self._engine, self._placement, self._settings, choices
+                deploy, self._engine, self._placement, self._settings, self._choices
             )
         except (RayError, RayServeException, RuntimeError, ConnectionError) as error:
             raise BackendUnavailableError(

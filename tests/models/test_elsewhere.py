@@ -213,6 +213,35 @@ async def test_new_engines_that_do_not_start_take_nothing_away() -> None:
         await until(lambda: models.find("far").state == "failed")
         async with models.lease(models.look_up("far")) as leased:
             assert leased.backend is old
+        cluster.next = lambda _: None
+        await models.use_config(config(options={"other": 2}))
+        await until(lambda: models.find("far").is_loaded)
+        await until(lambda: bool(old.ended))
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_unloading_ends_old_engines_whose_successors_have_not_started(fails: bool) -> None:
+    cluster = FakeCluster()
+    async with served(config(), cluster) as models:
+        [old] = cluster.made
+
+        def begin(remote: Remote) -> None:
+            remote.fails = fails
+            if not fails:
+                remote.may_start.clear()
+
+        cluster.next = begin
+        await models.use_config(config(options={"other": 1}, load="command"))
+        await until(lambda: len(cluster.made) == 2)
+        if fails:
+            await until(lambda: models.find("far").state == "failed")
+        await models.unload(models.find("far"))
+        assert old.ended
+        assert models.find("far").state == "unloaded"
+        with pytest.raises(BackendUnavailableError):
+            async with models.lease(models.look_up("far")):
+                pass
+        assert len(cluster.made) == 2
 
 
 def test_a_config_that_lacks_the_section_is_invalid() -> None:

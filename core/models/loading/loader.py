@@ -166,14 +166,23 @@ class Loader:
 
     async def _succeed(self, old: ModelEntry, new: ModelEntry) -> None:
         """Unload `old` when `new` is ready, however often that fails before."""
-        while not (new.is_loaded or new.retired):
+
+        def wanted() -> bool:
+            return new.stand_in is old and not (new.is_loaded or new.retired)
+
+        while wanted():
             await asyncio.wait({self.load(new)})
-            if not new.is_loaded:
-                due = asyncio.Event()
-                self._clock.call_later(max(1.0, new.retry_at - self._clock.time()), due.set)
-                await due.wait()
+            while wanted():
+                await self._pause()
+                if new.retry_at <= self._clock.time():  # which other settings make zero
+                    break
         new.stand_in = None
         await self._retire(old)
+
+    async def _pause(self) -> None:
+        over = asyncio.Event()
+        self._clock.call_later(1.0, over.set)
+        await over.wait()
 
     async def _retire(self, old: ModelEntry) -> None:
         if old.state == "draining":
@@ -186,7 +195,9 @@ class Loader:
         """Unload it on command, or stop loading it; continues even if the caller leaves."""
         model.on_request = model.configured.load == "request"
         reason = "it was unloaded; load it again, or name another model"
-        await asyncio.wait({self._go(self._stop(model, drain_timeout, reason))})
+        both = [model, model.stand_in] if model.stand_in else [model]
+        model.stand_in = None
+        await asyncio.wait({self._go(self._stop(each, drain_timeout, reason)) for each in both})
 
     async def close(self) -> None:
         """Unload everything immediately and for good; may be called again."""
