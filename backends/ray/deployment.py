@@ -2,10 +2,12 @@
 
 import hashlib
 import time
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from urllib.parse import quote, unquote
 
+import ray
 from ray import serve
 from ray.exceptions import ActorAlreadyExistsError
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
@@ -20,6 +22,9 @@ _PREFIX = "enginebay-"
 _NAME = "engine"
 _UNLIMITED = 1_000_000
 """Calls that a replica may have at once: what waits, waits at the gate and in the engine."""
+
+_SOME = 0.001
+"""How much of a label's resource an engine takes."""
 
 _LOAD = 0.8
 """The share of an engine's choices that is aimed at where engines come and go with the load."""
@@ -75,7 +80,7 @@ def deploy(
             ray_actor_options={
                 "num_gpus": placement.gpus,
                 "num_cpus": placement.cpus,
-                "resources": {label_resource(label): 0.001 for label in placement.labels},
+                "resources": {label_resource(label): _SOME for label in placement.labels},
             },
             request_router_config=RequestRouterConfig(
                 request_router_class="backends.ray.router:ReplicaRouter"
@@ -118,14 +123,45 @@ def _number(placement: Placement, choices: int | None) -> dict[str, Any]:
     return {"autoscaling_config": scaling}
 
 
-def trouble(model: str) -> tuple[bool, str]:
-    """Whether a model's engines cannot be started, and what the cluster says of them."""
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What the cluster says of engines that do not run, and whether it has given them up.
+
+    `nowhere`: no node that there is could run one.
+    """
+
+    said: str
+    failed: bool = False
+    nowhere: bool = False
+
+
+def trouble(model: str, placement: Placement) -> Trouble:
+    """Why there is no engine of a model."""
     found = serve.status().applications.get(application_of(model))
     if found is None:
-        return True, "they were ended; load the model to start them again"
+        return Trouble("they were ended; load the model to start them again", failed=True)
+    if lacking := _lacking(placement):
+        return Trouble(f"no node of the cluster has {lacking}", nowhere=True)
     texts = [*(each.message for each in found.deployments.values()), found.message]
     said = next((summary(text) for text in texts if text.strip()), "")
-    return found.status == ApplicationStatus.DEPLOY_FAILED, said
+    return Trouble(said, failed=found.status == ApplicationStatus.DEPLOY_FAILED)
+
+
+def _lacking(placement: Placement) -> str:
+    """What no node has that an engine needs; empty if one has all of it."""
+    wanted = [
+        ("GPU", placement.gpus, f"{placement.gpus:g} GPU{'s' * (placement.gpus != 1)}"),
+        ("CPU", placement.cpus, f"{placement.cpus:g} CPU{'s' * (placement.cpus != 1)}"),
+        *((label_resource(label), _SOME, f"the label {label!r}") for label in placement.labels),
+    ]
+    nodes: list[dict[str, float]] = [each["Resources"] for each in ray.nodes() if each["Alive"]]
+    if any(all(node.get(name, 0.0) >= amount for name, amount, _ in wanted) for node in nodes):
+        return ""
+    needed = [each for each in wanted if each[1]]
+    missing = [
+        each for each in needed if not any(node.get(each[0], 0.0) >= each[1] for node in nodes)
+    ]
+    return " and ".join(text for *_, text in missing or needed)
 
 
 def remove(model: str) -> None:

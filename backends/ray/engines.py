@@ -78,7 +78,9 @@ class RayBackend(Backend):
         self._links: Links | None = None
         self._calls: dict[str, Call] = {}
         self._watching: set[asyncio.Task[None]] = set()
-        self._roster = Roster(engine.name, version_of(engine, settings), report_batch_size)
+        self._roster = Roster(
+            engine.name, placement, version_of(engine, settings), report_batch_size
+        )
         self._closed = False
         self._choices: int | None = None
 
@@ -100,8 +102,19 @@ class RayBackend(Backend):
         return sum_of_memory([link.report.memory for link in self._roster.ready()])
 
     async def start(self) -> ModelInfo:
-        self._placer = await self._find_placer()
         self._report_progress(STARTING, 0.0)
+        if self._links is None:
+            await self._connect()
+        else:
+            await self._deploy()
+        info = await self._roster.start(self._report_progress)
+        if self._placement.max_replicas is not None and info.max_batch_size:
+            self._choices = info.max_batch_size
+            await self._deploy()
+        return replace(info, max_batch_size=self._roster.batch_size)
+
+    async def _connect(self) -> None:
+        self._placer = await self._find_placer()
         handle = await self._deploy()
         self._run = handle.options(method_name="run", stream=True)
         self._links = Links(
@@ -117,11 +130,6 @@ class RayBackend(Backend):
         )
         self._adapters = Adapters(self._asking.one)
         self._links.begin(self._adapters.load_into)
-        info = await self._roster.start(self._report_progress)
-        if self._placement.max_replicas is not None and info.max_batch_size:
-            self._choices = info.max_batch_size
-            await self._deploy()
-        return replace(info, max_batch_size=self._roster.batch_size)
 
     async def ask_again(self) -> None:
         """Have the cluster run these engines, once it has been asked for others. Never fails."""

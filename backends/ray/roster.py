@@ -6,14 +6,23 @@ from collections.abc import Collection
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from backends.ray.deployment import trouble
+from backends.ray.deployment import Trouble, trouble
 from backends.ray.links import Link, Links, first_line
-from enginebay import BackendUnavailableError, ModelInfo, ReportBatchSize, ReportProgress
+from enginebay import (
+    BackendUnavailableError,
+    ModelInfo,
+    Placement,
+    ReportBatchSize,
+    ReportProgress,
+)
 
 STARTING = "the cluster is starting one"
 
 _LOOK_EVERY = 1.0
 """Seconds between two looks at engines that are being started."""
+
+_NODES_COME = 10.0
+"""Seconds in which a node must join that could run an engine: nodes may start beside the server."""
 
 
 class Roster:
@@ -24,8 +33,15 @@ class Roster:
     many choices all of them compute at once, from the first `start` on.
     """
 
-    def __init__(self, model: str, version: str, report_batch_size: ReportBatchSize) -> None:
+    def __init__(
+        self,
+        model: str,
+        placement: Placement,
+        version: str,
+        report_batch_size: ReportBatchSize,
+    ) -> None:
         self._model = model
+        self._placement = placement
         self._version = version
         self._report_batch_size = report_batch_size
         self._links: Links | None = None
@@ -76,6 +92,7 @@ class Roster:
 
         `BackendUnavailableError`, with what the cluster says, if none can be started.
         """
+        until = asyncio.get_running_loop().time() + _NODES_COME
         while True:
             self._changed.clear()
             for link in self.ready():
@@ -86,10 +103,12 @@ class Roster:
                 async with asyncio.timeout(_LOOK_EVERY):
                     await self._changed.wait()
             except TimeoutError:
-                failed, said = await self._said_by_the_cluster()
-                if failed:
-                    raise BackendUnavailableError(f"its engines do not start: {said}") from None
-                report_progress(said or STARTING, 0.0)
+                told = await self._told_by_the_cluster()
+                late = asyncio.get_running_loop().time() > until
+                if told.failed or (told.nowhere and late):
+                    reason = f"its engines do not start: {told.said}"
+                    raise BackendUnavailableError(reason) from None
+                report_progress(told.said or STARTING, 0.0)
 
     def changed(self) -> None:
         """Engines have come, gone, or become unable to answer."""
@@ -109,13 +128,11 @@ class Roster:
     async def _look(self) -> None:
         """While there is no engine, find out why."""
         while not self.able():
-            _, said = await self._said_by_the_cluster()
-            self._trouble = said or STARTING
+            self._trouble = (await self._told_by_the_cluster()).said or STARTING
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _said_by_the_cluster(self) -> tuple[bool, str]:
-        """Whether engines cannot be started, and what the cluster says of them."""
+    async def _told_by_the_cluster(self) -> Trouble:
         try:
-            return await asyncio.to_thread(trouble, self._model)
+            return await asyncio.to_thread(trouble, self._model, self._placement)
         except (RayError, RayServeException) as error:
-            return False, f"the cluster does not answer: {first_line(error)}"
+            return Trouble(f"the cluster does not answer: {first_line(error)}")

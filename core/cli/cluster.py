@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,8 +27,11 @@ READY = 1
 """From the first port of a node to the one at which it listens when it runs; heads, before that,
 at the first one."""
 
-HEAD_PATIENCE, NODE_PATIENCE, REACHING = 150.0, 30.0, 10.0
-"""Seconds for a head to start, which may have much to read; for a node; to reach a head."""
+HEAD_PATIENCE, NODE_PATIENCE = 150.0, 30.0
+"""Seconds for a head to start, which may have much to read; for a node."""
+
+_REFUSED = re.compile(r"invalid\w*token", re.IGNORECASE)
+"""What a node that is not let in says last of its token, amid advice for others than our users."""
 
 _Result = TypeVar("_Result")
 
@@ -85,12 +88,13 @@ def up(
 
     After a restart it goes on with the engines that it knew.
     """
+    from core.cli.cluster_address import own_address
     from core.cli.cluster_nodes import Start
     from core.cli.cluster_token import make_token
     from core.contract.cluster import NodeSettings
 
     found = _found(config, token_file)
-    made = make_token(found.token)
+    unused = make_token(found.token)
     here = NodeSettings(
         host=host,
         port=port,
@@ -114,15 +118,21 @@ def up(
     ]
 
     def announce(number: int) -> None:
+        nonlocal unused
         if number:
             stdout().print(f"Node        {number} of {nodes} more runs on this machine")
             return
-        address = f"{host or _own_address()}:{port}"
+        address = f"{host or own_address()}:{port}"
         stdout().print(f"The cluster's head runs at {address}; Ctrl-C stops it", style="bold")
-        stdout().print(f"Token       {found.token}{' (new)' if made else ''}", soft_wrap=True)
+        stdout().print(f"Token       {found.token}{' (new)' if unused else ''}", soft_wrap=True)
         stdout().print(f"Add others  enginebay cluster join {address}")
+        unused = False
 
-    _run(starts, announce, ["the head", *(f"node {number}" for number in range(1, nodes + 1))])
+    try:
+        _run(starts, announce, ["the head", *(f"node {number}" for number in range(1, nodes + 1))])
+    finally:
+        if unused:
+            found.token.unlink(missing_ok=True)
 
 
 def join(
@@ -141,12 +151,13 @@ def join(
 
     Asks for the cluster's token once and keeps it in the token file.
     """
+    from core.cli.cluster_address import reached
     from core.cli.cluster_nodes import Start
     from core.cli.cluster_token import ask_for_token
     from core.contract.cluster import NodeSettings
 
     found = _found(config, token_file)
-    head = _reached(head)
+    head = reached(head, PORT)
     asked = ask_for_token(found.token)
     here = NodeSettings(
         head=head, host=host, port=port, cpus=cpus, gpus=gpus, labels=tuple(label or ())
@@ -196,11 +207,13 @@ def down(
     token_file: TokenFileOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """End the engines of a model or of all, for all servers; answers that run break off.
+    """End the engines of a model or of all, for all servers, once they have answered.
 
-    A server that runs starts them again when it loads the model again.
+    Answers that run get cluster.drain_timeout seconds for that, then break off. A server that runs
+    starts the engines again when it loads the model again.
     """
-    cluster = _found(config, token_file, address).cluster
+    found = _found(config, token_file, address)
+    cluster = found.cluster
 
     async def remove() -> Sequence[str]:
         if model is not None:
@@ -213,72 +226,45 @@ def down(
     if not ended:
         stderr().print("no engines were running")
     for name in ended:
-        stdout().print(f"the engines of {name} have ended")
+        stdout().print(
+            f"the engines of {name} end; answers that run get cluster.drain_timeout to finish: "
+            f"{found.drain_timeout:g} seconds, by the config here",
+            soft_wrap=True,
+        )
 
 
 class _Found(NamedTuple):
-    """The cluster of a command; `base`: the folder that paths are relative to."""
+    """The cluster of a command, and what its config says.
+
+    `token`: the file; `base`: the folder that paths are relative to; `drain_timeout`: seconds.
+    """
 
     cluster: Cluster
     token: Path
     base: Path
+    drain_timeout: float
 
 
 def _found(config: Path | None, token_file: Path | None, address: str | None = None) -> _Found:
     """By the config, or by defaults where there is none. Exits if there cannot be a cluster."""
     from core.cli.client import configured
-    from core.config.cluster import ClusterConfig
+    from core.config.cluster import ClusterConfig, head_address
 
     read = configured(config)
     settings = (read.cluster or ClusterConfig()).settings(read.base)
     if token_file is not None:
         settings = replace(settings, token_file=str(token_file.absolute()))
     if address is not None:
-        settings = replace(settings, address=address)
+        try:
+            settings = replace(settings, address=head_address(address))
+        except ValueError as error:
+            fail(f"--address {error}, not {address!r}", code=2)
     cluster = load_plugins(read).cluster(settings)
     if cluster is None:
         fail("no plugin makes clusters: one that does is blocked, or failed to load", code=2)
     if missing := cluster.missing():
         fail(missing, code=2)
-    return _Found(cluster, Path(settings.token_file), read.base)
-
-
-def _reached(head: str) -> str:
-    """The head's HOST:PORT. Exits if nothing takes a connection there."""
-    import socket
-
-    host, colon, number = head.rpartition(":")
-    if not colon or head.endswith("]"):
-        host, number = head, str(PORT)
-    if not host or not number.isdecimal() or not 0 < int(number) < 65_536:
-        fail(f"{head!r} is not the address of a head: HOST or HOST:PORT", code=2)
-    until = time.monotonic() + REACHING
-    while True:
-        left = until - time.monotonic()
-        try:
-            socket.create_connection((host.strip("[]"), int(number)), max(left, 0.1)).close()
-            return f"{host}:{number}"
-        except OSError as error:
-            if isinstance(error, socket.gaierror) or left < 1:
-                fail(
-                    f"nothing answers at {host}:{number} ({error}). Is the head running "
-                    "(`enginebay cluster up`), is this its address, and do firewalls let this "
-                    "machine through?"
-                )
-            time.sleep(1)
-
-
-def _own_address() -> str:
-    """That of the network with the default route; nothing is sent."""
-    import socket
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("8.8.8.8", 53))
-            address, _ = probe.getsockname()
-            return str(address)
-        except OSError:
-            return socket.gethostname()
+    return _Found(cluster, Path(settings.token_file), read.base, settings.drain_timeout)
 
 
 def _run(
@@ -307,14 +293,13 @@ def _run(
 def _explain(ended: Ended, what: str, refused: Callable[[], str] | None) -> None:
     if ended.code == 0:
         return
+    if ended.unready and refused and _REFUSED.search("\n".join(ended.last_words)):
+        stderr().print(refused())
+        return
     for line in ended.last_words:
         stderr().print(line)
-    if not ended.unready:
-        stderr().print(f"{what} has ended by itself; above is what it said last")
-    elif refused and "token" in "\n".join(ended.last_words).lower():
-        stderr().print(refused())
-    else:
-        stderr().print(f"{what} could not be started; above is what it said last")
+    happened = "could not be started" if ended.unready else "has ended by itself"
+    stderr().print(f"{what} {happened}; above is what it said last")
 
 
 def _ask(cluster: Cluster, question: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from core.contract.cluster import NodeCommand
@@ -18,6 +20,7 @@ GRACE = 5.0
 _KEPT = 8192  # bytes of what a node writes
 _LAST_WORDS = 12
 _LOOKING_AGAIN = 0.2
+_PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent dies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,10 @@ class Ended(NamedTuple):
 
 
 class Node:
-    """One of them: a program in a session of its own, which no Ctrl-C of a terminal reaches."""
+    """One of them: a program in a session of its own, which no Ctrl-C of a terminal reaches.
+
+    It is asked to end when this process is killed.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -65,6 +71,9 @@ class Node:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=partial(
+                    ctypes.CDLL(None).prctl, _PR_SET_PDEATHSIG, signal.SIGTERM.value
+                ),
             )
         )
 
@@ -75,7 +84,7 @@ class Node:
 
     async def last_words(self) -> list[str]:
         """The last lines that it wrote, once it has ended."""
-        with suppress(TimeoutError):  # what it started may still have its output open
+        with suppress(TimeoutError):  # what left its process group may have its output open
             async with asyncio.timeout(1):
                 await asyncio.shield(self._reading)
         return self._said.decode(errors="replace").splitlines()[-_LAST_WORDS:]
@@ -100,8 +109,9 @@ class Node:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """After it has ended."""
+        """After it has ended; what it has left running is ended now."""
         await self.ended
+        self.kill()
         self._reading.cancel()
 
 
@@ -168,8 +178,7 @@ async def _outcome(nodes: Sequence[Node], stopping: asyncio.Future[Any], unready
     last = len(nodes) - 1
     number = next((number for number, node in enumerate(nodes) if node.ended.done()), last)
     node = nodes[number]
-    if not node.ended.done():  # it has not begun to listen in time
-        node.kill()
+    node.kill()  # it has not begun to listen in time; or what it has left, with its output open
     words = await node.last_words()
     code = await node.ended
     return Ended(code if code > 0 else 1, number, unready and number == last, words)

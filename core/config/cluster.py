@@ -1,18 +1,29 @@
 """The section `cluster` of the config, and what a model says of its place in the cluster."""
 
+import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from core.config.section import Section, Text
 from core.contract.cluster import ClusterSettings
+
+_HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[0-9a-f:.]+\]):(\d{1,5})", re.ASCII | re.IGNORECASE)
+
+
+def head_address(text: str) -> str:
+    """`text`, which is HOST:PORT, or auto; `ValueError` if it is not."""
+    found = _HOST_AND_PORT.fullmatch(text)
+    if text == "auto" or (found and 0 < int(found[1]) < 65_536):
+        return text
+    raise ValueError("must be HOST:PORT of the head, such as 10.0.0.1:6379 or [::1]:6379, or auto")
 
 
 class ClusterConfig(Section):
     """The cluster that this server is part of, for engines on several machines; none if unset."""
 
-    address: Text = Field(
+    address: Annotated[Text, AfterValidator(head_address)] = Field(
         "auto",
         description="Where the head listens, HOST:PORT; auto: as this machine's node knows it.",
     )
@@ -66,6 +77,16 @@ class ReplicaRange(Section):
         return self
 
 
+def _number_or_range(value: Any) -> str:
+    return "range" if isinstance(value, dict | ReplicaRange) else "number"
+
+
+Replicas = Annotated[
+    Annotated[int, Tag("number")] | Annotated[ReplicaRange, Tag("range")],
+    Discriminator(_number_or_range),  # or errors of one would come with those of the other
+]
+
+
 def _whole_or_part(gpus: float) -> float:
     if gpus > 1 and gpus != int(gpus):
         raise ValueError("more than one GPU must be a whole number")
@@ -75,7 +96,7 @@ def _whole_or_part(gpus: float) -> float:
 class PlacementConfig(Section):
     """How many engines of a model the cluster runs, and what each needs of its node."""
 
-    replicas: int | ReplicaRange = Field(
+    replicas: Replicas = Field(
         1, description="How many engines; or {min: 1, max: 4}, as many as the load asks for."
     )
     gpus: Annotated[float, AfterValidator(_whole_or_part)] = Field(

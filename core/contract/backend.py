@@ -64,6 +64,8 @@ class Backend(ABC):
     async def start(self) -> ModelInfo:
         """Load the model; called once, before anything else.
 
+        One that is `elsewhere` is asked again while it is unavailable, when somebody loads its
+        model again: its engines may have been ended there.
         Raises `BackendUnavailableError` if it cannot be loaded, with a message that says what to
         do.
         """

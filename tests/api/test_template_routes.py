@@ -132,6 +132,13 @@ def test_props(prefix: str) -> None:
         assert server.http.get(f"{prefix}/props", params={"model": "no"}).status_code == 404
 
 
+@pytest.mark.parametrize(("max_running", "slots"), [(2, 2), (9, 3)])
+def test_props_tell_how_many_may_run(max_running: int, slots: int) -> None:
+    config = scripted_config(max_running=max_running)
+    with serve(config, plugins_with(scripted=engine_backend(parrot))) as server:
+        assert server.http.get("/props").json()["total_slots"] == slots
+
+
 def test_an_engine_tells_its_slots(demo: Server) -> None:
     props = demo.http.get("/props").json()
     assert props["total_slots"] > 1

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.thorough
 
 TWICE = {"cluster": {"replicas": 2, "per_node": 1, "cpus": 0.1}}
 MODELS = ("torch", "llama")
+NOWHERE = {"gpus": 1, "labels": ["nobody"]}
 CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Say something."}],
     "temperature": 0,
@@ -44,6 +45,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 torch | TWICE | {"name": "torch"},
                 llama | TWICE | {"name": "llama"},
                 talker | TWICE | {"name": "pooler"},
+                talker | {"name": "nowhere", "load": "request", "cluster": NOWHERE},
                 torch | {"name": "torch-near"},
                 llama | {"name": "llama-near"},
                 talker | {"name": "pooler-near"},
@@ -121,6 +123,15 @@ def test_messages_may_be_large(front: Front) -> None:
     assert answer.json()["count"] == 5_000_000
 
 
+async def test_what_no_node_can_run_is_an_error_that_says_why(front: Front) -> None:
+    chat = CHAT | {"model": "nowhere"}
+    answer = front.post("/v1/chat/completions", chat)
+    assert answer.status_code == 503
+    assert "no node of the cluster has 1 GPU and the label 'nobody'" in answer.text
+    # Nothing waits for a place.
+    await until(lambda: '"nowhere"' not in front.get("/v1/cluster").text)
+
+
 def test_it_passes_the_checks_of_conformance(here: Site, front: Front) -> None:
     for group in ("openai", "responses", "messages", "ollama", "kobold"):
         done = subprocess.run(
@@ -176,7 +187,15 @@ async def test_the_cluster_says_what_runs_and_ends_cleanly(  # SCALE-20
         assert model in table
     assert cluster("down", "pooler").startswith("the engines of pooler have ended")
     await until(lambda: not replicas("pooler"))
-    assert front.post("/v1/embeddings", {"model": "pooler", "input": "x"}).status_code == 503
+    embed = {"model": "pooler", "input": "x"}
+    refused = front.post("/v1/embeddings", embed)
+    assert refused.status_code == 503
+    assert "load the model to start them again" in refused.text
+    cards = {card["id"]: card for card in front.get("/v1/models").json()["data"]}
+    assert "they were ended" in cards["pooler"]["stage"]
+    loaded = front.post("/v1/models/pooler/load")
+    assert '"status":"finished"' in loaded.text.splitlines()[-2], loaded.text
+    assert front.post("/v1/embeddings", embed).status_code == 200
     chat = front.post("/v1/chat/completions", CHAT | {"model": "torch"})
     assert chat.status_code == 200
     everything = here.processes()

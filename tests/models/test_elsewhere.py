@@ -41,12 +41,23 @@ class Remote(EngineBackend):
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.fails = False
+        self.lost: str | None = None
+        self.starts = 0
+
+    @property
+    def unavailable(self) -> str | None:
+        return self.lost or super().unavailable
 
     async def start(self) -> ModelInfo:
+        self.starts += 1
         await self.may_start.wait()
+        if self.lost:
+            self.lost = None
+            return self.info
         if self.fails:
             raise BackendUnavailableError("these options are wrong")
-        return await super().start()
+        self.info = await super().start()
+        return self.info
 
     async def close(self) -> None:
         self.ended.append("close")
@@ -129,6 +140,20 @@ async def test_unloading_ends_its_engines() -> None:
     async with served(config(), cluster) as models:
         await models.unload(models.find("far"))
         assert cluster.made[0].ended == ["close"]
+
+
+async def test_loading_starts_engines_again_that_were_ended_by_others() -> None:
+    cluster = FakeCluster()
+    async with served(config(), cluster) as models:
+        [remote] = cluster.made
+        far = models.find("far")
+        await asyncio.wait({models.load(far)})
+        assert remote.starts == 1
+        remote.lost = "they were ended"
+        assert (far.state, far.stage) == ("loading", "they were ended")
+        await asyncio.wait({models.load(far)})
+        assert (far.state, far.stage) == ("ready", "ready")
+        assert (remote.starts, remote.ended) == (2, [])
 
 
 @pytest.mark.parametrize(("max_running", "room"), [(None, (5, 10, 13)), (3, (3, 3, 3))])

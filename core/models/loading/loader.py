@@ -251,6 +251,8 @@ class Loader:
                 if replaced and not replaced.config.pinned:
                     why = f"it was unloaded when {model.name!r} was loaded"
                     await self._unload(replaced, limit, why)
+                if model.has_lost_engines:
+                    await self._starter.start_again(model)
                 if not model.is_loaded:
                     await self.room.make(model)
                     await self._starter.start(model)

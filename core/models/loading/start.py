@@ -97,6 +97,15 @@ class Starter:
         else:
             report("ready", 1.0)
 
+    async def start_again(self, model: ModelEntry) -> None:
+        """Have a loaded model's backend start its engines elsewhere again. Failures are logged."""
+        assert model.started
+        try:
+            await model.started.backend.start()
+        except BackendUnavailableError as error:
+            logger.error("model %s: %s", model.name, error.message)
+        self._report(model, "ready", 1.0)
+
     def _report(self, model: ModelEntry, stage: str, fraction: float) -> None:
         model.progress.report(stage, fraction)
         self._report_progress(model.name, stage, fraction)

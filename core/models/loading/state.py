@@ -85,6 +85,16 @@ class ModelState:
         return error and encodable(error)
 
     @property
+    def stage(self) -> str:
+        """What its load is at; of one that is loaded but cannot answer, why."""
+        return encodable(self.unavailable or self.progress.stage)
+
+    @property
+    def has_lost_engines(self) -> bool:
+        """Whether it is loaded, but none of its engines, which are on other machines, answers."""
+        return bool(self._started and self._started.backend.elsewhere and self.unavailable)
+
+    @property
     def started(self) -> StartedBackend | None:
         """The backend that runs it, possibly shared."""
         return self._started

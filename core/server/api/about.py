@@ -48,7 +48,9 @@ async def props(http: Request, model: str | None = None) -> Props:
         bos_token=special.get("bos_token"),
         eos_token=special.get("eos_token"),
         default_generation_settings=GenerationSettings(n_ctx=asked.info.context_length),
-        total_slots=asked.info.max_batch_size,
+        total_slots=min(
+            filter(None, (asked.info.max_batch_size, asked.config.max_running)), default=None
+        ),
         model_alias=asked.name,
         modalities=Modalities(
             vision="image" in asked.info.modalities,

@@ -167,16 +167,20 @@ async def _loading(
 
 
 async def _events(model: ModelEntry, task: asyncio.Task[None]) -> AsyncGenerator[LoadEvent, None]:
-    said: LoadEvent | None = None
+    said = _event(model)
+    yield said  # before what may be an error
     async with aclosing(model.progress.watch(task)) as progress:
-        async for stage, fraction in progress:
-            event = LoadEvent(
-                module=int(fraction * 100), status="processing", model=model.name, stage=stage
-            )
-            if event != said:
+        async for _ in progress:
+            if (event := _event(model)) != said:
                 said = event
                 yield event
     yield finished(model)
+
+
+def _event(model: ModelEntry) -> LoadEvent:
+    """What the load is at."""
+    done, stage = int(model.progress.fraction * 100), model.progress.stage
+    return LoadEvent(module=done, status="processing", model=model.name, stage=stage)
 
 
 def finished(model: ModelEntry) -> LoadEvent:

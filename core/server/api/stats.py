@@ -35,7 +35,7 @@ def _stats(http: Request, model: ModelEntry) -> ModelStats:
         backend=model.config.backend,
         default=model is models.default,
         state=state,
-        stage=model.progress.stage,
+        stage=model.stage,
         progress=model.progress.fraction,
         error=error,
         context_length=model.context_length,

@@ -35,7 +35,7 @@ class Props(BaseModel):
     """What llama.cpp and TabbyAPI report about a model.
 
     `chat_template` is its source, which SillyTavern hashes to find out what model it is for.
-    `total_slots`: how many choices are decoded at once.
+    `total_slots`: how many choices are decoded at once, at most.
     """
 
     chat_template: str | None = None
