@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import stat
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cli import cluster, cluster_nodes
+from core.cli import cluster, cluster_address, cluster_nodes
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="clusters are for Linux")
@@ -96,7 +97,7 @@ def make_cluster(settings):
 """
 
 NODE = """
-import os, signal, socket, sys, threading
+import os, signal, socket, subprocess, sys, threading
 
 port, how = int(sys.argv[1]), sys.argv[2]
 stop = threading.Event()
@@ -115,6 +116,11 @@ if how == "fails":
 if how == "refused":
     sys.exit("InvalidToken: this token is wrong")
 note("listens")
+if how == "leaves":
+    left = os.open("left", os.O_WRONLY)
+    program = "import signal; signal.alarm(100); signal.pause()"
+    subprocess.Popen([sys.executable, "-c", program], pass_fds=[left])
+    how = "ends"
 with socket.create_server(("127.0.0.1", port + 1)) as server:
     if how == "ends":
         server.accept()
@@ -267,6 +273,24 @@ def test_when_one_node_ends_all_end(run: Run, port: int) -> None:
     assert f"ends {port}" in events()
 
 
+def test_what_a_node_has_left_running_is_ended(run: Run, port: int) -> None:
+    os.mkfifo("left")
+    reader = os.open("left", os.O_RDONLY | os.O_NONBLOCK)
+    write("how", "leaves")
+    assert run("cluster", "up", "--port", str(port)).exit_code == 7
+    assert select.select([reader], [], [], 30)[0]  # nobody can write any more
+    os.close(reader)
+
+
+def test_a_node_ends_when_up_is_killed(start: Start, port: int) -> None:
+    process = start("up", "--port", str(port))
+    lines_until(process, "Add others")
+    with socket.create_connection(("127.0.0.1", port + 1), timeout=30) as connection:
+        process.kill()
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+
+
 def test_a_head_that_cannot_start(run: Run, port: int) -> None:
     write("how", "fails")
     result = run("cluster", "up", "--port", str(port))
@@ -279,6 +303,18 @@ def test_a_head_that_cannot_start(run: Run, port: int) -> None:
     write("refuse")
     result = run("cluster", "up", "--port", str(port))
     assert (result.exit_code, result.stderr) == (1, "this machine cannot be a node\n")
+
+
+def test_a_token_of_a_head_that_did_not_start_is_removed(run: Run, port: int) -> None:
+    for reason in ("refuse", "how"):
+        write(reason, "fails")
+        assert run("cluster", "up", "--port", str(port)).exit_code == 1
+        assert not Path("cluster.token").exists()
+        Path(reason).unlink()
+    write("cluster.token", "kept\n")
+    write("refuse")
+    assert run("cluster", "up", "--port", str(port)).exit_code == 1
+    assert Path("cluster.token").exists()
 
 
 def test_a_node_that_never_listens_is_ended(
@@ -379,7 +415,8 @@ def test_a_wrong_token_that_was_just_entered_is_asked_for_again(
     write("how", "refused")
     result = run("cluster", "join", head, "--port", str(port), input="wrong\n")
     assert result.exit_code == 1
-    assert f"{head} refused the token, which is forgotten" in result.stderr
+    [line] = result.stderr.splitlines()  # nothing of what the node said
+    assert line.startswith(f"{head} refused the token, which is forgotten")
     assert not Path("cluster.token").exists()
 
 
@@ -394,7 +431,7 @@ def test_a_wrong_token_of_the_file_is_not_deleted(run: Run, port: int, head: str
 
 
 def test_a_head_that_cannot_be_reached(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "REACHING", 0)
+    monkeypatch.setattr(cluster_address, "REACHING", 0)
     with socket.socket() as taken:  # bound, not listening
         taken.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -456,10 +493,22 @@ def test_a_cluster_that_cannot_be_reached(run: Run, command: str) -> None:
     assert result.stderr == "nothing listens at 10.0.0.1:6379; start the head\n"
 
 
+@pytest.mark.parametrize("address", ["foo", "foo:99999", "http://127.0.0.1:27000", "::1:6379"])
+def test_what_is_no_address(run: Run, address: str) -> None:
+    result = run("cluster", "status", "--address", address)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("--address must be HOST:PORT of the head")
+
+
 def test_down(run: Run) -> None:
+    write("config.yml", "cluster: {drain_timeout: 30}\n")
     for arguments in ([], ["chat"]):
         result = run("cluster", "down", *arguments)
-        assert (result.exit_code, result.stdout) == (0, "the engines of chat have ended\n")
+        assert (result.exit_code, result.stdout) == (
+            0,
+            "the engines of chat end; answers that run get cluster.drain_timeout to finish: "
+            "30 seconds, by the config here\n",
+        )
     result = run("cluster", "down", "chad")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "no engines of 'chad' run here; those of: chat\n"
