@@ -18,6 +18,11 @@ _SAMPLERS = frozenset(
 )
 _TEMPLATE = frozenset({"chat_template_kwargs", "reasoning_effort", "enable_thinking"})
 
+CONTINUOUS = "continuous_usage_stats"
+"""The key of `stream_options` with which every event has usage, so that an answer which is cut off
+has told how long its prompt is.
+"""
+
 Form = Literal["json_object", "json_schema", "regex", "choice", "grammar"]
 Thinking = Literal["effort", "template", "enginebay", "openrouter", "deepseek"]
 """How a server is told how much to think.
@@ -32,7 +37,8 @@ class ChatDialect:
     """How one kind of server is asked.
 
     `known`: the fields of `SamplingParams` and of `Chat` that it honours, but for the `forms` of
-    answers that it can be held to; `names`: what it calls either, where that is something else.
+    answers that it can be held to, and `CONTINUOUS`, if it does; `names`: what it calls fields,
+    where that is something else.
     `tells_usage`: it knows `stream_options`. `several`: it takes `n`. `thought_name`: what it calls
     the reasoning of earlier answers; None: it takes none. `developers`: it knows that role.
     `bans`, `salts`, `ranks`: whether it takes `banned_tokens`, `cache_salt`, any `priority`.
@@ -68,7 +74,7 @@ class ChatDialect:
         body: dict[str, Any] = {
             "messages": [self._message(message) for message in chat.messages],
             "stream": True,
-            **({"stream_options": {"include_usage": True}} if self.tells_usage else {}),
+            **self.usage(known),
             **self._sampling(request, chat, known),
             **self._tools(chat),
             **self._form(chat),
@@ -81,6 +87,13 @@ class ChatDialect:
         if self.ranks and request.priority:
             body["priority"] = request.priority
         return body
+
+    def usage(self, known: frozenset[str]) -> dict[str, Any]:
+        """What of a request asks for usage, as early as the server tells it."""
+        if not self.tells_usage:
+            return {}
+        early = {CONTINUOUS: True} if CONTINUOUS in known else {}
+        return {"stream_options": {"include_usage": True, **early}}
 
     def _message(self, message: Mapping[str, Any]) -> dict[str, Any]:
         sent = dict(message)
@@ -180,7 +193,7 @@ _ANY_FORM: frozenset[Form] = frozenset({"json_object", "json_schema", "regex", "
 
 CHAT_DIALECTS: Mapping[Server, ChatDialect] = {
     "enginebay": ChatDialect(
-        known=(ALL - {"constraint", "prompt_logprobs"}) | _TOOLS | _TEMPLATE,
+        known=(ALL - {"constraint", "prompt_logprobs"}) | _TOOLS | _TEMPLATE | {CONTINUOUS},
         thinking="enginebay",
         forms=_ANY_FORM,
         bans=True,
@@ -192,14 +205,15 @@ CHAT_DIALECTS: Mapping[Server, ChatDialect] = {
         | TOKENS
         | {"include_stop_str_in_output", "allowed_token_ids"}
         | _TOOLS
-        | _TEMPLATE,
+        | _TEMPLATE
+        | {CONTINUOUS},
         thinking="template",
         forms=_ANY_FORM,
         salts=True,
     ),
     # A seed counts only where the server was started with deterministic inference.
     "sglang": ChatDialect(
-        known=((COMMON | TOKENS) - {"seed"}) | _TOOLS | _TEMPLATE,
+        known=((COMMON | TOKENS) - {"seed"}) | _TOOLS | _TEMPLATE | {CONTINUOUS},
         thinking="template",
         forms=frozenset({"json_object", "json_schema", "regex"}),
         names={"regex": "regex"},

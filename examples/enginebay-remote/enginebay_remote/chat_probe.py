@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from enginebay import Chat, InvalidRequestError, UnsupportedParameterError
-from enginebay_remote.chat_dialects import CHAT_DIALECTS
+from enginebay_remote.chat_dialects import CHAT_DIALECTS, CONTINUOUS
 from enginebay_remote.dialects import ALL, TRIAL
 from enginebay_remote.facts import Facts
 from enginebay_remote.http import Http
@@ -46,10 +46,14 @@ class ChatProbe:
         )
 
     async def _without_effect(self, http: Http, model: str) -> frozenset[str]:
-        """The sampling params that the engine of an Enginebay has no use for; it says which."""
+        """What the engine of an Enginebay has no use for of sampling params and usage in every
+        event; it says which.
+        """
         message = {"role": "user", "content": "Hello"}
         body: dict[str, Any] = {**TRIAL, "model": model, "messages": [message]}
-        body |= {"max_tokens": 1, "logprobs": True, **self._options.extra_body}
+        body |= {"max_tokens": 1, "logprobs": True, "stream": True}
+        body |= CHAT_DIALECTS["enginebay"].usage(frozenset({CONTINUOUS}))
+        body |= self._options.extra_body
         try:
             response = await http.ask(PATH, body)
             named = response.headers.get("x-unsupported-params", "")
@@ -58,4 +62,4 @@ class ChatProbe:
         except InvalidRequestError as error:
             logger.warning("cannot ask what the engine of %s honours: %s", model, error)
             return frozenset()
-        return frozenset(re.findall(r"\w+", named)) & ALL
+        return frozenset(re.findall(r"\w+", named)) & (ALL | {CONTINUOUS})

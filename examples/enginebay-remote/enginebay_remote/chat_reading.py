@@ -50,8 +50,9 @@ def says_something(event: Json) -> bool:
 class ChatReader:
     """Reads the answer to one request; its choices are numbered from `first`.
 
-    The last delta waits for the usage, which comes after it. `so_far`: what answers to the same
-    request have used before this one.
+    The last delta waits for the usage, which comes after it. If events before have usage, it is
+    told once, when the last choice begins: what is known of an answer that is cut off. `so_far`:
+    what answers to the same request have used before this one.
     """
 
     def __init__(
@@ -63,16 +64,30 @@ class ChatReader:
         self._calls = [_Calls() for _ in range(request.n)]
         self._last: Delta | None = None
         self._characters = Characters()
-        self.usage: TokenCounts | None = so_far
+        self._told: Json = {}
+        self._early = request.n - 1  # by `check_backend` no choice before it has any but the end's
         self.unfinished = set(range(request.n))
 
     def deltas(self, event: Json) -> Iterator[Delta]:
         """What each choice of an event gained."""
         if isinstance(usage := event.get("usage"), dict) and usage:
-            self.usage = _added(_counts(usage), self._so_far)
+            self._told = usage
         for choice in event.get("choices") or ():
             if choice.get("index", 0) in self.unfinished:
-                yield from self._deltas(choice)
+                yield from self._with_usage(self._deltas(choice))
+
+    def _with_usage(self, deltas: Iterator[Delta]) -> Iterator[Delta]:
+        for delta in deltas:
+            if self._told and delta.index == self._first + self._early:
+                self._early = -1
+                yield replace(delta, usage=self.usage)
+            else:
+                yield delta
+
+    @property
+    def usage(self) -> TokenCounts | None:
+        """What the request has used, as far as that has been told."""
+        return _added(_counts(self._told), self._so_far) if self._told else self._so_far
 
     def finish(self) -> Iterator[Delta]:
         """The last delta, with the usage."""

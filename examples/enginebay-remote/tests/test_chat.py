@@ -227,6 +227,31 @@ def test_a_client_that_leaves_ends_the_answer_on_the_server_behind(
     told.close()
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_prompt_of_a_client_that_leaves_is_counted(
+    near: str, ended: socket.socket, n: int
+) -> None:
+    """In the usage that limits of keys go by, once; of a whole answer once as well."""
+
+    def counted() -> int:
+        days = httpx2.get(f"{near}/usage", timeout=60).json()["data"]
+        return sum(day["prompt_tokens"] for day in days)
+
+    before = counted()
+    body = {"messages": [{"role": "user", "content": "Go on for ever"}], "n": n}
+    whole = ask(near, {**body, "max_tokens": 4}).json()["usage"]
+    assert counted() == before + whole["prompt_tokens"] > before
+    with httpx2.stream("POST", near + PATH, json={**body, "stream": True}, timeout=60) as answer:
+        seen, lines = set[int](), answer.iter_lines()
+        while len(seen) < n:
+            if "on " in (line := next(lines)):
+                seen.add(json.loads(line.removeprefix("data: "))["choices"][0]["index"])
+    ended.accept()[0].close()
+    while counted() < before + 2 * whole["prompt_tokens"]:
+        pass
+    assert counted() == before + 2 * whole["prompt_tokens"]
+
+
 def test_errors_of_the_server_behind(near: str) -> None:
     """What is the client's to mend is a 400 that says so, by the name that the client used."""
     for body, param in (
@@ -303,7 +328,10 @@ async def test_keeps_the_promises_with_a_model(demo: tuple[str, Path]) -> None:
 
 
 async def test_parts(far: str) -> None:
-    """What the backend itself gives: parts, usage on the last delta, no text and no tokens."""
+    """What the backend itself gives: parts, no text and no tokens, usage on the last delta.
+
+    The first one has the prompt's already: what is counted of an answer that is cut off.
+    """
     chat = Chat(messages=({"role": "user", "content": "Hi"},), tools=tuple(TOOLS))
     request = GenerationRequest(request_id="r", prompt_token_ids=(), chat=chat)
     remote = backend(far)
@@ -325,4 +353,8 @@ async def test_parts(far: str) -> None:
     assert last.usage
     assert last.usage.reasoning_tokens
     assert last.usage.prompt_tokens > 2
-    assert [delta.usage for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
+    early = deltas[0].usage
+    assert early
+    assert early.prompt_tokens == last.usage.prompt_tokens
+    assert 0 < early.completion_tokens < last.usage.completion_tokens
+    assert [delta.usage for delta in deltas[1:-1]] == [None] * (len(deltas) - 2)

@@ -9,7 +9,7 @@ import pytest
 from chat_events import PATH, SAID, TOOL, USER, hosted, request, run
 from enginebay_remote.chat_dialects import CHAT_DIALECTS, ChatDialect
 from enginebay_remote.options import Options, Server
-from fake import fake
+from fake import Answer, fake
 
 from enginebay import (
     SamplingParams,
@@ -57,12 +57,19 @@ SENT = {
 GONE = object()
 
 
+CONTINUOUS = {"include_usage": True, "continuous_usage_stats": True}
+
+
 @pytest.mark.parametrize(
     ("server", "otherwise", "roles", "thought"),
     [
         (
             "vllm",
-            {"top_k": -1, "chat_template_kwargs": EVERYTHING["chat_template_kwargs"]},
+            {
+                "top_k": -1,
+                "chat_template_kwargs": EVERYTHING["chat_template_kwargs"],
+                "stream_options": CONTINUOUS,
+            },
             "developer",
             "reasoning_content",
         ),
@@ -72,6 +79,7 @@ GONE = object()
                 "top_k": -1,
                 "seed": GONE,
                 "chat_template_kwargs": EVERYTHING["chat_template_kwargs"],
+                "stream_options": CONTINUOUS,
             },
             "developer",
             "reasoning_content",
@@ -212,6 +220,22 @@ def table() -> Iterator[tuple[str, str, str]]:
     for what, *cells in rows[2:]:
         for column, cell in zip(head, cells, strict=True):
             yield what, _COLUMNS.get(column, column.lower()), cell
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_an_enginebay_without_usage_in_every_event(strict: bool) -> None:
+    """As one whose own model is elsewhere says: it is not asked for that again."""
+    says = "stream_options.continuous_usage_stats, mirostat"
+    named: Answer = (200, SAID, {"X-Unsupported-Params": says})
+    error = {"code": "unsupported_parameter", "message": f"not supported: {says}"}
+    refused: Answer = (400, {"error": error})
+    answers, _ = hosted("enginebay", refused if strict else named, (200, SAID))
+    with fake(answers) as running:
+        _, info = await run(running, request(), server="enginebay")
+    tried, body = running.bodies(PATH)
+    assert (tried["stream"], tried["stream_options"]) == (True, CONTINUOUS)
+    assert body["stream_options"] == {"include_usage": True}
+    assert "mirostat" in info.unsupported
 
 
 def test_the_table_in_the_readme() -> None:
