@@ -16,12 +16,15 @@ from ray.serve.schema import ApplicationStatus
 
 from backends.ray.nodes import label_resource
 from backends.ray.replica import EngineReplica
-from enginebay import ClusterSettings, EngineSpec, Placement
+from enginebay import BackendUnavailableError, ClusterSettings, EngineSpec, Placement
 
 _PREFIX = "enginebay-"
 _NAME = "engine"
 _UNLIMITED = 1_000_000
 """Calls that a replica may have at once: what waits, waits at the gate and in the engine."""
+
+_LONGEST = 150
+"""Characters that an application's name may have; Ray names files after it."""
 
 _SOME = 0.001
 """How much of a label's resource an engine takes."""
@@ -62,8 +65,14 @@ def deploy(
     """See to it that the cluster runs these engines; returns at once, with what calls them.
 
     No effect on engines of the same version. `choices`: how many an engine computes at once, once
-    that is known.
+    that is known. `BackendUnavailableError` for a name that Ray cannot take.
     """
+    name = application_of(engine.name)
+    if len(name) > _LONGEST:
+        raise BackendUnavailableError(
+            f"its name is too long for a cluster: {len(name)} characters as Ray writes it, where "
+            f"{_LONGEST} are possible; give it a shorter `name`"
+        )
     with _one_at_a_time:
         _start_serve()
         deployment = serve.deployment(EngineReplica).options(
@@ -89,7 +98,6 @@ def deploy(
         application = deployment.bind(
             engine, version_of(engine, settings), settings.window, settings.heartbeat
         )
-        name = application_of(engine.name)
         target = serve.RunTarget(target=application, name=name, route_prefix=None)
         [handle] = serve.run_many([target], wait_for_applications_running=False)
         # By value: object references cost ten times as much for messages of this size.
@@ -125,14 +133,10 @@ def _number(placement: Placement, choices: int | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What the cluster says of engines that do not run, and whether it has given them up.
-
-    `nowhere`: no node that there is could run one.
-    """
+    """What the cluster says of engines that do not run, and whether it has given them up."""
 
     said: str
     failed: bool = False
-    nowhere: bool = False
 
 
 def trouble(model: str, placement: Placement) -> Trouble:
@@ -140,15 +144,15 @@ def trouble(model: str, placement: Placement) -> Trouble:
     found = serve.status().applications.get(application_of(model))
     if found is None:
         return Trouble("they were ended; load the model to start them again", failed=True)
-    if lacking := _lacking(placement):
-        return Trouble(f"no node of the cluster has {lacking}", nowhere=True)
+    if missing := lacking(placement):
+        return Trouble(missing)
     texts = [*(each.message for each in found.deployments.values()), found.message]
     said = next((summary(text) for text in texts if text.strip()), "")
     return Trouble(said, failed=found.status == ApplicationStatus.DEPLOY_FAILED)
 
 
-def _lacking(placement: Placement) -> str:
-    """What no node has that an engine needs; empty if one has all of it."""
+def lacking(placement: Placement) -> str:
+    """What no node has that an engine needs, as a sentence; empty if one has all of it."""
     wanted = [
         ("GPU", placement.gpus, f"{placement.gpus:g} GPU{'s' * (placement.gpus != 1)}"),
         ("CPU", placement.cpus, f"{placement.cpus:g} CPU{'s' * (placement.cpus != 1)}"),
@@ -161,7 +165,7 @@ def _lacking(placement: Placement) -> str:
     missing = [
         each for each in needed if not any(node.get(each[0], 0.0) >= each[1] for node in nodes)
     ]
-    return " and ".join(text for *_, text in missing or needed)
+    return f"no node of the cluster has {' and '.join(text for *_, text in missing or needed)}"
 
 
 def remove(model: str) -> None:

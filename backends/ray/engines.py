@@ -102,6 +102,7 @@ class RayBackend(Backend):
         return sum_of_memory([link.report.memory for link in self._roster.ready()])
 
     async def start(self) -> ModelInfo:
+        await self._roster.require_node(self._report_progress)
         self._report_progress(STARTING, 0.0)
         if self._links is None:
             await self._connect()

@@ -131,6 +131,7 @@ class Links:
         link, lost = self._find(replica), self._loop.create_future()
         link.asked.add(lost)
         answer = asyncio.ensure_future(_awaited(response))
+        answer.add_done_callback(_retrieve)  # of one that fails after nobody waits for it
         try:
             await asyncio.wait({answer, lost}, return_when=asyncio.FIRST_COMPLETED)
             return (answer if answer.done() else lost).result()
@@ -234,6 +235,11 @@ class Links:
 
 async def _awaited(response: Any) -> Any:
     return await response
+
+
+def _retrieve(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()
 
 
 def cancel(response: Any) -> None:

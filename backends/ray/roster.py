@@ -6,7 +6,7 @@ from collections.abc import Collection
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from backends.ray.deployment import Trouble, trouble
+from backends.ray.deployment import Trouble, lacking, trouble
 from backends.ray.links import Link, Links, first_line
 from enginebay import (
     BackendUnavailableError,
@@ -21,8 +21,8 @@ STARTING = "the cluster is starting one"
 _LOOK_EVERY = 1.0
 """Seconds between two looks at engines that are being started."""
 
-_NODES_COME = 10.0
-"""Seconds in which a node must join that could run an engine: nodes may start beside the server."""
+_NODES_COME = 10
+"""How often there is looked for a node that could run an engine: nodes start beside servers."""
 
 
 class Roster:
@@ -87,12 +87,27 @@ class Roster:
         known = [size for size in sizes if size]
         return sum(known) if len(known) == len(sizes) and known else None
 
+    async def require_node(self, report_progress: ReportProgress) -> None:
+        """Return when there is a node that could run an engine: what is free there is not asked.
+
+        `BackendUnavailableError`, with what is missing, if none comes.
+        """
+        for _ in range(_NODES_COME):
+            try:
+                missing = await asyncio.to_thread(lacking, self._placement)
+            except RayError as error:
+                missing = f"the cluster does not answer: {first_line(error)}"
+            if not missing:
+                return
+            report_progress(missing, 0.0)
+            await asyncio.sleep(_LOOK_EVERY)
+        raise BackendUnavailableError(missing)
+
     async def start(self, report_progress: ReportProgress) -> ModelInfo:
         """What the first engine of this version says of the model, as soon as there is one.
 
         `BackendUnavailableError`, with what the cluster says, if none can be started.
         """
-        until = asyncio.get_running_loop().time() + _NODES_COME
         while True:
             self._changed.clear()
             for link in self.ready():
@@ -104,8 +119,7 @@ class Roster:
                     await self._changed.wait()
             except TimeoutError:
                 told = await self._told_by_the_cluster()
-                late = asyncio.get_running_loop().time() > until
-                if told.failed or (told.nowhere and late):
+                if told.failed:
                     reason = f"its engines do not start: {told.said}"
                     raise BackendUnavailableError(reason) from None
                 report_progress(told.said or STARTING, 0.0)

@@ -45,6 +45,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 torch | TWICE | {"name": "torch"},
                 llama | TWICE | {"name": "llama"},
                 talker | TWICE | {"name": "pooler"},
+                talker | {"name": "ü" * 40, "load": "request", "cluster": {}},
                 talker | {"name": "nowhere", "load": "request", "cluster": NOWHERE},
                 torch | {"name": "torch-near"},
                 llama | {"name": "llama-near"},
@@ -123,13 +124,18 @@ def test_messages_may_be_large(front: Front) -> None:
     assert answer.json()["count"] == 5_000_000
 
 
-async def test_what_no_node_can_run_is_an_error_that_says_why(front: Front) -> None:
+def test_a_name_that_is_too_long_for_ray_is_an_error(front: Front) -> None:
+    answer = front.post("/v1/chat/completions", CHAT | {"model": "ü" * 40})
+    assert answer.status_code == 503
+    assert "give it a shorter `name`" in answer.text
+
+
+def test_what_no_node_can_run_is_an_error_that_says_why(front: Front) -> None:
     chat = CHAT | {"model": "nowhere"}
     answer = front.post("/v1/chat/completions", chat)
     assert answer.status_code == 503
     assert "no node of the cluster has 1 GPU and the label 'nobody'" in answer.text
-    # Nothing waits for a place.
-    await until(lambda: '"nowhere"' not in front.get("/v1/cluster").text)
+    assert '"nowhere"' not in front.get("/v1/cluster").text  # nothing waits for a place
 
 
 def test_it_passes_the_checks_of_conformance(here: Site, front: Front) -> None:
@@ -185,7 +191,7 @@ async def test_the_cluster_says_what_runs_and_ends_cleanly(  # SCALE-20
         assert {each["state"] for each in engines} == {"ready"}
         assert len({each["node"] for each in engines}) == 2
         assert model in table
-    assert cluster("down", "pooler").startswith("the engines of pooler have ended")
+    assert cluster("down", "pooler").startswith("the engines of pooler end;")
     await until(lambda: not replicas("pooler"))
     embed = {"model": "pooler", "input": "x"}
     refused = front.post("/v1/embeddings", embed)
