@@ -103,19 +103,8 @@ class RayBackend(Backend):
 
     async def start(self) -> ModelInfo:
         await self._roster.require_node(self._report_progress)
-        self._report_progress(STARTING, 0.0)
-        if self._links is None:
-            await self._connect()
-        else:
-            await self._deploy()
-        info = await self._roster.start(self._report_progress)
-        if self._placement.max_replicas is not None and info.max_batch_size:
-            self._choices = info.max_batch_size
-            await self._deploy()
-        return replace(info, max_batch_size=self._roster.batch_size)
-
-    async def _connect(self) -> None:
         self._placer = await self._find_placer()
+        self._report_progress(STARTING, 0.0)
         handle = await self._deploy()
         self._run = handle.options(method_name="run", stream=True)
         self._links = Links(
@@ -131,6 +120,16 @@ class RayBackend(Backend):
         )
         self._adapters = Adapters(self._asking.one)
         self._links.begin(self._adapters.load_into)
+        info = await self._roster.start(self._report_progress)
+        if self._placement.max_replicas is not None and info.max_batch_size:
+            self._choices = info.max_batch_size
+            await self._deploy()
+        return replace(info, max_batch_size=self._roster.batch_size)
+
+    async def start_again(self) -> None:
+        await self._roster.require_node(self._report_progress)
+        await self._deploy()
+        await self._roster.start(self._report_progress)
 
     async def ask_again(self) -> None:
         """Have the cluster run these engines, once it has been asked for others. Never fails."""

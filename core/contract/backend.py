@@ -63,9 +63,6 @@ class Backend(ABC):
     @abstractmethod
     async def start(self) -> ModelInfo:
         """Load the model; called once, before anything else.
-
-        One that is `elsewhere` is asked again while it is unavailable, when somebody loads its
-        model again: its engines may have been ended there.
         Raises `BackendUnavailableError` if it cannot be loaded, with a message that says what to
         do.
         """
@@ -184,6 +181,14 @@ class Backend(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Unload the model and free its memory. Requests in flight fail."""
+
+    async def start_again(self) -> None:
+        """Have engines run again that were ended where they are; returns when one can answer.
+
+        Called when somebody loads the model of a backend that is `elsewhere` and `unavailable`.
+        Raises as `start` does; does nothing where others see to that.
+        """
+        return None
 
     async def disconnect(self) -> None:
         """The server stops. As `close`, but what others use as well may go on running."""

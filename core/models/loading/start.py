@@ -101,7 +101,7 @@ class Starter:
         """Have a loaded model's backend start its engines elsewhere again. Failures are logged."""
         assert model.started
         try:
-            await model.started.backend.start()
+            await model.started.backend.start_again()
         except BackendUnavailableError as error:
             logger.error("model %s: %s", model.name, error.message)
         self._report(model, "ready", 1.0)
