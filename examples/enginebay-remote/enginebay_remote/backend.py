@@ -24,9 +24,10 @@ from enginebay_remote.failures import NONSENSE
 from enginebay_remote.health import Sleep
 from enginebay_remote.options import Options
 from enginebay_remote.pool import Affinity
-from enginebay_remote.reading import Reader, Source
+from enginebay_remote.reading import Reader, Source, says_something
 from enginebay_remote.tokens import LocalTokens, RemoteTokens, Tokens
 
+_NONSENSE = "the remote server says what is no completion"
 _FIELDS = frozenset(SamplingParams.__dataclass_fields__)
 
 
@@ -87,15 +88,16 @@ class RemoteBackend(Backend):
         reader = Reader(request, self._tokens, source, end)
         body = self._body(request, room)
         try:
-            async with aclosing(self._servers.events(PATH, body, request)) as events:
+            events = self._servers.events(PATH, body, request, says=says_something)
+            async with aclosing(events):
                 async for event in events:
-                    for delta in await reader.deltas(event):
+                    try:
+                        deltas = await reader.deltas(event)
+                    except NONSENSE:
+                        await events.athrow(BackendUnavailableError(_NONSENSE))
+                    for delta in deltas:
                         yield delta
             yield reader.last()
-        except NONSENSE as error:
-            raise BackendUnavailableError(
-                f"the remote server says what is no completion ({error!r})"
-            ) from error
         except Exception as error:
             if self._closed:
                 raise ModelUnloadedError("the model was unloaded") from error

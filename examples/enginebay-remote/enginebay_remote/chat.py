@@ -25,6 +25,7 @@ from enginebay_remote.health import Sleep
 from enginebay_remote.options import Options
 from enginebay_remote.pool import Affinity
 
+_NONSENSE = "the remote server says what is no chat completion"
 _FORMS = ("response_format", "structured_outputs")
 
 
@@ -101,11 +102,17 @@ class ChatBackend(Backend):
         body = self._dialect.body(request, self._known) | {"model": self._model}
         body |= self._options.extra_body
         body = {name: value for name, value in body.items() if value is not None}
-        events = self._servers.events(PATH, body, request, says=says_something)
+        events = self._servers.events(
+            PATH, body, request, says=lambda event: says_something(event, request)
+        )
         try:
             async with aclosing(events):
                 async for event in events:
-                    for delta in reader.deltas(event):
+                    try:
+                        deltas = [*reader.deltas(event)]
+                    except NONSENSE:
+                        await events.athrow(BackendUnavailableError(_NONSENSE))
+                    for delta in deltas:
                         yield delta
         except BackendUnavailableError:
             self._require_open()
@@ -115,10 +122,6 @@ class ChatBackend(Backend):
             if error.param and error.param.startswith(_FORMS):
                 error.param = "constraint"  # which becomes what the client calls it
             raise
-        except NONSENSE as error:
-            raise BackendUnavailableError(
-                f"the remote server says what is no chat completion ({error!r})"
-            ) from error
         except Exception:
             self._require_open()
             raise

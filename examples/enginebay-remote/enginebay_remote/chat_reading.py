@@ -37,14 +37,14 @@ _REASONS: Mapping[str, Literal["stop", "length", "content_filter"]] = {
 }
 
 
-def says_something(event: Json) -> bool:
-    """Whether an event is more than the opening of an answer."""
-    for choice in event.get("choices") or ():
-        delta = choice.get("delta") or {}
-        said = (value for name, value in delta.items() if name != "role")
-        if choice.get("finish_reason") or any(said):
-            return True
-    return False
+def says_something(event: Json, request: GenerationRequest) -> bool:
+    """Whether an event is more than the opening of an answer. One that cannot be read is an error,
+    as of the reader.
+    """
+    if not all(isinstance(choice.get("index", 0), int) for choice in event.get("choices") or ()):
+        raise TypeError("a choice has no number")
+    reader = ChatReader(request)
+    return bool([*reader.deltas(event)]) or len(reader.unfinished) < request.n
 
 
 class ChatReader:

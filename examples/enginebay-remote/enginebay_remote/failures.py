@@ -28,7 +28,7 @@ class UnreachableError(BackendUnavailableError):
 
 
 class SilentError(BackendUnavailableError):
-    """The server was connected, and said nothing in time."""
+    """The server was connected, and did not answer in time."""
 
 
 def is_of_request(error: ServingError) -> bool:
@@ -36,8 +36,8 @@ def is_of_request(error: ServingError) -> bool:
     return isinstance(error, InvalidRequestError | RequestTooLargeError)
 
 
-def refusal(status: int, payload: Any, retry_after: int | None = None) -> ServingError:
-    """The error for an answer that is none; `retry_after`: seconds, as the server says.
+def refusal(server: str, status: int, payload: Any, retry_after: int | None = None) -> ServingError:
+    """The error for an answer that is none of a `server`; `retry_after`: seconds, as it says.
 
     What is wrong with the request is the client's to mend, all else is for whoever keeps the
     servers: a key that the remote does not take is none that the client sent.
@@ -48,7 +48,7 @@ def refusal(status: int, payload: Any, retry_after: int | None = None) -> Servin
     message = str(error.get("message") or error.get("detail") or f"status {status}")
     param = error.get("param") if isinstance(error.get("param"), str) else None
     kinds = {str(error.get("code")), str(error.get("type"))}
-    said = f"the remote server: {message}"
+    said = f"{server}: {message}"
     if kinds & {"context_length_exceeded", "exceed_context_size_error"}:
         return ContextLengthExceededError(message, param=param)
     if "unsupported_parameter" in kinds:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
@@ -11,7 +11,7 @@ from enginebay import BackendUnavailableError, QueueFullError, ServingError
 from enginebay_remote.facts import Facts, Probe
 from enginebay_remote.failures import NONSENSE, NotFoundError, SilentError
 from enginebay_remote.servers import LENGTHS, find_card
-from enginebay_remote.upstream import LONGEST_DELAY, Upstream
+from enginebay_remote.upstream import Upstream
 
 logger = logging.getLogger(__name__)
 
@@ -19,16 +19,24 @@ INTERVAL = 5.0
 """Seconds between two looks at a server that is well."""
 
 LOOK = 10.0
-"""Seconds after which a server that says nothing to a look is given up."""
+"""Seconds that a server has for its list of models, or else it is given up."""
+
+LONGEST_LOOK = 120.0
+"""Seconds that it has for a whole look, which may have it generate a token, as its turn comes."""
+
+GRACE = 1.0
+"""Seconds that all servers have at start, so that others are compared with the first of the list
+and not with the quickest.
+"""
 
 _MARKS = ("owned_by", "loaded_at", *LENGTHS, "architecture", "meta")
 """What changes in the list of models when a server has loaded its model anew, or another one."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
-_WAITS_FOR_LOADING = (0.5, 1.0, 2.0, 4.0, 8.0, *[LONGEST_DELAY] * 10)
-"""Seconds between the looks at start, all together about two minutes: machines that are switched on
-together need some time until one has its model.
+_LOOKS_AT_LOADING = 16
+"""How often a server that is loading is looked at before it is no longer waited for at start, about
+two minutes: machines that are switched on together need some time until one has its model.
 """
 
 _OF_KINDS = ("vllm", "sglang", "llama-server")
@@ -63,23 +71,26 @@ class Health:
         self._marks: dict[Upstream, list[Any]] = {}
         self._refusals: dict[Upstream, str] = {}
         self._tasks: dict[Upstream, asyncio.Task[None]] = {}
+        self._awaited = set(self._watched)
+        self._settled = asyncio.Event()
 
     async def start(self) -> None:
-        """Look at all servers, again while none can answer but one is loading; then go on in the
-        background.
+        """Look at all servers, until one can answer or none is loading; then, and at the others, go
+        on in the background.
         """
+        if not self._watched:
+            return
         if self._model is None:
             self._model = await self._first_name()
-        for delay in (*_WAITS_FOR_LOADING, None):
-            found = await asyncio.gather(*map(self._found, self._watched))
-            for upstream, facts in zip(self._watched, found, strict=True):
-                self._note(upstream, facts)
-            usable = any(each.usable for each in self._watched)
-            if delay is None or usable or not any(each.loading for each in self._watched):
-                break
-            await self._sleep(delay)
         for upstream in self._watched:
-            self._watch(upstream)
+            upstream.failures = 0
+        looks = {each: asyncio.create_task(self._found(each)) for each in self._watched}
+        try:
+            await asyncio.wait(looks.values(), timeout=GRACE)
+        finally:
+            for upstream, look in looks.items():
+                self._watch(upstream, look)
+        await self._settled.wait()
 
     async def close(self) -> None:
         """Look no more."""
@@ -96,44 +107,66 @@ class Health:
             self._in_trouble(upstream, reason)
         else:
             upstream.doubt = reason
-            logger.warning("%s is avoided: %s", upstream.url, reason)
+            self._log(logging.WARNING, upstream, f"is avoided: {reason}")
         self._watch(upstream)
 
-    def _watch(self, upstream: Upstream) -> None:
+    def _watch(self, upstream: Upstream, look: asyncio.Task[Facts | str] | None = None) -> None:
+        """Look at it from now on; `look`: the first one, which is under way."""
         if before := self._tasks.get(upstream):
             before.cancel()
         # In a context of its own, lest its log lines be those of the request that failed.
-        looking = asyncio.create_task(self._look_on(upstream), context=Context())
+        looking = asyncio.create_task(self._look_on(upstream, look), context=Context())
         self._tasks[upstream] = looking
 
-    async def _look_on(self, upstream: Upstream) -> None:
+    async def _look_on(self, upstream: Upstream, look: asyncio.Task[Facts | str] | None) -> None:
+        if look:
+            self._note(upstream, await look)
         while True:
             well = upstream.usable and not upstream.doubt
             await self._sleep(INTERVAL if well else upstream.delay)
             self._note(upstream, await self._found(upstream))
 
     async def _first_name(self) -> str | None:
-        """The name of the first server's first model."""
-        cards = await asyncio.gather(
-            *(find_card(each.http, None) for each in self._watched), return_exceptions=True
-        )
-        return next((str(card["id"]) for card in cards if isinstance(card, Mapping)), None)
+        """The name of the first model of the first server that lists any."""
+        asked = [asyncio.create_task(self._name(each)) for each in self._watched]
+        try:
+            await asyncio.wait(asked, timeout=GRACE)
+            while asked:
+                for each in [each for each in asked if each.done()]:
+                    if name := each.result():
+                        return name
+                    asked.remove(each)
+                if asked:
+                    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            return None
+        finally:
+            for each in asked:
+                each.cancel()
+
+    async def _name(self, upstream: Upstream) -> str | None:
+        with suppress(ServingError, *NONSENSE):
+            return str((await find_card(upstream.http, None))["id"])
+        return None
 
     async def _found(self, upstream: Upstream) -> Facts | str:
         """What a look at it finds: the facts of its model, or why it cannot answer."""
         heard, upstream.loading = upstream.heard, False
         try:
-            return await self._facts(upstream)
+            async with asyncio.timeout(LONGEST_LOOK):
+                return await self._facts(upstream)
+        except TimeoutError:
+            return f"a look at it had no end within {LONGEST_LOOK:g} seconds"
         except SilentError as error:
             if upstream.heard == heard:
                 upstream.give_up()
-            return error.message
+            return upstream.reason_of(error)
         except QueueFullError as error:  # it is there, and busy
             return upstream.facts or error.message
         except ServingError as error:
-            return error.message
-        except NONSENSE as error:
-            return f"it says what is no answer ({error!r})"
+            return upstream.reason_of(error)
+        except NONSENSE:
+            logger.debug("what %s says cannot be read", upstream.url, exc_info=True)
+            return "what it says of its model is no answer"
 
     async def _facts(self, upstream: Upstream) -> Facts:
         card = await find_card(upstream.http, self._model)
@@ -166,22 +199,37 @@ class Health:
         if isinstance(found, str):
             upstream.failures += 1
             self._in_trouble(upstream, found)
+            if not upstream.loading or upstream.failures >= _LOOKS_AT_LOADING:
+                self._settle(upstream)
             return
         self._reference = self._reference or (upstream.url, found)
         if not upstream.usable:
             upstream.failures = 0
-            logger.info("%s is used: %s has %s", upstream.url, found.server, found.model)
-        elif upstream.doubt:
-            logger.info("%s is used again", upstream.url)
+        use = "is used if there is no other: its model is unloaded"
+        if not upstream.asleep:
+            use = f"is used: {found.server} has {found.model}"
+        self._log(logging.INFO, upstream, use)
         was_usable, upstream.facts = upstream.usable, found
         upstream.trouble = upstream.doubt = None
         if not was_usable:
             self._changed(upstream)
+        self._settle(upstream)
+
+    def _settle(self, upstream: Upstream) -> None:
+        """It is no longer waited for at start, nor is any other if it can answer."""
+        self._awaited.discard(upstream)
+        if upstream.usable or not self._awaited:
+            self._settled.set()
 
     def _in_trouble(self, upstream: Upstream, reason: str) -> None:
-        if reason != upstream.trouble:
-            logger.warning("%s gets no requests: %s", upstream.url, reason)
+        self._log(logging.WARNING, upstream, f"gets no requests: {reason}")
         was_usable, upstream.trouble = upstream.usable, reason
         upstream.doubt = None
         if was_usable:
             self._changed(upstream)
+
+    def _log(self, level: int, upstream: Upstream, line: str) -> None:
+        """What is new of a server."""
+        if line != upstream.logged:
+            logger.log(level, "%s %s", upstream.url, line)
+        upstream.logged = line

@@ -12,12 +12,14 @@ import httpx2
 
 from enginebay import BackendUnavailableError, ServingError
 from enginebay_remote.failures import (
+    NONSENSE,
     TRANSIENT,
     SilentError,
     UnreachableError,
     refusal,
     status_of,
 )
+from enginebay_remote.options import is_plain
 
 LONGEST_DELAY = 10.0
 QUICK = 30.0
@@ -50,6 +52,7 @@ class Http:
         url = url.rstrip("/")
         self._api = url if re.search(r"/v\d", urlsplit(url).path) else f"{url}/v1"
         self.root = self._api.removesuffix("/v1")
+        self.name = f"the remote server {self.root}"
         self.retries = retries
         self.delay = delay
         self.away: str | None = None
@@ -57,9 +60,10 @@ class Http:
         self._reached = False
         self._watching: asyncio.Task[None] | None = None
         self._timeout = httpx2.Timeout(timeout, connect=connect_timeout)
-        self._quick = httpx2.Timeout(min(timeout, quick), connect=connect_timeout)
+        self._quick = min(timeout, quick)
+        self._flawed = key is not None and not is_plain(key)
         self._client = httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Authorization": f"Bearer {key}"} if key and not self._flawed else {},
             timeout=self._timeout,
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )
@@ -98,6 +102,7 @@ class Http:
 
         Up to the first one that `says` something the request can be tried again.
         """
+        self._require_key()
         tries = _Tries(self)
         while True:
             began = False
@@ -108,24 +113,22 @@ class Http:
                 ) as response:
                     if response.status_code != 200:
                         await response.aread()
-                        raise _refused(response)
+                        raise self._refused(response)
                     self._reached = True
                     if "json" in response.headers.get("content-type", ""):
-                        raise await _not_streamed(response)
+                        raise await self._not_streamed(response)
                     if "html" in response.headers.get("content-type", ""):
                         raise _no_json(response)
                     async with aclosing(read_events(response.aiter_bytes())) as events:
                         async for event in events:
                             if event.get("error"):
-                                raise _Refused(status_of(event), event)
-                            if not began and _aborted(event):
-                                raise _Refused(503, {"message": "it ended the answer unsaid"})
+                                raise _Refused(self.name, status_of(event), event)
                             held.append(event)
-                            began = began or says(event)
+                            began = began or self._begins(event, says)
                             while began and held:
                                 yield held.pop(0)
-                    while held:
-                        yield held.pop(0)
+                    if not began:
+                        raise httpx2.RemoteProtocolError("it ended without an answer")
                     return
             except (httpx2.RequestError, _Refused) as error:
                 await tries.failed(error, final=began)
@@ -137,21 +140,56 @@ class Http:
         return self.root + path
 
     async def _send(self, method: str, path: str, body: Any) -> httpx2.Response:
+        self._require_key()
         tries = _Tries(self)
         while True:
             try:
-                response = await self._client.request(
-                    method,
-                    self.url(path),
-                    json=body,
-                    timeout=self._quick if method == "GET" else self._timeout,
-                )
+                # Timeouts of the client are of each byte.
+                async with asyncio.timeout(self._quick if method == "GET" else None):
+                    response = await self._client.request(method, self.url(path), json=body)
                 if response.status_code == 200:
                     self._reached = True
                     return response
-                raise _refused(response)
+                raise self._refused(response)
+            except TimeoutError as error:
+                raise SilentError(
+                    f"{self.name}: it did not answer within {self._quick:g} seconds"
+                ) from error
             except (httpx2.RequestError, _Refused) as error:
                 await tries.failed(error)
+
+    def _require_key(self) -> None:
+        if self._flawed:
+            raise BackendUnavailableError(f"{self.name}: its key is not printable ASCII")
+
+    def _begins(self, event: dict[str, Any], says: Callable[[dict[str, Any]], bool]) -> bool:
+        """Whether an event is the first one that says something."""
+        try:
+            if _aborted(event):
+                raise _Refused(self.name, 503, {"message": "it ended the answer unsaid"})
+            return says(event)
+        except NONSENSE as error:
+            raise httpx2.RemoteProtocolError("it says what is no completion") from error
+
+    def _refused(self, response: httpx2.Response) -> "_Refused":
+        """A response, read whole, with another status than 200."""
+        try:
+            payload = response.json()
+        except (ValueError, RecursionError):
+            page = "html" in response.headers.get("content-type", "")
+            payload = {"message": response.reason_phrase if page else response.text[:500]}
+        if response.has_redirect_location:
+            payload = {"message": f"it has moved to {response.headers['location']}; correct `path`"}
+        retry_after = response.headers.get("retry-after", "")
+        return _Refused(self.name, response.status_code, payload, retry_after)
+
+    async def _not_streamed(self, response: httpx2.Response) -> "_Refused | ServingError":
+        """What JSON means where a stream was asked for: an error, or a server without streams."""
+        await response.aread()
+        payload = _json(response)
+        if isinstance(payload, dict) and payload.get("error"):
+            return _Refused(self.name, status_of(payload), payload)
+        return BackendUnavailableError(f"{response.url} answers whole where a stream is asked for")
 
     def lost(self, reason: str) -> None:
         """Take note that nobody is there, and watch for somebody to come back."""
@@ -164,8 +202,9 @@ class Http:
         while self.away:
             await asyncio.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY)
-            with suppress(httpx2.RequestError):
-                response = await self._client.get(self.url("/v1/models"), timeout=self._quick)
+            with suppress(httpx2.RequestError, TimeoutError):
+                async with asyncio.timeout(self._quick):
+                    response = await self._client.get(self.url("/v1/models"))
                 if response.status_code < 500:
                     self.away = None
 
@@ -173,11 +212,11 @@ class Http:
 class _Refused(Exception):
     """An answer that is none, by its status or by an event."""
 
-    def __init__(self, status: int, payload: Any, retry_after: str = "") -> None:
+    def __init__(self, server: str, status: int, payload: Any, retry_after: str = "") -> None:
         super().__init__(status)
         self.status = status
         self.retry_after = retry_after
-        self.error = refusal(status, payload, _seconds(retry_after))
+        self.error = refusal(server, status, payload, _seconds(retry_after))
 
 
 def _aborted(event: dict[str, Any]) -> bool:
@@ -188,27 +227,6 @@ def _aborted(event: dict[str, Any]) -> bool:
 def _seconds(text: str) -> int | None:
     """A `Retry-After` in seconds; None for a date, or what no client would wait for."""
     return int(text) if text.isdecimal() and len(text) < 6 else None
-
-
-def _refused(response: httpx2.Response) -> _Refused:
-    """A response, read whole, with another status than 200."""
-    try:
-        payload = response.json()
-    except (ValueError, RecursionError):
-        page = "html" in response.headers.get("content-type", "")
-        payload = {"message": response.reason_phrase if page else response.text[:500]}
-    if response.has_redirect_location:
-        payload = {"message": f"it has moved to {response.headers['location']}; correct `path`"}
-    return _Refused(response.status_code, payload, response.headers.get("retry-after", ""))
-
-
-async def _not_streamed(response: httpx2.Response) -> _Refused | ServingError:
-    """What JSON means where a stream was asked for: an error, or a server without streams."""
-    await response.aread()
-    payload = _json(response)
-    if isinstance(payload, dict) and payload.get("error"):
-        return _Refused(status_of(payload), payload)
-    return BackendUnavailableError(f"{response.url} answers whole where a stream is asked for")
 
 
 class _Tries:
@@ -236,14 +254,14 @@ class _Tries:
     def _told(self, error: httpx2.RequestError | _Refused) -> ServingError:
         if isinstance(error, _Refused):
             return error.error
-        reason = str(error) or type(error).__name__
+        reason = str(error) or "the connection broke"
         kind = BackendUnavailableError
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             reason, kind = f"it cannot be reached ({reason})", UnreachableError
         if isinstance(error, httpx2.ReadTimeout):
             seconds = error.request.extensions["timeout"]["read"]
             reason, kind = f"it was silent for {seconds:g} seconds", SilentError
-        return kind(f"the remote server {self._http.root}: {reason}")
+        return kind(f"{self._http.name}: {reason}")
 
 
 def _dumped(body: Any) -> bytes:

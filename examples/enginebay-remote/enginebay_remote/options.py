@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -32,11 +33,29 @@ Server = Literal[
 
 def is_url(text: str) -> bool:
     """Whether it is the address of a server."""
+    if not is_plain(text) or {*"?# "} & {*text}:
+        return False
     try:
         url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        host = (url.hostname or "").encode("idna")  # which finds labels that are none
+        return url.scheme in ("http", "https") and bool(host) and url.port != 0
     except ValueError:  # of a port that is no number, or half an IPv6 address
         return False
+
+
+def is_plain(text: str) -> bool:
+    """Whether a header can have it."""
+    return text.isascii() and text.isprintable()
+
+
+def _plain_key(key: SecretStr) -> SecretStr:
+    if not is_plain(key.get_secret_value()):
+        raise ValueError("a key is printable ASCII; this one may be shortened, or have a line end")
+    return key
+
+
+Key = Annotated[SecretStr, Field(min_length=1), AfterValidator(_plain_key)]
+"""A key that a server asks for."""
 
 
 def same_address(url: str) -> str:
@@ -51,12 +70,15 @@ class ServerOptions(BaseModel):
 
     url: str = Field(description="The server's address, such as http://host:5000/v1.")
     weight: float = Field(
-        1, gt=0, description="How many requests it gets, compared with the others."
+        1,
+        ge=0.01,
+        allow_inf_nan=False,
+        description="How many requests it gets, compared with the others.",
     )
     drain: bool = Field(
         False, description="Give it no new requests; those that run there go on to their end."
     )
-    api_key: SecretStr | None = Field(None, description="Its key, if not that of the others.")
+    api_key: Key | None = Field(None, description="Its key, if not that of the others.")
     api_key_env: str | None = Field(
         None, description="The environment variable that its key is in, if not here."
     )
@@ -65,7 +87,9 @@ class ServerOptions(BaseModel):
     @classmethod
     def _is_address(cls, url: str) -> str:
         if not is_url(url):
-            raise ValueError("must be a server's URL, such as http://host:8000/v1")
+            raise ValueError(
+                "must be a server's URL, such as http://host:8000/v1: ASCII without ?, # and spaces"
+            )
         return url
 
 
@@ -102,7 +126,7 @@ class Options(BaseModel):
     server: Server | None = Field(
         None, description="What the server is, if its address or list of models does not say."
     )
-    api_key: SecretStr | None = Field(None, description="The key that the server asks for.")
+    api_key: Key | None = Field(None, description="The key that the server asks for.")
     api_key_env: str = Field(
         "ENGINEBAY_REMOTE_API_KEY", description="The environment variable it is in, if not here."
     )

@@ -167,7 +167,7 @@ class Pool:
         of_server = not (is_of_request(error) or isinstance(error, QueueFullError))
         if self._health and not self._closed and of_server:
             gone = isinstance(error, UnreachableError)
-            self._health.doubt(upstream, error.message, gone=gone)
+            self._health.doubt(upstream, upstream.reason_of(error), gone=gone)
 
     def _failure(self, tried: Mapping[Upstream, ServingError]) -> ServingError:
         """What to tell of a request that no server has answered."""
@@ -181,7 +181,7 @@ class Pool:
             return errors[0]
         if not errors:
             return BackendUnavailableError(self._reasons())
-        said = "; ".join(f"{each.url}: {error.message}" for each, error in tried.items())
+        said = "; ".join(f"{each.url}: {each.reason_of(error)}" for each, error in tried.items())
         return BackendUnavailableError(f"no server could answer: {said}")
 
     def _reasons(self) -> str:
@@ -206,7 +206,7 @@ async def _next(
                 event = await anext(events, None)
     except TimeoutError:
         raise SilentError(
-            f"the remote server {upstream.url}: it says nothing any more, not even to a look at it"
+            f"{upstream.http.name}: it says nothing any more, not even to a look at it"
         ) from None
     if event is not None:
         upstream.hear()
@@ -219,5 +219,5 @@ def _broken_off(upstream: Upstream, error: ServingError) -> ServingError:
         return error
     return BackendUnavailableError(
         f"the answer of {upstream.url} broke off, and another server cannot go on with it; "
-        f"send the request again ({error.message})"
+        f"send the request again ({upstream.reason_of(error)})"
     )

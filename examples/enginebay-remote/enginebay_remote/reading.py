@@ -38,6 +38,17 @@ def source_of(choice: Mapping[str, Any]) -> Source:
     return "text"
 
 
+def says_something(event: Mapping[str, Any]) -> bool:
+    """Whether an event has a choice. One that has none of any use is an error, as of the reader."""
+    choices = event.get("choices") or ()
+    for choice in choices:
+        if not isinstance(choice.get("index", 0), int):
+            raise TypeError("a choice has no number")
+        if not isinstance(choice.get("text") or "", str):
+            raise TypeError("a choice has no text")
+    return bool(choices)
+
+
 class Reader:
     """Reads the answer to one request.
 
@@ -63,7 +74,8 @@ class Reader:
     async def deltas(self, event: Mapping[str, Any]) -> list[Delta]:
         """What each choice of an event gained."""
         details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
-        self._cached = details.get("cached_tokens") or self._cached
+        cached = details.get("cached_tokens")
+        self._cached = cached if isinstance(cached, int) else self._cached
         deltas = []
         for choice in event.get("choices") or ():
             if choice.get("index", 0) in self._unfinished:

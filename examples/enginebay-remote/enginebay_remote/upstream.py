@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from zlib import crc32
 
+from enginebay import ServingError
 from enginebay_remote.facts import Facts
 from enginebay_remote.http import Http
 
@@ -18,7 +19,8 @@ class Upstream:
     its model, once they have been found out. `trouble`: why it gets no requests; None if it may.
     `doubt`: why a request failed there since it was last looked at. `loading`: it loads its model;
     `asleep`: it will when it is asked for. `failures`: how often in a row it failed. `running`:
-    choices of requests that run there. `heard`: how many events came from it.
+    choices of requests that run there. `heard`: how many events came from it. `logged`: what the
+    log says of it.
     """
 
     def __init__(self, url: str, http: Http, *, weight: float = 1, drains: bool = False) -> None:
@@ -34,6 +36,7 @@ class Upstream:
         self.failures = 0
         self.running = 0
         self.heard = 0
+        self.logged = ""
         self._weight = weight
         self._waits = set[asyncio.Timeout]()
 
@@ -53,6 +56,10 @@ class Upstream:
     def reluctance(self) -> int:
         """0 for one that is well; those with more get requests only if there is no such."""
         return 2 if self.doubt else int(self.asleep)
+
+    def reason_of(self, error: ServingError) -> str:
+        """What an error of it says, without its name."""
+        return error.message.removeprefix(f"{self.http.name}: ")
 
     @property
     def load(self) -> int:

@@ -210,7 +210,8 @@ async def test_tries_again_before_the_first_token(busy: Answer) -> None:
     with fake(answers) as running:
         http = Http(running.url, delay=0, retries=2)
         try:
-            found = http.events(PATH, {}, {}, says=says_something)
+            says = lambda event: says_something(event, request())  # noqa: E731
+            found = http.events(PATH, {}, {}, says=says)
             async with aclosing(found):
                 seen = [each async for each in found]
         finally:

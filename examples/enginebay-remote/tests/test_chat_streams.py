@@ -259,7 +259,7 @@ JSON = st.recursive(
 def test_nonsense_is_an_error_of_the_kinds_that_are_expected(said: dict[str, Any]) -> None:
     """Which the backend makes a 503 of, as below."""
     try:
-        says_something(said)
+        says_something(said, request())
         list(ChatReader(request()).deltas(said))
     except (*NONSENSE, ServingError):
         pass

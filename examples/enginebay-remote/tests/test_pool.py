@@ -141,6 +141,18 @@ CUT = events(event({"role": "assistant", "content": ""})).removesuffix(DONE)
         (200, CUT + events(event({}, "abort"))),
         (200, events({"error": {"message": "busy", "code": 429}})),
         (429, BUSY),
+        (200, DONE),
+        (200, CUT + DONE),
+        *(
+            (200, CUT + events(nonsense))
+            for nonsense in (
+                {"choices": [{"index": "a", "delta": "x"}]},
+                {"choices": [{"index": "a", "delta": {"content": "x"}}]},
+                {"choices": 3},
+                event({"content": 3}),
+                event({"content": "x"}, "no such reason"),
+            )
+        ),
     ],
 )
 async def test_what_has_said_nothing_moves(failure: Answer) -> None:
@@ -180,6 +192,21 @@ async def test_what_has_said_something_fails() -> None:
             for message in {*said} - {"whole"}:
                 assert message.startswith(f"the answer of {bad.url} broke off")
                 assert "send the request again" in message
+
+
+async def test_nonsense_in_mid_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """Is the server's failure, which is named and avoided; readers are told what, not how."""
+    talks = answering("x")
+    talks[PATH] = [(200, PIECE + events({"choices": 3}))]
+    with fakes(talks, talks) as servers:
+        async with started(servers, Clock()) as made:
+            with pytest.raises(BackendUnavailableError) as raised:
+                await answer(made)
+        [asked] = [server for server in servers if asked_of(server)]
+    said = "the remote server says what is no chat completion"
+    assert raised.value.message.startswith(f"the answer of {asked.url} broke off")
+    assert raised.value.message.endswith(f"({said})")
+    assert f"{asked.url} is avoided: {said}" in caplog.text
 
 
 @pytest.mark.parametrize(("retries", "asked"), [(0, 1), (1, 2), (2, 3)])

@@ -234,7 +234,7 @@ PAGE = b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"
     ("status", "body", "message"),
     [
         (200, PAGE, "/v1/completions does not answer in JSON (text/html); is it an OpenAI"),
-        (502, PAGE, "the remote server: Bad Gateway (status 502)"),
+        (502, PAGE, ": Bad Gateway (status 502)"),
         (401, {"error": {"message": "no key"}}, "no key (status 401); its key is the option `api_"),
     ],
 )
@@ -255,7 +255,8 @@ async def test_what_is_said_of_addresses(api: str) -> None:
             await create(BackendSettings(name="m", path=path, options=values)).start()
         return raised.value.message
 
-    for path in ("http://", "http://host:80a/v1", "http://[::1/v1", "gpu.lan:8000", "models/m"):
+    broken = ("http://", "http://host:80a/v1", "http://[::1/v1", "http://\u2026/v1", "http://a b")
+    for path in (*broken, "gpu.lan:8000", "models/m"):
         assert "is the server's URL, http://host:8000/v1 say, not " in await error(path)
     with fake({}) as server:
         said = await error(server.url)
@@ -278,16 +279,12 @@ def test_every_sampling_param_is_tried() -> None:
         {"choices": ["x"]},
         {"usage": [1]},
         {"choices": [{"text": 3}]},
-        {
-            "usage": {"prompt_tokens_details": {"cached_tokens": "x"}},
-            **choice("x", finish_reason="stop"),
-        },
         choice("x", logprobs={"tokens": ["token_id:9"], "token_logprobs": []}),
     ],
 )
 async def test_what_is_no_completion(said: dict[str, Any]) -> None:
     """An error that says so, whatever reading it comes to."""
-    error = pytest.raises(BackendUnavailableError, match="no completion")
+    error = pytest.raises(BackendUnavailableError, match=r"no completion|without an answer")
     with fake(vllm(events(said))) as server, error:
         await run(server, SamplingParams(logprobs=0))
 

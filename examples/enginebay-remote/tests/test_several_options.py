@@ -21,7 +21,32 @@ A, B = "http://a:5000/v1", "http://b:5000/v1"
         (["b:5000"], ("servers", 0, "url"), "must be a server's URL"),
         ([{"drain": True}], ("servers", 0, "url"), "Field required"),
         ([{"url": B, "drains": True}], ("servers", 0, "drains"), "Extra inputs"),
-        ([{"url": B, "weight": 0}], ("servers", 0, "weight"), "greater than 0"),
+        ([{"url": B, "weight": 0}], ("servers", 0, "weight"), "greater than or equal to 0.01"),
+        *(
+            ([{"url": B, "weight": weight}], ("servers", 0, "weight"), said)
+            for weight, said in (
+                (-1, "greater than or equal to 0.01"),
+                (1e-9, "greater than or equal to 0.01"),
+                (float("inf"), "a finite number"),
+                (float("nan"), "a finite number"),
+            )
+        ),
+        *(
+            ([url], ("servers", 0, "url"), "must be a server's URL")
+            for url in (
+                *("http://\u2026/v1", "http://\u00fc..x/v1", "http://a..b/v1", "http://a b/v1"),
+                *(
+                    "http://a/v1?x=1",
+                    "http://a/v1#x",
+                    "http://a/v1?",
+                    "http://a/\u00fc",
+                    "http://a\n",
+                ),
+            )
+        ),
+        ([{"url": B, "api_key": ""}], ("servers", 0, "api_key"), "at least 1"),
+        ([{"url": B, "api_key": "eb-\u2026"}], ("servers", 0, "api_key"), "printable ASCII"),
+        ([{"url": B, "api_key": "eb-x\n"}], ("servers", 0, "api_key"), "printable ASCII"),
         ([B, {"url": "http://B:5000"}], ("servers",), "http://B:5000 is there twice"),
     ],
 )
