@@ -119,7 +119,9 @@ note("listens")
 if how == "leaves":
     left = os.open("left", os.O_WRONLY)
     program = "import signal; signal.alarm(100); signal.pause()"
-    subprocess.Popen([sys.executable, "-c", program], pass_fds=[left])
+    nowhere = subprocess.DEVNULL
+    command = [sys.executable, "-c", program]
+    subprocess.Popen(command, stdout=nowhere, stderr=nowhere, pass_fds=[left])
     how = "ends"
 with socket.create_server(("127.0.0.1", port + 1)) as server:
     if how == "ends":
