@@ -1,4 +1,4 @@
-"""The clock of models; tests provide their own."""
+"""The clock of models and fronts, and waiting by it; tests provide their own."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,3 +30,24 @@ class LoopClock:
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
         return asyncio.get_running_loop().call_later(delay, callback)
+
+
+async def within(clock: Clock, seconds: float, event: asyncio.Event) -> bool:
+    """Wait for an event, so long at most; whether it is set."""
+    if event.is_set():
+        return True
+    over = asyncio.Event()
+    timer = clock.call_later(seconds, over.set)
+    waiters = [asyncio.ensure_future(each.wait()) for each in (event, over)]
+    try:
+        await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        return event.is_set()
+    finally:
+        timer.cancel()
+        for waiter in waiters:
+            waiter.cancel()
+
+
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait for so long."""
+    await within(clock, seconds, asyncio.Event())

@@ -11,7 +11,7 @@ from core.config.loading import LoadingConfig
 from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelFailedError, QueueFullError
 from core.engine.backoff import Backoff
-from core.models.loading.clock import Clock
+from core.models.loading.clock import Clock, pause
 from core.models.loading.entry import ModelEntry
 from core.models.loading.eviction import Room
 from core.models.loading.idle import IdleTimers
@@ -173,16 +173,11 @@ class Loader:
         while wanted():
             await asyncio.wait({self.load(new)})
             while wanted():
-                await self._pause()
+                await pause(self._clock, 1.0)
                 if new.retry_at <= self._clock.time():  # which other settings make zero
                     break
         new.stand_in = None
         await self._retire(old)
-
-    async def _pause(self) -> None:
-        over = asyncio.Event()
-        self._clock.call_later(1.0, over.set)
-        await over.wait()
 
     async def _retire(self, old: ModelEntry) -> None:
         if old.state == "draining":

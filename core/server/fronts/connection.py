@@ -8,9 +8,9 @@ from typing import Any, NoReturn, Protocol
 
 from core.contract.cluster import Cluster, ClusterError, SharedObject
 from core.contract.errors import ServingError
-from core.models.loading.clock import Clock
+from core.models.loading.clock import Clock, pause, within
 from core.server.fronts.said import Beat, Hello, Settings, UnknownFrontError
-from core.server.fronts.timing import BEAT, PATIENCE, RETRY, pause, within
+from core.server.fronts.timing import BEAT, PATIENCE, RETRY
 from core.server.usage.records import Trouble
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from core.models.loading.clock import Clock
+from core.models.loading.clock import Clock, within
 from core.server.fronts.members import Member
 from core.server.fronts.said import Answers, Order
-from core.server.fronts.timing import within
 
 _POLL = 20.0
 """Seconds after which a front that waits for orders is told that there are none."""
