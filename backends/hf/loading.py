@@ -231,7 +231,7 @@ def _quantize(model: PreTrainedModel, checkpoint: Checkpoint) -> None:
         count = quantize(model)
     except ValueError as error:
         raise checkpoint.unavailable(
-            f"quantize: int8 does not work for it: {error}; remove that option"
+            f"quantize: int8 does not work: {error}. Remove the option quantize"
         ) from error
     logger.info("%d layers multiply in 8 bits", count)
 

@@ -1,5 +1,9 @@
 """Products in 8 bits: close to the model's own, and no row depends on its company."""
 
+import os
+import platform
+import subprocess
+import sys
 from copy import deepcopy
 from pathlib import Path
 
@@ -9,26 +13,22 @@ from torch import nn
 
 from backends.hf.lora import Adapters
 from backends.hf.packed.fused import fuse
-from backends.hf.packed.int8 import Int8Linear, quantize
+from backends.hf.packed.int8 import Int8Linear, product_fault, quantize
 from backends.hf.packed.prepack import prepack
 from backends.hf.packed.runner import PackedRunner
 from enginebay import Lora
 from tests.backends.test_hf_lora import save_adapter
 from tests.backends.test_hf_packed import GQA, NEW_TOKENS, Stream, build, drive, prompts, runner_of
 from tests.backends.tiny import Run, greedy_reference, load, make_model, refusal, request
-from tests.support import DEMO_MODEL
+from tests.support import DEMO_MODEL, REPOSITORY
 
 LINEAR = nn.Linear(96, 80)
 
 
-@pytest.fixture(autouse=True)
-def _has_products() -> None:
-    try:
-        Int8Linear(LINEAR)(torch.ones(1, 96))
-    except (AttributeError, RuntimeError) as error:
-        pytest.skip(f"torch has no product of 8 bits here: {error}")
+needs_products = pytest.mark.skipif(bool(FAULT := product_fault()), reason=FAULT)
 
 
+@needs_products
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_product_is_close_and_each_row_its_own(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(3)
@@ -49,6 +49,7 @@ def test_a_product_is_close_and_each_row_its_own(dtype: torch.dtype) -> None:
     assert quantized.weight.shape == linear.weight.shape
 
 
+@needs_products
 @pytest.mark.parametrize("name", ["llama", "qwen3", "olmo2"])
 def test_tokens_are_the_same_alone_and_in_company(name: str, tmp_path: Path) -> None:
     changes = {**GQA, "head_dim": 16} if name == "qwen3" else GQA
@@ -66,6 +67,7 @@ def test_tokens_are_the_same_alone_and_in_company(name: str, tmp_path: Path) -> 
     drive(runner_of(model), streams, seed=5)
 
 
+@needs_products
 def test_the_output_layer_and_other_weights_stay(tmp_path: Path) -> None:
     model = build(tmp_path, "llama", {"tie_word_embeddings": True})
     assert quantize(model) == 14
@@ -75,6 +77,7 @@ def test_the_output_layer_and_other_weights_stay(tmp_path: Path) -> None:
         quantize(model)
 
 
+@needs_products
 def test_adapters_apply_on_top(tmp_path: Path) -> None:
     model = build(tmp_path, "llama", GQA)
     folder = save_adapter(tmp_path / "one", model, ["self_attn.q_proj", "mlp.down_proj"], seed=1)
@@ -89,6 +92,7 @@ def test_adapters_apply_on_top(tmp_path: Path) -> None:
     assert not torch.allclose(adapted, plain, atol=0.1)
 
 
+@needs_products
 def test_an_engine_in_8_bits_answers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model", "llama", **GQA)
     alone = Run(load(folder, quantize="int8"), request([5, 6, 7])).finish()
@@ -98,6 +102,7 @@ def test_an_engine_in_8_bits_answers(tmp_path: Path) -> None:
     assert company.token_ids() == alone.token_ids()
 
 
+@needs_products
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_an_engine_in_8_bits_batches(dtype: str) -> None:
     """A difference in the last bit may round to another code: that is no fault of the batch."""
@@ -110,7 +115,28 @@ def test_embeddings_are_not_in_8_bits() -> None:
     assert "quantize is for text" in refusal(DEMO_MODEL, quantize="int8", embeddings=True)
 
 
+@needs_products
 def test_a_model_without_plain_layers_is_refused(tmp_path: Path) -> None:
     said = refusal(make_model(tmp_path / "model", "gpt2"), quantize="int8")
-    assert "quantize: int8 does not work for it" in said
+    assert "quantize: int8 does not work: " in said
     assert "no plain linear layers" in said
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets the instructions of x86")
+def test_a_processor_without_vnni_is_refused() -> None:
+    """REAL-15: there torch's sums overflow."""
+    code = (
+        "from tests.backends.tiny import refusal; from tests.support import DEMO_MODEL; "
+        "print(refusal(DEMO_MODEL, quantize='int8'))"
+    )
+    without = {"DNNL_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | without,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "torch multiplies 8-bit numbers wrong on this processor" in ran.stdout
+    assert "Remove the option quantize" in ran.stdout
