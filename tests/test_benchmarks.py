@@ -15,6 +15,8 @@ from benchmarks.models import Model
 from benchmarks.peer_commands import PEERS
 from benchmarks.prompts import Prompts
 from benchmarks.servers import Server, Settings, running
+from core.contract.sampling_params import SamplingParams
+from core.contract.types import Delta, GenerationRequest
 from core.testing.scripted import Script
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
@@ -106,7 +108,33 @@ async def test_the_servers_without_a_model_give_the_tokens_asked_for(peer: str) 
         seen = await burst(server, 2, ["a", "b"], 5)
     assert seen.tokens == 10
     assert seen.exact
-    assert len(seen.gaps) == 8  # each token came by itself
+
+
+def test_the_engine_without_a_model_gives_each_stream_a_token_each_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REAL-15: by a clock of the test; over HTTP, events merge where the machine is busy."""
+    clock = SimpleNamespace(now=100.0)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(round(seconds, 6))
+        clock.now += seconds
+
+    monkeypatch.setattr(layer, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    engine = layer.TickingEngine()
+    for name in ("a", "b"):
+        sampling = SamplingParams(max_tokens=3)
+        engine.add_request(
+            GenerationRequest(request_id=name, prompt_token_ids=(1,), sampling=sampling)
+        )
+    steps = [list(engine.step()) for _ in range(3)]
+    assert [[name for name, _ in step] for step in steps] == [["a", "b"]] * 3
+    reasons = [
+        delta.finish_reason for step in steps for _, delta in step if isinstance(delta, Delta)
+    ]
+    assert reasons == [None] * 4 + ["length"] * 2
+    assert slept == [0.0, layer.TICK, layer.TICK]
 
 
 async def test_tabbyapi_gets_a_token_each_tick_and_then_the_end() -> None:

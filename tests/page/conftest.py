@@ -29,7 +29,7 @@ def browser() -> "Iterator[Browser]":
 def page(browser: "Browser") -> "Iterator[Page]":
     """A page in which no script may fail, and nothing may be asked of another server."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)  # machines may be busy
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))

@@ -126,6 +126,6 @@ def test_markdown_that_grows_ends_the_same(modules: "Page") -> None:
     "piece", ["*a ", "**", "[", "`", "_", "> ", "- ", "|", "  - a\n", "https://x ", "~~a"]
 )
 def test_no_text_takes_forever(modules: "Page", piece: str) -> None:
-    modules.set_default_timeout(10_000)
+    modules.set_default_timeout(60_000)
     said: Any = render(modules, piece * 3000)
     assert said
