@@ -10,6 +10,7 @@
 its promises.
 """
 
+from core.config.paths import leads_outside as leads_outside
 from core.config.problems import ConfigError as ConfigError
 from core.contract.backend import Backend as Backend
 from core.contract.backend_settings import BackendSettings as BackendSettings

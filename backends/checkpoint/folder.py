@@ -1,6 +1,7 @@
 """A model folder, checked for completeness before anything big is imported or read."""
 
 import json
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enginebay import BackendUnavailableError
+from enginebay import BackendUnavailableError, leads_outside
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -20,6 +21,8 @@ _TOKENIZER_FILES = (
     "spiece.model",
     "tekken.json",
 )
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".onnx", ".onnx_data")
+"""Files that may be links to anywhere: nothing in them is shown to clients."""
 
 
 class StoredTensor(NamedTuple):
@@ -70,7 +73,27 @@ class Checkpoint:
         for file in self.weight_files:
             if not file.is_file():
                 raise self.unavailable(f"{file.name} is missing; the download is not complete")
+        self.check_links()
         _ = self.config, self.generation_config, self.tensors
+
+    def check_links(self) -> None:
+        """Raise for links to files outside, whose text would be a template or tokens of the model.
+
+        Weights may be links. The folder may be one itself, also to a download in the cache of
+        Hugging Face.
+        """
+        for above, folders, files in os.walk(self.path):
+            for path in (Path(above, name) for name in (*folders, *files)):
+                if path.is_symlink() and not path.name.lower().endswith(_WEIGHTS):
+                    self.require_inside(path.relative_to(self.path))
+
+    def require_inside(self, name: str | Path) -> None:
+        """Raise if this path in the folder leads to a file or folder outside."""
+        path = self.path / name
+        if path.exists() and leads_outside(path, self.path):
+            raise self.unavailable(
+                f"{name} leads to a file or folder outside; copy that into the folder of the model"
+            )
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -91,6 +114,10 @@ class Checkpoint:
                 return [self.path / kind]
             if (self.path / f"{kind}.index.json").is_file():
                 shards = self.read_json(f"{kind}.index.json").get("weight_map", {})
+                if outside := [name for name in shards.values() if _is_outside(str(name))]:
+                    raise self.unavailable(
+                        f"{kind}.index.json names a file outside the folder: {outside[0]}"
+                    )
                 return [self.path / name for name in sorted(set(shards.values()))]
         return []
 
@@ -139,6 +166,7 @@ class Checkpoint:
 
     def _content(self, name: str) -> Any:
         file = self.path / name
+        self.require_inside(name)
         try:
             return json.loads(file.read_text("utf-8"))
         except (OSError, ValueError) as error:
@@ -165,3 +193,8 @@ class Checkpoint:
             ]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
             raise self.damaged(file, error) from error
+
+
+def _is_outside(name: str) -> bool:
+    """Whether a path in a folder is one of another folder, links aside."""
+    return Path(name).is_absolute() or ".." in Path(name).parts

@@ -36,7 +36,7 @@ def read_config(checkpoint: Checkpoint, options: HFOptions) -> PretrainedConfig:
     if own_code and not options.trust_remote_code and model_type not in CONFIG_MAPPING:
         raise checkpoint.unavailable(
             "it needs Python code from its folder; review it, and if you trust it, set "
-            "trust_remote_code: true in the model's options"
+            "trust_remote_code: true in the options of its entry in config.yml"
         )
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(checkpoint.path, **trust(options))

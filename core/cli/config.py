@@ -31,8 +31,11 @@ def check(config: ConfigOption = None) -> None:
         stderr().print(f"warning: {warning}", style="yellow")
     entries(keys_path(settings))
     folder = folder_of(settings, plugins)
-    if problems := folder.problems():
-        fail(problems, code=2)
+    wrong, refused = folder.problems()
+    for problem in refused:
+        stderr().print(f"warning: {problem}", style="yellow")
+    if wrong:
+        fail(wrong, code=2)
     names = [model.name for model in settings.models]
     if settings.loading.from_model_dir:
         names += folder.names()

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
@@ -56,14 +55,10 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
 
 def _backends(config: Config, plugins: Plugins) -> Iterator[str]:
     """Those of all models of the config, then of those in the models folder."""
-    from core.contract.errors import InvalidRequestError
     from core.models.files.model_folder import folder_of
 
     yield from (model.backend for model in config.models)
-    folder = folder_of(config, plugins)
-    for name in folder.names():
-        with suppress(InvalidRequestError):  # its settings are wrong, so it cannot be loaded
-            yield folder.config(name).backend
+    yield from (model.backend for model in folder_of(config, plugins).models().values())
 
 
 def _of_cluster(config: Config, plugins: Plugins) -> Iterator[str]:

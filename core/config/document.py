@@ -19,19 +19,32 @@ FIRST_MODEL = """
 """
 
 
+_FOREIGN_BYTES, _FOREIGN_VALUES, _FOREIGN_DEPTH, _FOREIGN_DIGITS = 65_536, 2_000, 20, 100
+"""The limits of a file that a stranger may have written."""
+
 EXPECTED = f" (server, models or plugins); a first model:\n{FIRST_MODEL}"
 
 
 class Document:
     """A parsed file: `data`, and duplicate keys as `problems`.
 
-    `expected`: appended to the error for an empty file. `lists`: it may be a list, too. Raises
-    `ConfigError` if the file cannot be used at all.
+    `expected`: appended to the error for an empty file. `lists`: it may be a list, too. `foreign`:
+    a stranger may have written the file, so its size, depth and numbers are limited, and it has no
+    anchors: aliases make few bytes mean a lot. Raises `ConfigError` if the file cannot be used at
+    all.
     """
 
-    def __init__(self, path: Path, *, expected: str = EXPECTED, lists: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        expected: str = EXPECTED,
+        lists: bool = False,
+        foreign: bool = False,
+    ) -> None:
         self.name = str(path)
         self._expected = expected
+        self._foreign = foreign
         self._kinds = (MappingNode, SequenceNode) if lists else (MappingNode,)
         self._text = self._read(path)
         yaml = YAML(typ="safe", pure=True)
@@ -40,6 +53,8 @@ class Document:
         try:
             self._root: Node = yaml.compose(self._text)
             self._require_data()
+            if foreign:
+                self._require_small()
             self.problems = list(self._repeated_keys(self._root, (), (), set()))
             self.data: Any = yaml.constructor.construct_document(self._root)
         except MarkedYAMLError as error:
@@ -69,7 +84,11 @@ class Document:
         try:
             if is_special(path):
                 raise self._error("this is a pipe, a device or a socket; it must be a file")
-            return path.read_bytes().decode("utf-8-sig")
+            with path.open("rb") as file:
+                content = file.read(_FOREIGN_BYTES + 1 if self._foreign else -1)
+            if self._foreign and len(content) > _FOREIGN_BYTES:
+                raise self._error(f"the file is larger than {_FOREIGN_BYTES} bytes; shorten it")
+            return content.decode("utf-8-sig")
         except FileNotFoundError as error:
             message = (
                 f"no such file in {Path.cwd()}; name yours with --config PATH, or create "
@@ -86,6 +105,28 @@ class Document:
         if not isinstance(self._root, self._kinds):
             wrong = "is empty" if self._root is None else "does not begin with a key"
             raise self._error(f"the file {wrong}{self._expected}")
+
+    def _require_small(self) -> None:
+        """Keep a stranger's file from costing time or memory out of proportion to its size."""
+        left, values = [(self._root, 1)], 0
+        while left:
+            node, depth = left.pop()
+            values += 1
+            line = node.start_mark.line + 1
+            if node.anchor is not None:
+                raise self._error("anchors are not accepted here; repeat the text", line)
+            if values > _FOREIGN_VALUES:
+                raise self._error(f"the file has more than {_FOREIGN_VALUES} values; shorten it")
+            if depth > _FOREIGN_DEPTH:
+                raise self._error(f"this is nested more than {_FOREIGN_DEPTH} levels deep", line)
+            if isinstance(node, ScalarNode):
+                number = str(node.tag).endswith((":int", ":float"))
+                if number and len(node.value) > _FOREIGN_DIGITS:
+                    raise self._error(f"a number has more than {_FOREIGN_DIGITS} digits", line)
+            elif isinstance(node, MappingNode):
+                left += [(each, depth + 1) for pair in node.value for each in pair]
+            else:
+                left += [(each, depth + 1) for each in node.value]
 
     def _repeated_keys(
         self, node: Node, path: KeyPath, above: tuple[Node, ...], seen: set[int]

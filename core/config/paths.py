@@ -34,6 +34,32 @@ def inside(folder: Path, name: str, param: str) -> Path:
     return path
 
 
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a file or folder lies in `folder` after all symbolic links are resolved."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links that go round in circles
+        return False
+
+
+def leads_outside(file: Path, folder: Path) -> bool:
+    """Whether a file of a model's folder is in fact a file outside, through links or `..`.
+
+    A download in the cache of Hugging Face is one folder: its `models--*/snapshots/REVISION` links
+    to its `models--*/blobs`.
+    """
+    if is_inside(file, folder):
+        return False
+    here = folder.resolve()
+    repositories = (each.parents[1] for each in (here, *here.parents) if len(each.parents) > 1)
+    return not any(
+        repository.name.startswith("models--")
+        and here.is_relative_to(repository / "snapshots")
+        and is_inside(file, repository / "blobs")
+        for repository in repositories
+    )
+
+
 def is_special(path: Path) -> bool:
     """Whether it is a pipe, a device or a socket, which may be read for ever."""
     return path.exists() and not (path.is_file() or path.is_dir())

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from core.config.loading import LoadingConfig
-from core.config.problems import ConfigError
-from core.config.schema import ModelConfig
+from core.config.model_settings import Settings
+from core.config.problems import Problem
 from core.models.files.model_folder import FolderModel, ModelFolder
 from core.models.loading.entry import ModelEntry
 
@@ -25,6 +24,7 @@ class FolderModels:
         self.entries: dict[str, ModelEntry] = {}
         self._loading = loading
         self._known: Mapping[str, FolderModel] = {}
+        self._refused: frozenset[Problem] = frozenset()
         self._turn = asyncio.Lock()
 
     def use_config(self, loading: LoadingConfig) -> None:
@@ -50,22 +50,24 @@ class FolderModels:
                 return []
             read = await asyncio.to_thread(self._read, found)
             before, self.entries, self._known = self.entries, {}, found
-            for name, (config, wrong) in read.items():
-                entry = before.get(name) or ModelEntry(config, source="folder")
+            for name, settings in read.items():
+                entry = before.get(name) or ModelEntry(settings.config, source="folder")
+                wrong = "\n".join(map(str, settings.wrong)) or None
                 if wrong and wrong != entry.wrong:
                     logger.error("model %s cannot be loaded: %s", name, wrong)
-                entry.configure(config, wrong)
+                entry.configure(settings.config, wrong)
                 self.entries[name] = entry
+            self._report({problem: None for each in read.values() for problem in each.refused})
             return [entry for name, entry in before.items() if name not in self.entries]
 
-    def _read(self, found: Mapping[str, FolderModel]) -> dict[str, tuple[ModelConfig, str | None]]:
-        """The config of each, and what is wrong with its settings. Blocks briefly."""
+    def _report(self, refused: Mapping[Problem, None]) -> None:
+        """Log the settings without effect, each of them once."""
+        for problem in refused:
+            if problem not in self._refused:
+                logger.warning("%s", problem)
+        self._refused = frozenset(refused)
+
+    def _read(self, found: Mapping[str, FolderModel]) -> dict[str, Settings]:
+        """Each model with its settings. Blocks briefly."""
         defaults = {"load": "request", "idle_timeout": self._loading.model_dir_idle_timeout}
-        read: dict[str, tuple[ModelConfig, str | None]] = {}
-        for model in found.values():
-            try:
-                read[model.name] = (self.folder.settled(model, defaults), None)
-            except ConfigError as error:
-                plain = replace(model, settings=())
-                read[model.name] = (self.folder.settled(plain, defaults), str(error))
-        return read
+        return {model.name: self.folder.settled(model, defaults) for model in found.values()}

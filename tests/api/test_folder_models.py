@@ -198,17 +198,6 @@ def test_explain_and_tokens_of_it(tmp_path: Path) -> None:
         assert "hi" in json.dumps(explained.json())
 
 
-def test_a_name_before_other_names(tmp_path: Path) -> None:
-    """Whichever of them is loaded."""
-    for name in ("a.toy", "b.toy"):
-        (tmp_path / name).touch()
-    (tmp_path / "a.yml").write_text("aliases: [b.toy, both]\n")
-    (tmp_path / "b.yml").write_text("aliases: [both]\n")
-    with served(tmp_path) as server:
-        assert said(server, "a.toy") == "a.toy"
-        assert said(server, "b.toy") == "b.toy"
-
-
 def test_the_config_takes_a_name_and_gives_it_back(tmp_path: Path) -> None:
     """Again and again while a request has the model of the folder, and nothing piles up."""
     (tmp_path / "a.toy").touch()

@@ -66,6 +66,18 @@ def test_config_check(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("config")
+def test_config_check_warns_of_settings_that_are_ignored(run: Run) -> None:
+    # SEC-1: they are no mistake of the config
+    Path("models").mkdir()
+    Path("models", "x.gguf").touch()
+    Path("models", "x.yml").write_text("sampling: {top_k: 1}\nload: start\n", encoding="utf-8")
+    result = run("config", "check")
+    assert (result.exit_code, "models: mine, x.gguf" in result.stdout) == (0, True)
+    assert "warning: " in result.stderr
+    assert "x.yml:2: load: ignored, because files in the models folder may not" in result.stderr
+
+
+@pytest.mark.usefixtures("config")
 def test_config_check_sees_what_needs_plugins(run: Run) -> None:
     result = run("config", "check", env={"ENGINEBAY_MODELS__0__TOOLS": "odd"})
     assert result.exit_code == 2

@@ -236,10 +236,11 @@ def test_gguf_files_in_the_models_folder(
     Path("plugins/toys.py").write_text(TOYS, encoding="utf-8")
     Path("elsewhere/owner").mkdir(parents=True)
     Path("elsewhere/owner/m.gguf").touch()
-    Path("elsewhere/wrong.gguf").touch()
-    Path("elsewhere/wrong.yml").write_text("backend: no-such", encoding="utf-8")
     Path("elsewhere/other.gguf").touch()
-    Path("elsewhere/other.yml").write_text("backend: hf", encoding="utf-8")
+    Path("elsewhere/other.yml").write_text("backend: no-such", encoding="utf-8")
+    Path("models.d").mkdir()
+    other = "{name: other, backend: hf, path: elsewhere/other.gguf, load: command}"
+    Path("models.d/other.yml").write_text(other, encoding="utf-8")
     Path("installer.py").write_text(INSTALLER, encoding="utf-8")
     Path("config.yml").write_text(CONFIG, encoding="utf-8")
     for installer, answer in ((None, 503), (Path("installer.py").absolute(), 200)):

@@ -256,6 +256,17 @@ def test_patterns_choose_files(start_hub: StartHub, get: Get) -> None:
     assert caught.value.param == "include"
 
 
+@pytest.mark.parametrize("quant", [None, ""])
+def test_settings_are_never_downloaded(start_hub: StartHub, get: Get, quant: str | None) -> None:
+    # SEC-1
+    model = {"config.json": b"{}", "model.safetensors": b"x" * 9, "eval.yaml": b"{}"}
+    settings = ("enginebay.yml", "sub/enginebay.yml", "model.YML", "enginebay.yml. ")
+    start_hub({**model, **dict.fromkeys(settings, b"load: start")})
+    assert content(get(quant=quant)) == model
+    with pytest.raises(InvalidRequestError, match=r"end in \.yml are never downloaded"):
+        get(include=settings)
+
+
 def test_a_lora_goes_to_its_folder(start_hub: StartHub, get: Get, places: Places) -> None:
     start_hub({"adapter_config.json": b"{}", "adapter_model.safetensors": b"x"})
     assert get() == places.loras / "tiny"

@@ -105,26 +105,10 @@ def test_files_of_gguf_models(tmp_path: Path, plugins: Plugins) -> None:
     assert {model.backend for model in folder.models().values()} == {"llamacpp"}
     (tmp_path / "parts/.cache/enginebay/abc.part").unlink()  # the download has ended
     assert "parts" in folder.names()
-    (tmp_path / "s.yml").write_text("max_queue: 3\n")
-    (tmp_path / "one" / "enginebay.yml").write_text("max_queue: 4\n")
-    assert folder.config("s-00001-of-00002.gguf").max_queue == 3
-    assert folder.config("one").max_queue == 4
-
-
-def test_settings_that_a_repository_brings_along_have_no_effect(
-    tmp_path: Path, plugins: Plugins
-) -> None:
-    state = tmp_path / "owner" / "repository" / ".cache" / "enginebay" / "download.json"
-    state.parent.mkdir(parents=True)
-    model = tmp_path / "owner" / "repository" / "Q4"
-    model.mkdir()
-    (model / "m.gguf").touch()
-    (model / "m.yml").write_text("max_queue: 3\n")
-    (model / "enginebay.yml").write_text("max_running: 3\n")
-    state.write_text('{"files": {"Q4/m.gguf": 1, "Q4/enginebay.yml": 1}}')
-    folder = ModelFolder(tmp_path, plugins)
-    config = folder.config("owner/repository/Q4")
-    assert (config.max_queue, config.max_running) == (3, None)
+    (tmp_path / "s.yml").write_text("reasoning_budget: 3\n")
+    (tmp_path / "one" / "enginebay.yml").write_text("reasoning_budget: 4\n")
+    assert folder.config("s-00001-of-00002.gguf").reasoning_budget == 3
+    assert folder.config("one").reasoning_budget == 4
 
 
 def test_a_folder_of_transformers_is_one_model(tmp_path: Path, plugins: Plugins) -> None:
@@ -157,10 +141,10 @@ def test_it_is_only_read_again_when_it_has_changed(tmp_path: Path) -> None:
     assert folder.names() == ["a.toy", "sub/b.toy"]
     (tmp_path / "a.toy").unlink()
     assert folder.names() == ["sub/b.toy"]
-    (tmp_path / "sub" / "b.yml").write_text("max_queue: 3\n")
-    assert folder.config("sub/b.toy").max_queue == 3
-    (tmp_path / "sub" / "b.yml").write_text("max_queue: 4\n")
-    assert folder.config("sub/b.toy").max_queue == 4
+    (tmp_path / "sub" / "b.yml").write_text("reasoning_budget: 3\n")
+    assert folder.config("sub/b.toy").reasoning_budget == 3
+    (tmp_path / "sub" / "b.yml").write_text("reasoning_budget: 4\n")
+    assert folder.config("sub/b.toy").reasoning_budget == 4
 
 
 def test_links_and_what_is_no_file(tmp_path: Path, plugins: Plugins) -> None:

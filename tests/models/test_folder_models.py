@@ -129,21 +129,24 @@ async def test_settings_beside_it(house: House) -> None:
     folder.mkdir(parents=True)
     model = folder / "a.fake"
     model.touch()
-    write(house.base / "enginebay.yml", "max_queue: 3\nidle_timeout: 7\noptions: {a: 1, b: 1}")
-    write(house.base / "owner" / "enginebay.yml", "options: {b: 2, c: 2}")
-    write(folder / "a.yml", "aliases: [short]\nmax_queue: 5")
+    general = "response_role: model\nsampling: {top_k: 1, seed: 1}\noptions: {context_length: 1}"
+    write(house.base / "enginebay.yml", general)
+    write(house.base / "owner" / "enginebay.yml", "sampling: {seed: 2, top_p: 0.5}")
+    write(folder / "a.yml", "reasoning_budget: 5")
+    name = "owner/repository/a.fake"
     async with house.models() as models:
-        assert await asked(models, "short") == "owner/repository/a.fake"
-        config = models.find("short").config
-        assert (config.max_queue, config.idle_timeout) == (5, 7)
-        assert config.options == {"a": 1, "b": 2, "c": 2}
-        write(folder / "a.yml", "max_queue: 9")
+        assert await asked(models, name) == name
+        config = models.find(name).config
+        assert (config.response_role, config.reasoning_budget) == ("model", 5)
+        assert config.options == {"context_length": 1}
+        assert config.sampling.params == {"top_k": 1, "seed": 2, "top_p": 0.5}
+        write(folder / "a.yml", "reasoning_budget: 9")
         await models.look_at_folder()
-        entry = models.find("owner/repository/a.fake")
-        assert entry.config.max_queue == 5  # until it is loaded the next time
+        entry = models.find(name)
+        assert entry.config.reasoning_budget == 5  # until it is loaded the next time
         await models.unload(entry)
-        await asked(models, "owner/repository/a.fake")
-        assert entry.config.max_queue == 9
+        await asked(models, name)
+        assert entry.config.reasoning_budget == 9
 
 
 def write(path: Path, text: str) -> None:
@@ -153,30 +156,34 @@ def write(path: Path, text: str) -> None:
 async def test_settings_that_are_wrong(house: House) -> None:
     for name in ("a.fake", "b.fake"):
         (house.base / name).touch()
-    write(house.base / "a.yml", "name: x\nlod: start")
+    write(house.base / "a.yml", "overflow: no\ntools: [x]")
     async with house.models() as models:
         assert await asked(models, "b.fake") == "b.fake"
         entry = models.find("a.fake")
         assert entry.state == "failed"
         assert entry.error is not None
-        assert "a.yml:1: name: is that of the file" in entry.error
-        assert "a.yml:2: lod: unknown key; did you mean 'load'?" in entry.error
+        assert "a.yml:1: overflow: must be 'error' or 'drop_oldest'" in entry.error
+        assert "a.yml:2: tools: must be text" in entry.error
         for _ in range(2):
             with pytest.raises(ModelFailedError, match=r"settings of 'a.fake' cannot be used"):
                 await asked(models, "a.fake")
             house.clock.advance(10_000)
         assert house.started == ["b.fake"]
-        assert len(models.folder.problems()) == 2
-        write(house.base / "a.yml", "load: start")
+        wrong, refused = models.folder.problems()
+        assert (len(wrong), refused) == (2, [])
+        write(house.base / "a.yml", "tools: none")
         assert await asked(models, "a.fake") == "a.fake"
 
 
-async def test_settings_may_have_it_loaded_at_start(house: House) -> None:
-    (house.base / "a.fake").touch()
-    write(house.base / "a.yml", "load: start\npinned: true")
+async def test_a_name_before_other_names(house: House) -> None:
+    """Whichever of them is loaded."""
+    (house.base / "a.gguf").touch()  # whose other name is `a`
+    (house.base / "a").mkdir()
+    (house.base / "a" / "x.gguf").touch()
     async with house.models() as models:
-        await models.load_at_start()
-        assert states(models) == {"a.fake": "ready"}
+        assert await listed(models) == ["a", "a.gguf"]
+        models.find("a.gguf").begin_loading()
+        assert models.find("a").name == "a"
 
 
 async def test_loads_on_command(house: House) -> None:

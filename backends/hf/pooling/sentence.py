@@ -117,6 +117,7 @@ def _read_folder(checkpoint: Checkpoint) -> SentenceFolder | None:
     steps: list[Dense | Normalize] = []
     for module in checkpoint.read_json_objects("modules.json"):
         path, kind = str(module.get("path") or ""), str(module.get("type"))
+        checkpoint.require_inside(path)
         config = _read(checkpoint, _join(path, "config.json")) if path else {}
         match kind.rpartition(".")[2] if kind.startswith("sentence_transformers.") else kind:
             case "Transformer":

@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from core.config.paths import leads_outside
 from core.contract.errors import encodable
 from core.models.files.gguf_header import gguf_header
 from core.models.loading.memory import weight_files
@@ -132,7 +133,7 @@ def _file_type(number: Any) -> str:
 
 
 def _of_folder(folder: Path, weights: Sequence[Path]) -> FileFacts:
-    config = _json(folder / "config.json")
+    config = _json(folder, "config.json")
     inner = config.get("text_config")
     text = {**config, **inner} if isinstance(inner, dict) else config
     quantized = config.get("quantization_config")
@@ -178,13 +179,12 @@ def _tensors(file: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def _templates(folder: Path) -> dict[str, str]:
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return {"default": file.read_text(encoding="utf-8")}
+    if (folder / "chat_template.jinja").is_file():
+        return {"default": _read(folder, "chat_template.jinja")}
     for name in ("chat_template.json", "tokenizer_config.json"):
         if not (folder / name).is_file():
             continue
-        found = _json(folder / name).get("chat_template")
+        found = _json(folder, name).get("chat_template")
         if isinstance(found, str):
             return {"default": _text(found)}
         if isinstance(found, list):
@@ -192,11 +192,18 @@ def _templates(folder: Path) -> dict[str, str]:
     return {}
 
 
-def _json(file: Path) -> dict[str, Any]:
-    found = json.loads(file.read_text(encoding="utf-8"))
+def _json(folder: Path, name: str) -> dict[str, Any]:
+    found = json.loads(_read(folder, name))
     if not isinstance(found, dict):
-        raise ValueError(f"{file} is no object")
+        raise ValueError(f"{folder / name} is no object")
     return found
+
+
+def _read(folder: Path, name: str) -> str:
+    """The text of a file, unless it is a link out of the model's folder: clients may see it."""
+    if leads_outside(folder / name, folder):
+        raise ValueError(f"{folder / name} leads to a file outside")
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _text(value: Any) -> str:

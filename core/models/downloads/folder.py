@@ -60,13 +60,6 @@ def is_unfinished(path: Path) -> bool:
     return bool(state and state.get("complete") is False) or any(parts.glob("*.part"))
 
 
-def was_downloaded(path: Path, file: Path) -> bool:
-    """Whether a file below this folder came with a download into it."""
-    state = _read(state_folder(path) / _STATE_FILE)
-    files = state.get("files") if state else None
-    return isinstance(files, dict) and file.relative_to(path).as_posix() in files
-
-
 class Folder:
     """`path`, and in `.cache/enginebay` below it the partial files and verification state."""
 

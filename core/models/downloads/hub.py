@@ -7,6 +7,7 @@ Xet file cannot be stopped, as errors of its progress bar are lost.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -21,11 +22,14 @@ from typing import Any, BinaryIO
 from core.contract.errors import InvalidRequestError
 from core.models.downloads.errors import HubError, in_words
 
+logger = logging.getLogger(__name__)
+
 _TIMEOUT = 10.0  # seconds until the hub must respond
 _TRIES, _PAUSE = 6, 1.0  # connections that bring no byte, and seconds between them
 _OK, _NOT_SATISFIABLE = 200, 416
 _PASSING = (408, 429, 500, 502, 503, 504)  # transient statuses
 _LARGEST_OVER_HTTP = 50_000_000_000  # bytes; larger files a hub gives out over Xet only
+_SETTINGS = re.compile(r"\.yml[. ]*$", re.IGNORECASE)  # Windows drops dots and blanks at the end
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHA256 = 64  # digits
@@ -79,7 +83,10 @@ class Hub:
         self._endpoint = hub_endpoint()
 
     def snapshot(self) -> Snapshot:
-        """The files to download, all from one commit."""
+        """The files to download, all from one commit.
+
+        Files that end in .yml are left out, since they may be settings of this server.
+        """
         from huggingface_hub import HfApi
 
         with in_words(self._repo_id, self._revision):
@@ -89,7 +96,11 @@ class Hub:
             commit = info.sha or ""
             if not _COMMIT.fullmatch(commit):
                 raise HubError(f"the hub returned no commit for {self._repo_id}")
-            return Snapshot(commit, tuple(map(self._file, info.siblings or ())))
+            there = tuple(map(self._file, info.siblings or ()))
+            kept = tuple(file for file in there if not _SETTINGS.search(file.name))
+            if kept != there:
+                logger.info("%s: files that end in .yml are not downloaded", self._repo_id)
+            return Snapshot(commit, kept)
 
     def branches(self) -> list[str]:
         """The branches of the repository beside `main`, which may hold other models."""

@@ -100,7 +100,7 @@ def _selected(snapshot: Snapshot, wanted: Wanted) -> list[RemoteFile]:
     if not files:
         raise InvalidRequestError(
             f"`include` and `exclude` leave no file of {wanted.repo_id}; it has "
-            f"{len(snapshot.files)} files",
+            f"{len(snapshot.files)} files; those that end in .yml are never downloaded",
             param="include",
         )
     return files

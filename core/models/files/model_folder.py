@@ -4,16 +4,18 @@ import logging
 import re
 import time
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from core.config.model_settings import FILE, placed, with_settings
+from core.config.model_settings import FILE, Settings, placed, with_settings
 from core.config.paths import is_special, state_of
 from core.config.problems import ConfigError, Problem
 from core.config.schema import Config, ModelConfig, resolved_path
 from core.contract.errors import InvalidRequestError, ModelNotFoundError
 from core.models.check_config import model_problems
-from core.models.downloads.folder import is_unfinished, state_folder, was_downloaded
+from core.models.downloads.folder import is_unfinished, state_folder
+from core.models.template.template import TEMPLATES_FOLDER, template_path
+from core.models.template.template_set import USUAL_NAMES
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -109,7 +111,7 @@ class ModelFolder:
     """
 
     def __init__(self, folder: Path, plugins: Plugins, base: Path | None = None) -> None:
-        """`base`: the folder that relative paths in settings are relative to."""
+        """`base`: the folder of the config."""
         self.root = folder
         self._plugins = plugins
         self._base = base or folder
@@ -156,31 +158,47 @@ class ModelFolder:
                 f"no backend recognises {path}; name one as `backend`, installed: {installed}",
                 param="backend",
             )
-        model = model or FolderModel(name, path, "", (), ())
-        try:
-            config = self.settled(model, {"load": "command"})
-        except ConfigError as error:
-            raise InvalidRequestError(str(error), param="name") from error
+        settings = self.settled(model or FolderModel(name, path, "", (), ()), {"load": "command"})
+        if settings.wrong:
+            raise InvalidRequestError("\n".join(map(str, settings.wrong)), param="name")
+        for problem in settings.refused:
+            logger.warning("%s", problem)
+        config = settings.config
         return config.model_copy(update={"backend": backend}) if backend else config
 
-    def settled(self, model: FolderModel, defaults: Mapping[str, object]) -> ModelConfig:
-        """Its config: these defaults below its settings. `ConfigError` for invalid settings."""
-        found = {"name": model.name, "backend": model.backend or "none", "path": str(model.path)}
-        config, files = with_settings({**defaults, **found}, model.aliases, model.settings)
-        problems = model_problems(config, self._base, self._plugins) if files else ()
-        if wrong := [placed(files, *problem) for problem in problems]:
-            raise ConfigError(wrong)
-        return config
+    def settled(self, model: FolderModel, defaults: Mapping[str, object]) -> Settings:
+        """Its config, of these defaults and its settings files, and what is wrong with those."""
+        backend = model.backend or "none"
+        own = {"name": model.name, "backend": backend, "path": str(model.path)}
+        found = {**defaults, **own}
+        templates = self._templates() if model.settings else {}
+        settings = with_settings(found, model.aliases, model.settings, templates)
+        if not settings.files or settings.wrong:
+            return settings
+        problems = model_problems(settings.config, self._base, self._plugins)
+        if wrong := [placed(settings.files, *problem) for problem in problems]:
+            plain = with_settings(found, model.aliases, (), {})
+            return replace(settings, config=plain.config, wrong=wrong)
+        return settings
 
-    def problems(self) -> list[Problem]:
-        """What is wrong with the settings of its models, each problem once."""
-        problems: dict[Problem, None] = {}
+    def _templates(self) -> dict[str, str]:
+        """The chat templates that settings may name: shipped ones, and those of the model itself.
+
+        None is a template of the user: settings may be a stranger's.
+        """
+        own = (name for name in USUAL_NAMES if template_path(name, self._base) is None)
+        shipped = {path.stem: str(path) for path in TEMPLATES_FOLDER.glob("*.jinja")}
+        return {**{name: name for name in own}, **shipped}
+
+    def problems(self) -> tuple[list[Problem], list[Problem]]:
+        """What is wrong in settings of its models, and what they may not set; each problem once."""
+        wrong: dict[Problem, None] = {}
+        refused: dict[Problem, None] = {}
         for model in self.models().values():
-            try:
-                self.settled(model, {})
-            except ConfigError as error:
-                problems |= dict.fromkeys(error.problems)
-        return list(problems)
+            settings = self.settled(model, {})
+            wrong |= dict.fromkeys(settings.wrong)
+            refused |= dict.fromkeys(settings.refused)
+        return list(wrong), list(refused)
 
     def _found(
         self, scan: _Scan, folder: Path, prefix: str, above: tuple[Path, ...]
@@ -249,16 +267,8 @@ def _leads_back(folder: Path) -> bool:
 
 
 def _existing(scan: _Scan, there: Set[Path], *wanted: Path) -> list[Path]:
-    """The files of settings among these, but for what repositories bring along: those are not the
-    server's owner's.
-    """
-    return [
-        path for path in wanted if path in there and scan.look_at(path) and not _is_downloaded(path)
-    ]
-
-
-def _is_downloaded(path: Path) -> bool:
-    return any(was_downloaded(folder, path) for folder in list(path.parents)[: _DEEPEST + 1])
+    """The settings files among these."""
+    return [path for path in wanted if path in there and scan.look_at(path)]
 
 
 def _is_unfinished(scan: _Scan, folder: Path) -> bool:
