@@ -1,11 +1,12 @@
 """From a GGUF file to an engine, or to an error that says what to do."""
 
-import importlib.metadata
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from llama_cpp import __version__ as bindings_version
 
 from backends.llamacpp.adapters import configured_adapters
 from backends.llamacpp.context import POSITION_OPTIONS, Context
@@ -186,7 +187,7 @@ def _kind_of_state(model: Model, options: LlamaCppOptions, context: Context) -> 
     return {
         "range of context lengths": model.shape.length_range(context.tokens_per_sequence),
         "model file": fingerprint(parts_of(model.path)),
-        "version of llama-cpp-python": importlib.metadata.version("llama-cpp-python"),
+        "version of llama-cpp-python": bindings_version,
         **options.model_dump(include=_OF_STATE, mode="json"),
     }
 
