@@ -21,10 +21,11 @@ try-image:
 check:
 	$(PYTHON) start.py check
 
-# Correctness and speed of every engine on this machine's GPU; see docs/gpu.md.
+# Correctness and speed of every engine on this machine's GPU, in BUDGET seconds; see docs/gpu.md.
+BUDGET ?= 480
 gpu-check:
 	$(PYTHON) start.py install test
-	$(PYTHON) start.py python benchmarks/gpu/check.py
+	$(PYTHON) start.py python benchmarks/gpu/check.py --budget $(BUDGET) $(ARGUMENTS)
 
 bench:
 	$(PYTHON) start.py python benchmarks/concurrency.py

@@ -1,13 +1,20 @@
 """The GPU check by itself, without a GPU: it compares, records, reports and prepares rightly."""
 
+import dataclasses
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.metadata import distributions
 from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +23,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from benchmarks.gpu import check, checks, engines, gptq, machine, prepare, throughput
-from benchmarks.gpu.checks import Checked
+from benchmarks.gpu import (
+    check,
+    checks,
+    engines,
+    gptq,
+    machine,
+    prepare,
+    processes,
+    recording,
+    results,
+    stages,
+    throughput,
+    throughput_table,
+)
+from benchmarks.gpu.processes import Ended, Processes
 from benchmarks.gpu.recording import Line, read
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.stages import Stage
 from benchmarks.gpu.unpack import unpack
 from benchmarks.models import Model
 from core.plugins import Plugins
-from tests.gpu.parity import Continuation
-from tests.gpu.targets import MAIN, VARIANTS, Target
-from tests.support import REPOSITORY
+from tests.gpu import answers
+from tests.gpu.parity import Continuation, Reference
+from tests.gpu.targets import FIRST, MAIN, VARIANTS, Target
+from tests.support import DEMO_MODEL, REPOSITORY
 
 # Comparing texts.
 
@@ -137,11 +160,11 @@ def test_never_reached():
 """
 
 
-def recorded(folder: Path, source: str) -> tuple[int, list[Line]]:
+def recorded(folder: Path, source: str, *arguments: str) -> tuple[int, list[Line]]:
     (folder / "test_it.py").write_text(source)
     lines = folder / "lines"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:cov"]
-    command += ["-p", "benchmarks.gpu.recording", "--record", str(lines), "test_it.py"]
+    command += ["-p", "benchmarks.gpu.recording", "--record", str(lines), *arguments, "test_it.py"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
     return done.returncode, read(lines)
@@ -177,50 +200,48 @@ def test_half_a_line_is_left_out(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == []
 
 
-def line(outcome: str) -> Line:
-    return Line(test="t", outcome=outcome, reason="", seconds=0.0, figures={})
+TARGETS = """
+import pytest
+from time import perf_counter
+from types import SimpleNamespace
+
+@pytest.mark.parametrize("target", [SimpleNamespace(name="a"), SimpleNamespace(name="b")])
+@pytest.mark.parametrize("x", [1, 2])
+def test_of_targets(target, x):
+    pass
+
+def test_of_none():
+    pass
+"""
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "trouble", "good"),
+    ("target", "expected"),
     [
-        (["passed", "skipped"], None, True),
-        (["passed", "failed"], None, False),
-        (["skipped"], None, False),
-        ([], None, False),
-        (["passed"], "cut off after 9 seconds", False),
+        ("a", ["test_it.py::test_of_targets[1-target0]", "test_it.py::test_of_targets[2-target0]"]),
+        ("", ["test_it.py::test_of_none"]),
+        ("c", []),
     ],
 )
-def test_checks_are_good_if_some_passed_and_none_failed(
-    outcomes: list[str], trouble: str | None, good: bool
-) -> None:
-    assert Checked([line(outcome) for outcome in outcomes], trouble).good == good
+def test_only_tests_of_the_target_run(tmp_path: Path, target: str, expected: list[str]) -> None:
+    assert [line["test"] for line in recorded(tmp_path, TARGETS, "--target", target)[1]] == expected
 
 
-@pytest.mark.parametrize(
-    ("code", "trouble"),
-    [
-        (0, None),
-        (1, None),
-        (None, "cut off after 9 seconds"),
-        (-11, "pytest was ended by SIGSEGV"),
-        (5, "there were no tests"),
-        (4, "pytest ended with code 4"),
-    ],
-)
-@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
-def test_trouble_is_said_in_words(code: int | None, trouble: str | None) -> None:
-    assert checks._trouble(code, 9) == trouble
+def test_what_has_passed_is_not_run_again(tmp_path: Path) -> None:
+    passed = tmp_path / "passed"
+    recording.write(passed, "test_it.py::test_of_targets[1-target0]", "passed")
+    _, lines = recorded(tmp_path, TARGETS, "--target", "a", "--passed", str(passed))
+    assert [line["test"] for line in lines] == ["test_it.py::test_of_targets[2-target0]"]
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(engines.missing("llamacpp", "cpu") is not None, reason="needs llama.cpp")
-def test_one_check_is_rehearsed() -> None:
-    checked = checks.run("llamacpp", "cpu", 300, "logprobs and llamacpp-q8-cache")
-    assert checked.good, checked
-    [logprobs] = checked.lines
-    assert logprobs["test"].startswith("gpu/test_texts.py::test_logprobs")
-    assert logprobs["figures"]["logprobs compared"] > 100
+def test_the_first_checks_of_an_engine_are_rehearsed(tmp_path: Path) -> None:
+    arguments = ["--rehearse", "--engines", "llamacpp", "--stages", "first"]
+    assert check.main([*arguments, "--output", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / results.NAME).read_text())["stages"]["llamacpp first"]
+    assert [line["outcome"] for line in found["tests"]] == ["passed"] * 4
+    assert check.main([*arguments, "--output", str(tmp_path)]) == 0  # it is known
 
 
 def test_all_tests_on_a_gpu_are_run() -> None:
@@ -232,6 +253,400 @@ def test_all_tests_on_a_gpu_are_run() -> None:
     assert {file for file in marked if not file.startswith(checks.TESTS)} == {
         "tests/test_gpu_check.py"  # this one
     }
+
+
+def test_all_targets_are_checked_in_full() -> None:
+    for engine in engines.ENGINES:
+        targets = [target.name for target in MAIN + VARIANTS if target.engine == engine]
+        assert sorted(stages.FULL[engine]) == sorted(targets)
+    assert [target.engine for target in FIRST] == list(engines.ENGINES)
+
+
+# Stages.
+
+
+class Clock:
+    """Time that goes on only when it is looked at, by `step` seconds, or when it is told to."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now, self.step = 1000.0, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+WRITES = """
+import json, sys
+def write(test, outcome="passed", reason=""):
+    line = {"test": test, "outcome": outcome, "reason": reason, "seconds": 0.0, "figures": {}}
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps(line) + "\\n")
+"""
+
+
+def python(code: str) -> Callable[[Path, Path, float], list[str]]:
+    """A stage's command that runs this code, which has `write`."""
+    return lambda record, passed, seconds: [sys.executable, "-c", WRITES + code, str(record)]
+
+
+GOOD = python("write('one')")
+CRASHES = python("write('one'); print('about to'); import os; os.kill(os.getpid(), 11)")
+FAILS = python("write('one', 'failed', 'two is not one'); sys.exit(1)")
+HANGS = python("write('one'); import threading; threading.Event().wait()")
+# With a child in a session of its own; neither can be interrupted.
+STUBBORN = python("""
+import signal, subprocess, threading
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+endless = "import threading; threading.Event().wait()"
+child = subprocess.Popen([sys.executable, "-c", endless], start_new_session=True)
+write(str(child.pid))
+threading.Event().wait()
+""")
+
+
+def stage(
+    name: str,
+    command: Callable[[Path, Path, float], list[str]] = GOOD,
+    *,
+    kind: stages.Kind = "full",
+    least: float = 1,
+    limit: float = 100,
+) -> Stage:
+    engine = name.partition(" ")[0]
+    return Stage(name, kind, None if engine == "facts" else engine, least, limit, command)
+
+
+def run(
+    folder: Path,
+    *planned: Stage,
+    budget: float = math.inf,
+    clock: Callable[[], float] | None = None,
+    state: str = "s",
+    **options: Any,
+) -> dict[str, Any]:
+    """Run the stages as a new process of the check would; the stages in its file."""
+    kept = Results(folder / results.NAME, **options)
+    kept.describe()
+    clock = clock or Clock()
+    checking = check.Check(
+        "cpu", folder, kept, budget, clock, Processes(clock, look=0.02, patience=0.02)
+    )
+    checking.run(planned, lambda engine: state)
+    found: dict[str, Any] = json.loads((folder / results.NAME).read_text())["stages"]
+    return found
+
+
+def statuses(found: dict[str, Any]) -> dict[str, str]:
+    return {name: stage["status"] for name, stage in found.items()}
+
+
+needs_signals = pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+
+
+@needs_signals
+def test_a_stage_that_crashes_leaves_what_was_before_and_its_last_words(tmp_path: Path) -> None:
+    found = run(tmp_path, stage("hf full", CRASHES), stage("hf more"), stage("llamacpp full"))
+    assert statuses(found) == {"hf full": "crashed", "hf more": "passed", "llamacpp full": "passed"}
+    assert found["hf full"]["reason"] == "ended by SIGSEGV, after one"
+    assert [line["test"] for line in found["hf full"]["tests"]] == ["one"]
+    assert found["hf full"]["log"] == ["about to"]
+    assert "about to" in (tmp_path / "hf.log").read_text()
+    assert found["llamacpp full"]["log"] == []
+
+
+@needs_signals
+def test_a_stage_that_hangs_is_killed_at_its_limit(tmp_path: Path) -> None:
+    found = run(tmp_path, stage("hf full", HANGS), stage("hf more"), clock=Clock(step=30))
+    assert statuses(found) == {"hf full": "timed out", "hf more": "passed"}
+    assert found["hf full"]["reason"].startswith("was killed after 100 s")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes by /proc")
+def test_nothing_of_a_killed_stage_is_left(tmp_path: Path) -> None:
+    clock = Clock()
+    kept = Results(tmp_path / results.NAME)
+    record = tmp_path / "lines"
+
+    def watch() -> None:
+        if read(record):  # the child is there
+            clock.now += 1000
+
+    command = STUBBORN(record, record, 0)
+    ended = Processes(clock, look=0.02, patience=0.02).run(
+        command, tmp_path / "log", 100, {}, watch
+    )
+    assert ended == Ended(None, 1000)
+    [line] = read(record)
+    status = Path(f"/proc/{line['test']}/stat")
+    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert not kept.stages
+
+
+@needs_signals
+def test_an_engine_whose_first_checks_crash_loses_only_its_own_stages(tmp_path: Path) -> None:
+    found = run(
+        tmp_path,
+        stage("hf first", CRASHES, kind="first"),
+        stage("llamacpp first", FAILS, kind="first"),
+        stage("hf full"),
+        stage("llamacpp full"),
+    )
+    assert statuses(found) == {
+        "hf first": "crashed",
+        "llamacpp first": "failed",
+        "hf full": "skipped",
+        "llamacpp full": "passed",
+    }
+    assert found["hf full"]["reason"] == "hf first crashed"
+    assert found["llamacpp first"]["reason"] == "1 failed, the first: two is not one"
+
+
+def test_an_engine_that_cannot_run_here_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    facts = python("write('hf', 'skipped', 'needs a CUDA device'); write('llamacpp')")
+    found = run(
+        tmp_path,
+        stage("facts", facts, kind="facts"),
+        stage("hf first", kind="first"),
+        stage("llamacpp first", kind="first"),
+        # Of which the facts were not found in time.
+        stage("exllamav2 first", python("write('one', 'skipped', 'no device')"), kind="first"),
+        stage("exllamav2 full"),
+    )
+    assert statuses(found) == {
+        "facts": "passed",
+        "hf first": "skipped",
+        "llamacpp first": "passed",
+        "exllamav2 first": "skipped",
+        "exllamav2 full": "skipped",
+    }
+    assert found["hf first"]["reason"] == "needs a CUDA device"
+    assert found["exllamav2 full"]["reason"] == "no device"
+
+
+def test_no_model_is_made_where_no_engine_can_run(tmp_path: Path) -> None:
+    facts = python("write('hf', 'skipped', 'needs a CUDA device'); write('torch')")
+    making = Stage("model", "model", None, 1, 100, GOOD)
+    planned = [stage("facts", facts, kind="facts"), stage("hf first", kind="first"), making]
+    assert statuses(run(tmp_path, *planned))["model"] == "skipped"
+    assert statuses(run(tmp_path, *planned, stage("llamacpp full")))["model"] == "passed"
+
+
+def test_stages_for_which_no_time_is_left_are_not_run(tmp_path: Path) -> None:
+    clock = Clock()
+
+    def takes_long(record: Path, passed: Path, seconds: float) -> list[str]:
+        clock.now += 60
+        return GOOD(record, passed, seconds)
+
+    found = run(
+        tmp_path,
+        stage("hf full", takes_long),
+        stage("hf more", least=31),
+        stage("hf last", least=30),
+        budget=100,
+        clock=clock,
+    )
+    assert statuses(found) == {"hf full": "passed", "hf more": "not run", "hf last": "passed"}
+    assert found["hf more"]["reason"] == "needs 31 s, and 30 s of the budget are left"
+
+
+@needs_signals
+def test_a_stage_has_no_more_time_than_the_budget_and_is_then_cut_off(tmp_path: Path) -> None:
+    given: list[float] = []
+
+    def hangs(record: Path, passed: Path, seconds: float) -> list[str]:
+        given.append(seconds)
+        return HANGS(record, passed, seconds)
+
+    found = run(tmp_path, stage("hf full", hangs), budget=70, clock=Clock(step=1))
+    assert statuses(found) == {"hf full": "cut off"}
+    assert given == [pytest.approx(60, abs=5)]
+
+
+def counting(folder: Path, name: str, code: str) -> Stage:
+    """A stage that leaves a mark each time it runs."""
+    mark = f"open({str(folder / 'ran')!r}, 'a').write({name + chr(10)!r}); "
+    return stage(name, python(mark + code))
+
+
+def ran(folder: Path) -> list[str]:
+    """The stages that ran, in order, since this was asked last."""
+    file = folder / "ran"
+    names = file.read_text().splitlines() if file.exists() else []
+    file.unlink(missing_ok=True)
+    return names
+
+
+def test_the_next_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    bad = counting(tmp_path, "hf bad", "write('one', 'failed', 'no'); sys.exit(1)")
+    good = counting(tmp_path, "hf good", "write('one')")
+    late = counting(tmp_path, "hf late", "write('one')")
+    planned = (bad, good, replace(late, least=1000))
+    run(tmp_path, *planned, budget=100)
+    assert ran(tmp_path) == ["hf bad", "hf good"]
+    found = run(tmp_path, bad, good, late)
+    assert ran(tmp_path) == ["hf late", "hf bad"]  # new ones come before those that failed
+    assert statuses(found) == {"hf bad": "failed", "hf good": "passed", "hf late": "passed"}
+    run(tmp_path, *planned, budget=100)
+    assert ran(tmp_path) == ["hf bad"]
+    run(tmp_path, good, late, state="another version")
+    assert ran(tmp_path) == ["hf good", "hf late"]
+    run(tmp_path, good, late, state="another version", again=True)
+    assert ran(tmp_path) == ["hf good", "hf late"]
+
+
+def test_a_run_goes_on_from_a_file_of_elsewhere(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    run(before, stage("hf full"))
+    there = tmp_path / "there"
+    there.mkdir()
+    found = run(there, counting(tmp_path, "hf full", ""), before=before / results.NAME)
+    assert ran(tmp_path) == []
+    assert statuses(found) == {"hf full": "passed"}
+
+
+def test_a_killed_run_has_written_down_how_far_it_was(tmp_path: Path) -> None:
+    """Killed in the middle of a stage: no code of the check runs anymore."""
+    file = tmp_path / results.NAME
+    seen: list[dict[str, Any]] = []
+
+    def watching() -> float:  # the clock is looked at while the stage runs
+        if file.exists():
+            found = json.loads(file.read_text())["stages"]
+            if len(found.get("hf full", {}).get("tests", [])) == 2:
+                seen.append(found)
+                clock.now += 1000
+        return clock()
+
+    clock = Clock()
+    slow = python("write('one'); write('two'); import threading; threading.Event().wait()")
+    run(tmp_path, stage("hf full", slow), clock=watching)
+    at_the_kill = seen[0]
+    assert statuses(at_the_kill) == {"hf full": "cut off"}
+    file.write_text(json.dumps({"stages": at_the_kill}))
+    known: list[str] = []
+
+    def goes_on(record: Path, passed: Path, seconds: float) -> list[str]:
+        known.extend(line["test"] for line in read(passed))
+        return python("write('three')")(record, passed, seconds)
+
+    found = run(tmp_path, stage("hf full", goes_on))
+    assert known == ["one", "two"]
+    assert [line["test"] for line in found["hf full"]["tests"]] == ["one", "two", "three"]
+    assert statuses(found) == {"hf full": "passed"}
+
+
+def test_a_half_written_file_never_replaces_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, stage("hf full"))
+    kept = Results(tmp_path / results.NAME)
+
+    def fails(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fails)
+        with pytest.raises(KeyboardInterrupt):
+            kept.describe(more="x")
+    assert statuses(run(tmp_path, stage("hf full"))) == {"hf full": "passed"}
+
+
+def line(outcome: recording.Outcome, reason: str = "") -> Line:
+    return Line(test="t", outcome=outcome, reason=reason, seconds=0.0, figures={})
+
+
+@needs_signals
+@pytest.mark.parametrize(
+    ("code", "lines", "cut", "status", "reason"),
+    [
+        (0, [line("passed"), line("skipped")], False, "passed", ""),
+        (1, [line("passed"), line("failed", "no\nmore")], False, "failed", "the first: no"),
+        (0, [line("passed"), line("failed", "no")], False, "failed", "1 failed"),
+        (1, [], False, "failed", "wrote nothing down"),
+        (0, [line("skipped", "needs a GPU")], False, "skipped", "needs a GPU"),
+        (5, [], False, "skipped", "there were no tests"),
+        (None, [line("passed")], False, "timed out", "killed after 9 s, after t"),
+        (None, [line("passed")], True, "cut off", "killed after 9 s, after t"),
+        (-11, [], False, "crashed", "SIGSEGV, before the first test ended"),
+        (-99, [], False, "crashed", "signal 99"),
+        (4, [], False, "crashed", "code 4"),
+    ],
+)
+def test_verdicts(code: int | None, lines: list[Line], cut: bool, status: str, reason: str) -> None:
+    verdict = stages.judge(Ended(code, 1.0), lines, 9, cut=cut)
+    assert verdict.status == status
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_plan_has_the_first_verdicts_of_all_engines_before_anything_else(
+    device: engines.Device,
+) -> None:
+    planned = stages.plan(engines.ENGINES, device, "demo")
+    kinds = [stage.kind for stage in planned]
+    assert kinds == sorted(kinds, key=stages.KINDS.index)
+    assert kinds[:4] == ["facts", "first", "first", "first"]
+    assert planned[0].limit <= 30
+    full = [stage.engine for stage in planned if stage.kind == "full"]
+    assert full[:3] == list(engines.ENGINES)
+    assert len({stage.name for stage in planned}) == len(planned)
+    assert all(stage.least <= stage.limit for stage in planned)
+    only = stages.plan(["hf"], device, "demo", ["first"])
+    assert [stage.name for stage in only] == ["facts", "hf first"]
+
+
+def test_a_change_of_one_engine_leaves_what_is_known_of_another(tmp_path: Path) -> None:
+    for name in ("core/a.py", "backends/hf/a.py", "backends/exllamav2/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("1")
+
+    def both(**about: Any) -> tuple[str, str]:
+        return results.state("hf", about, tmp_path), results.state("exllamav2", about, tmp_path)
+
+    before = both()
+    assert before == both()
+    assert before[0] != both(torch="2.11")[0]
+    (tmp_path / "backends/hf/a.py").write_text("2")
+    after = both()
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+    (tmp_path / "core/a.py").write_text("2")
+    assert both()[1] != before[1]
+
+
+# What comes back from a machine: 8 files of 16 MiB each.
+
+LARGEST, MOST_FILES = 16 * 2**20, 8
+
+
+def test_a_log_that_floods_keeps_its_begin_and_end(tmp_path: Path) -> None:
+    flood = python(f"""
+sys.stdout.write("the begin\\n")
+for _ in range(40):
+    sys.stdout.write("x" * {2**20} + "\\n")
+sys.stdout.write("the end\\n")
+write('one')
+""")
+    found = run(tmp_path, stage("hf full", flood), stage("hf more"))
+    assert statuses(found) == {"hf full": "passed", "hf more": "passed"}
+    log = (tmp_path / "hf.log").read_text()
+    assert log.startswith("the begin\n")
+    assert "the middle was cut out" in log
+    assert log.endswith("the end\n")
+    assert (tmp_path / "hf.log").stat().st_size < LARGEST
+    assert processes.LOG_BYTES < LARGEST
+
+
+def test_all_stages_leave_no_more_files_than_come_back(tmp_path: Path) -> None:
+    planned = stages.plan(engines.ENGINES, "cuda", "1b")
+    found = run(tmp_path, *(replace(stage, command=GOOD) for stage in planned))
+    assert set(statuses(found).values()) == {"passed"}
+    there = [file.name for file in tmp_path.iterdir()]
+    unfinished_and_of_run_sh = ["gpu-check.tmp", "run.log"]
+    assert len(there + unfinished_and_of_run_sh) <= MOST_FILES
 
 
 # What is missing.
@@ -255,11 +670,9 @@ def test_a_broken_library_is_for_the_checks_to_find(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
-def test_a_machine_without_cuda_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_cuda_says_so() -> None:
     assert "needs a CUDA device" in str(engines.missing("hf", "cuda"))
     assert engines.missing("hf", "cpu") is None
-    assert check.main(["--engines", "hf"]) == 1
-    assert "hf: needs a CUDA device" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", MAIN + VARIANTS, ids=lambda target: target.name)
@@ -275,75 +688,91 @@ def test_backends_take_the_options_of_the_targets(target: Target, device: engine
     assert all(getattr(made, name) == value for name, value in target.options.items())
 
 
+# Facts.
+
+
+def test_facts_are_found_in_processes_of_their_own(tmp_path: Path) -> None:
+    for name in ("kernel", "driver"):
+        machine.find(name, "cpu", tmp_path / "facts", perf_counter() + 300)
+    kernel, driver = read(tmp_path / "facts")
+    assert kernel["outcome"] == "passed"
+    assert kernel["figures"]["largest difference"] == 0
+    assert (driver["outcome"], driver["reason"]) == ("skipped", "a rehearsal needs no driver")
+    assert machine.versions()["torch"] == torch.__version__
+
+
+def test_a_fact_that_cannot_be_found_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs(command: list[str], **options: Any) -> Any:
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    def crashes(command: list[str], **options: Any) -> Any:
+        return subprocess.CompletedProcess(command, -11, "", "a warning\nsymbol not found\n")
+
+    for happens in (hangs, crashes):
+        monkeypatch.setattr(subprocess, "run", happens)
+        machine.find("hf", "cuda", tmp_path / "facts", 0)  # now is later
+    first, second = read(tmp_path / "facts")
+    assert (first["outcome"], first["reason"]) == ("failed", "took longer than 1 s")
+    assert (second["outcome"], second["reason"]) == (
+        "failed",
+        "exit code -11\na warning\nsymbol not found",
+    )
+    assert machine.missing([first, second]) == {}  # the stages of the engine will tell
+
+
 # The report.
 
 
-def results(**more: Any) -> dict[str, Any]:
-    return {
-        "machine": {"devices": [{"name": "NVIDIA H200"}]},
-        "versions": {"torch": "2.11.0"},
-        "imports": {"transformers": "ok"},
-        "rehearsal": False,
-        "engines": {},
-        **more,
-    }
-
-
-FAILED: dict[str, Any] = {
-    "good": False,
-    "passed": 3,
-    "failed": 1,
-    "skipped": 2,
-    "trouble": None,
-    "tests": [{"test": "gpu/x", "outcome": "failed", "reason": "token 3 differs"}],
-}
-GOOD: dict[str, Any] = {
-    "good": True,
-    "passed": 3,
-    "failed": 0,
-    "skipped": 0,
-    "trouble": None,
-    "tests": [],
-}
+def ended(status: stages.Status, kind: str = "full", *tests: Line, **more: Any) -> dict[str, Any]:
+    about = {"kind": kind, "engine": None if kind == "facts" else "hf", "seconds": 1.0}
+    return {**about, "status": status, "reason": "", "log": [], "tests": list(tests), **more}
 
 
 @pytest.mark.parametrize(
     ("found", "code"),
     [
-        (results(engines={"hf": GOOD, "llamacpp": {"missing": "not installed"}}), 0),
-        (results(engines={"hf": GOOD, "llamacpp": FAILED}), 1),
-        (results(engines={"llamacpp": {"missing": "not installed"}}), 1),
-        (results(throughput={"bursts": {"hf": {}}, "errors": {}}), 0),
-        (results(throughput={"bursts": {"hf": {}}, "errors": {"hf": "died"}}), 1),
+        ({"a": ended("passed"), "b": ended("skipped"), "c": ended("not run")}, 0),
+        ({"a": ended("passed"), "b": ended("cut off")}, 0),
+        ({"a": ended("passed"), "b": ended("failed")}, 1),
+        ({"a": ended("passed"), "b": ended("crashed")}, 1),
+        ({"a": ended("passed"), "b": ended("timed out")}, 1),
+        ({"a": ended("passed", "facts"), "b": ended("skipped")}, 1),
     ],
 )
 def test_the_exit_code_says_whether_all_is_well(found: dict[str, Any], code: int) -> None:
-    assert check.exit_code(found) == code
+    assert results.exit_code(found, list(found)) == code
 
 
-def test_the_summary_names_what_failed_and_what_is_missing() -> None:
-    text = check.summary(
-        results(
-            engines={"hf": FAILED, "exllamav2": {"missing": "not installed: exllamav2"}},
-            imports={"llama_cpp": "OSError: libcublas.so.13"},
-        )
-    )
-    assert "NVIDIA H200; torch 2.11.0" in text
-    assert "| hf | 3 | 1 | 2 |" in text
-    assert "| exllamav2: not installed: exllamav2 |" in text
-    assert "llama_cpp: OSError: libcublas.so.13" in text
-    assert "1 failed:\n\ngpu/x\ntoken 3 differs" in text
+def test_the_summary_names_what_went_wrong_and_what_is_missing() -> None:
+    found = {
+        "hf first": ended("failed", "first", line("passed"), line("failed", "token 3 differs")),
+        "hf full": ended("crashed", reason="ended by SIGSEGV", log=["CUDA error"]),
+        "exllamav2 first": ended("skipped", "first", reason="not installed: exllamav2"),
+    }
+    text = results.summary(found, list(found))
+    assert "| hf first | failed | 1 | 1 | 0 | 1.0 |" in text
+    assert "| exllamav2 first | skipped: not installed: exllamav2 |" in text
+    assert "hf first: t\ntoken 3 differs" in text
+    assert "hf full: ended by SIGSEGV\n\nCUDA error" in text
 
 
-def test_a_rehearsal_is_no_result() -> None:
-    devices = [{"name": "NVIDIA GeForce RTX 4090"}]
-    assert check.output_file(devices, "cuda") == check.RESULTS / "gpu-nvidia-geforce-rtx-4090.json"
-    assert check.RESULTS not in check.output_file(devices, "cpu").parents
+# Answers that were computed before.
 
 
-def test_imports_are_tried() -> None:
-    assert machine.imports()["transformers"] == "ok"
-    assert machine.versions()["torch"] == torch.__version__
+def test_the_reference_knows_answers_that_were_computed_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "answers.json"
+    kept = {"message": "Hello!", "tokens": 4, "answer": dataclasses.asdict(said())}
+    file.write_text(json.dumps({"models": {answers.digest(DEMO_MODEL): [kept]}}))
+    monkeypatch.setenv(answers.VARIABLE, str(file))
+    reference = Reference(DEMO_MODEL)
+    assert reference.answer("Hello!", 4) == said()
+    assert reference.answer("Hello!", 3) != said()
+    monkeypatch.setenv(answers.VARIABLE, str(tmp_path / "none"))
+    assert Reference(DEMO_MODEL).answer("Hello!", 4) != said()
 
 
 # Throughput.
@@ -372,23 +801,41 @@ class Fake:
         return dict.fromkeys(self._ways, found)
 
 
-async def test_engines_take_turns_with_the_same_prompts_and_fail_alone(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_an_engine_and_its_peer_take_turns_with_the_same_prompts_and_fail_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fakes = {"hf": Fake(1, 300, 60, 400), "llamacpp": Fake(1, 200)}
-    baseline = Fake(1, 100, 20, 100)
+    engine, peer = Fake(1, 300, 60, 400), Fake(1, 100, 20)
     monkeypatch.setattr(throughput, "running", _running)
-    monkeypatch.setattr(throughput, "Served", lambda name: fakes[name])
-    monkeypatch.setattr(throughput, "Baseline", lambda model, device: baseline)
+    monkeypatch.setattr(throughput, "Served", lambda name: engine)
+    monkeypatch.setattr(throughput, "Library", lambda peer_of_engine: peer)
+    monkeypatch.setattr(throughput.baseline, "peers", lambda *_: [SimpleNamespace(name="peer")])
     model = Model("m", REPOSITORY / "demo" / "model", Path("m.gguf"), "float32")
-    plan = throughput.Plan(streams=[2], rounds=3, tokens=4)
-    measured = await throughput.measure(["hf", "llamacpp"], "cpu", model, plan)
-    assert measured["errors"] == {"llamacpp": "RuntimeError: it died"}
-    assert fakes["hf"].asked == baseline.asked
-    assert fakes["hf"].asked[0] != fakes["hf"].asked[1]
-    table = throughput.table(measured)
-    assert "| hf, free | 2 | 300 | 3.00 |  | 1 | 2 | 1 | 2 |" in table
-    assert "| llamacpp, free | 2 | 200 | 2.00 |" in table
+    plan = throughput.Plan(math.inf, streams=[2], rounds=3, tokens=4)
+    record = tmp_path / "lines"
+    await throughput.measure("hf", "cpu", model, plan, record)
+    lines = read(record)
+    assert [line["reason"] for line in lines if line["outcome"] == "failed"] == [
+        "RuntimeError: it died"
+    ]
+    assert engine.asked[:3] == peer.asked[:3]
+    assert engine.asked[1] != engine.asked[2]
+    table = throughput_table.table(lines)
+    assert "| enginebay-hf, free | 2 | 300 | 3.00 |  | 1 | 2 | 1 | 2 |" in table
+    assert "| peer, free | 2 | 60 |  |  | 1 | 2 | 1 | 2 |" in table
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(75, [0, 1]), (15, [])])
+async def test_no_round_begins_that_would_not_end_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: list[int]
+) -> None:
+    monkeypatch.setattr(throughput, "monotonic", Clock(step=10))  # it is looked at thrice a round
+    monkeypatch.setattr(throughput, "running", _running)
+    monkeypatch.setattr(throughput, "Served", lambda name: Fake(*range(1, 9)))
+    monkeypatch.setattr(throughput.baseline, "peers", lambda *_: [])
+    model = Model("m", REPOSITORY / "demo" / "model", Path("m.gguf"), "float32")
+    plan = throughput.Plan(seconds, streams=[1], rounds=5, tokens=4)
+    await throughput.measure("hf", "cpu", model, plan, tmp_path / "lines")
+    assert [line["figures"]["round"] for line in read(tmp_path / "lines")] == rounds
 
 
 class _running:
@@ -496,16 +943,75 @@ def test_what_was_packed_is_installed_without_network(tmp_path: Path) -> None:
     make_wheel(wheels, "enginebay_other", "2.0", "enginebay_toy")
     prepare.pack(wheels, folder / "wheels.tar.xz")
     (folder / "libraries" / "toy_ext.so").write_bytes(b"native")
-    (folder / "prepared.json").write_text(json.dumps({"python": "3.12"}))
+    (tmp_path / "__init__.py").write_text('__version__ = "0.3.36"\n')
+    with tarfile.open(folder / "libraries" / "llama.tar.xz", "w:xz") as packed:
+        packed.add(tmp_path / "__init__.py", "llama_cpp/__init__.py")
+    (folder / "wheels.json").write_text("{}")
     unpack(folder, site)
     unpack(folder, site)  # has been done
     assert (site / "enginebay_toy" / "__init__.py").read_text().startswith("VERSION = '1.5'")
     assert (site / "enginebay_other-2.0.dist-info").is_dir()
     assert (site / "toy_ext.so").read_bytes() == b"native"
+    [llama] = distributions(name="llama-cpp-python", path=[str(site)])
+    assert llama.version == "0.3.36"  # which a library without its wheel does not say
 
 
-def test_too_much_to_carry_is_an_error(tmp_path: Path) -> None:
-    large = tmp_path / "large"
-    large.write_bytes(bytes(1000))
-    assert prepare.report([large], 1000) == 0
-    assert prepare.report([large], 0.001) == 1
+def checkout(root: Path) -> None:
+    """A repository with a file that has changed, one that is gone and one that is not tracked."""
+    root.mkdir()
+    for name in ("kept.py", "gone.py"):
+        (root / name).write_text("old")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    (root / "kept.py").write_text("changed")
+    (root / "gone.py").unlink()
+    (root / "new.log").write_text("not tracked")
+
+
+def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """What `prepare.py` returns, with a wheel, a library and answers that cost nothing."""
+    root = folder / "checkout"
+    if not root.exists():
+        checkout(root)
+    library = folder / "toy_ext.so"
+    library.write_bytes(os.urandom(5000))
+
+    def download(packed: Path, python: str, there: Mapping[str, str | None]) -> dict[str, int]:
+        packed.write_bytes(b"wheels")
+        return {"app-2.0.whl": 3000}
+
+    monkeypatch.setattr(prepare, "ROOT", root)
+    monkeypatch.setattr(prepare, "download", download)
+    monkeypatch.setattr(prepare, "answers", lambda target: target.write_text("{}"))
+    return prepare.main([str(folder / "out"), "--libraries", str(library), *arguments])
+
+
+def test_too_much_to_carry_is_an_error_that_names_the_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepared(tmp_path, monkeypatch) == 0
+    assert "largest" not in capsys.readouterr().out
+    size = sum(file.stat().st_size for file in (tmp_path / "out").rglob("*")) / prepare.MIB
+    assert prepared(tmp_path, monkeypatch, "--limit", str(size / 2)) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1].endswith(("kept.py", "tree.tar.xz", "answers.json", "wheels.json"))
+    largest = next(at for at, line in enumerate(said) if line.startswith("Too large"))
+    assert said[largest + 1].endswith("toy_ext.so")
+    assert "MiB  app-2.0.whl" in "\n".join(said)
+
+
+def test_the_archive_has_the_tracked_tree_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared(tmp_path, monkeypatch)
+    (tmp_path / "checkout" / "kept.py").write_text("changed again")
+    (tmp_path / "out" / "gpu-check.json").write_text("of an earlier run")
+    prepared(tmp_path, monkeypatch, "--refresh", "--archive", str(tmp_path / "out.tar"))
+    there = tmp_path / "there"
+    for archive in (tmp_path / "out.tar", there / "out" / "tree.tar.xz"):
+        with tarfile.open(archive) as packed:
+            packed.extractall(there, filter="data")
+    files = {file.relative_to(there).as_posix() for file in there.rglob("*") if file.is_file()}
+    names = "run.sh wheels.tar.xz wheels.json answers.json libraries/toy_ext.so gpu-check.json"
+    assert files == {"kept.py", "out/tree.tar.xz", *(f"out/{name}" for name in names.split())}
+    assert (there / "kept.py").read_text() == "changed again"

@@ -1,139 +1,173 @@
-"""Check every engine on this machine's GPU, and write down what came of it.
+"""Check every engine on this machine's GPU, in stages, and write down what came of each.
 
-    python3 start.py python benchmarks/gpu/check.py
-    python3 start.py python benchmarks/gpu/check.py --engines exllamav2 --only checks
+    python3 start.py python benchmarks/gpu/check.py --budget 480
+    python3 start.py python benchmarks/gpu/check.py --engines exllamav2 --stages first,full
     python3 start.py python benchmarks/gpu/check.py --rehearse      # all that works without a GPU
 
-First the tests marked `gpu`, of one engine after another: the contract, texts and logprobs beside
-transformers in float32 on the CPU, structured output, load, aborts, adapters, memory. Then the
-throughput of all of them in turn. Engines that are not installed are skipped, with the reason. What
-is known so far is written after every part, so a run that is cut off leaves what it found. The exit
-code is 1 if a check failed, did not end or crashed, or if there was nothing to check.
+Facts about the machine; of each engine the first checks; the throughput of each next to its peer;
+then all checks, until the budget ends. A stage is a process of its own that is killed at its limit.
+The results file is written whenever a stage has something to say, and the next run goes on from
+there: stages that passed are left out, those that have not had their time come first. The exit code
+is 1 if a stage failed, crashed or timed out, or if no engine passed anything.
 """
 
 import argparse
-import asyncio
-import re
+import json
+import math
+import os
+import signal
 import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks import report
 from benchmarks.environments import FOLDER
-from benchmarks.gpu import checks, machine, throughput
-from benchmarks.gpu.engines import ENGINES, Device, can_serve, missing
+from benchmarks.gpu import machine, results, stages
+from benchmarks.gpu.engines import ENGINES, REHEARSAL, Device
+from benchmarks.gpu.processes import ROOT, Processes, tail
+from benchmarks.gpu.recording import Line, read
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.stages import Stage, Verdict
 
-Json = dict[str, Any]
-RESULTS = Path(__file__).resolve().parents[1] / "results"
-PARTS = ("checks", "throughput")
+_RESERVE = 10
+"""Seconds of the budget that are kept for ending the last stage."""
 
 
-def output_file(devices: list[Json], device: Device) -> Path:
-    """`results/gpu-DEVICE.json`; a rehearsal is no result and lies elsewhere."""
-    if device == "cpu":
-        return FOLDER / "gpu-rehearsal.json"
-    name = devices[0]["name"] if devices else "none"
-    return RESULTS / f"gpu-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A run of the check: `device` is where, `folder` gets the results and logs."""
+
+    device: Device
+    folder: Path
+    results: Results
+    budget: float
+    clock: Callable[[], float] = time.monotonic
+    processes: Processes = field(default_factory=Processes)
+
+    def run(self, planned: Sequence[Stage], states: Callable[[str | None], str]) -> None:
+        """All stages for which there is time, each in turn."""
+        deadline = self.clock() + self.budget - _RESERVE
+        out: dict[str, str] = {}
+        engines = {stage.engine for stage in planned} - {None}
+        for stage in self._in_order(planned, states):
+            state = states(stage.engine)
+            left = deadline - self.clock()
+            if stage.kind != "facts" and self.results.passed(stage, state):
+                self._say(stage, "passed before")
+            elif stage.engine in out:
+                self._leave(stage, state, Verdict("skipped", out[stage.engine]))
+            elif stage.kind == "model" and engines == set(out):
+                self._leave(stage, state, Verdict("skipped", "no engine can run here"))
+            elif left < stage.least:
+                why = f"needs {stage.least:g} s, and {max(left, 0):.0f} s of the budget are left"
+                self._leave(stage, state, Verdict("not run", why))
+            else:
+                verdict, lines = self._run(stage, state, min(stage.limit, left))
+                if stage.kind == "facts":
+                    out |= machine.missing(lines)
+                elif stage.kind == "first" and verdict.status == "skipped":
+                    out[str(stage.engine)] = verdict.reason
+                elif stage.kind == "first" and verdict.status in ("crashed", "timed out"):
+                    out[str(stage.engine)] = f"{stage.name} {verdict.status}"
+
+    def _in_order(
+        self, planned: Sequence[Stage], states: Callable[[str | None], str]
+    ) -> list[Stage]:
+        """Those first that have not had their time before."""
+        return sorted(
+            planned,
+            key=lambda stage: (
+                stage.kind != "facts" and self.results.tried(stage, states(stage.engine))
+            ),
+        )
+
+    def _run(self, stage: Stage, state: str, limit: float) -> tuple[Verdict, list[Line]]:
+        before = self.results.lines(stage, state) if stage.kind in ("first", "full") else []
+        log = self.folder / f"{stage.engine or 'check'}.log"
+        begin = log.stat().st_size if log.exists() else 0
+        environment = {
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+            "PYTHONUNBUFFERED": "1",
+            # Plugins of other projects on the machine are none of this check.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            **({REHEARSAL: "1"} if self.device == "cpu" else {}),
+        }
+        self._say(stage, f"runs for {limit:.0f} s at most")
+        with tempfile.TemporaryDirectory() as temporary:
+            record, passed = Path(temporary) / "lines", Path(temporary) / "passed"
+            passed.write_text("".join(f"{json.dumps(line)}\n" for line in before), "utf-8")
+            seen = 0
+
+            def watch() -> None:
+                nonlocal seen
+                lines = read(record)
+                if len(lines) > seen:
+                    seen = len(lines)
+                    self.results.begin(stage, state, before + lines)
+
+            self.results.begin(stage, state, before)
+            command = stage.command(record, passed, limit)
+            ended = self.processes.run(command, log, limit, environment, watch)
+            lines = before + read(record)
+        verdict = stages.judge(ended, lines, limit, cut=limit < stage.limit)
+        said = tail(log, begin)
+        self.results.end(stage, state, verdict, ended.seconds, lines, said)
+        counts = sum(line["outcome"] == "passed" for line in lines)
+        self._say(
+            stage, f"{verdict.status} in {ended.seconds:.1f} s, {counts} good", verdict.reason
+        )
+        return verdict, lines
+
+    def _leave(self, stage: Stage, state: str, verdict: Verdict) -> None:
+        self.results.leave(stage, state, verdict)
+        self._say(stage, verdict.status, verdict.reason)
+
+    def _say(self, stage: Stage, *words: str) -> None:
+        print(f"{stage.name}: {': '.join(filter(None, words))}", flush=True)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds for all stages")
     parser.add_argument("--engines", default=",".join(ENGINES), help="of hf,llamacpp,exllamav2")
-    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
-    parser.add_argument("--rehearse", action="store_true", help="on the CPU, without results")
-    parser.add_argument("--tests", metavar="EXPRESSION", help="only these tests, as pytest -k")
-    parser.add_argument("--limit", type=float, default=900, help="seconds for an engine's tests")
+    parser.add_argument("--stages", default=",".join(stages.KINDS[1:]), help="of these kinds")
+    parser.add_argument("--again", action="store_true", help="forget what passed before")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU")
     parser.add_argument("--model", help="demo, 100m, 1b or a Llama's folder [1b; demo to rehearse]")
-    parser.add_argument("--streams", default="1,8,32", help="requests at a time")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=128, help="of each answer")
-    parser.add_argument("--output", type=Path, help="results file [results/gpu-DEVICE.json]")
+    parser.add_argument("--output", type=Path, help="folder for results [benchmarks/.peers/gpu]")
+    parser.add_argument("--before", type=Path, help="results of an earlier run to go on from")
     options = parser.parse_args(arguments)
     options.engines = options.engines.split(",")
-    if unknown := set(options.engines) - set(ENGINES):
-        parser.error(f"no such engine: {', '.join(sorted(unknown))}")
-    options.streams = [int(streams) for streams in options.streams.split(",")]
+    options.stages = options.stages.split(",")
+    for chosen, known in ((options.engines, ENGINES), (options.stages, stages.KINDS)):
+        if unknown := set(chosen) - set(known):
+            parser.error(f"not known: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     return options
 
 
 def main(arguments: list[str]) -> int:
     """The exit code."""
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the running stage, too
     device: Device = "cpu" if options.rehearse else "cuda"
-    devices = machine.devices()
-    output = options.output or output_file(devices, device)
-    results: Json = {
-        "machine": report.machine() | {"devices": devices},
-        "versions": machine.versions(),
-        "imports": machine.imports(),
-        "rehearsal": options.rehearse,
-        "engines": {},
-    }
-    able = []
-    for engine in options.engines:
-        if reason := missing(engine, device):
-            results["engines"][engine] = {"missing": reason}
-        else:
-            able.append(engine)
-    if able and options.only != "throughput":
-        for engine in able:
-            checked = checks.run(engine, device, options.limit, options.tests)
-            results["engines"][engine] = checked.as_json() | {"good": checked.good}
-            report.write(results, output)
-    if able and options.only != "checks":
-        model = throughput.find_model(options.model or ("demo", "1b")[device == "cuda"], device)
-        plan = throughput.Plan(options.streams, options.rounds, options.tokens)
-        served = [engine for engine in able if can_serve(engine, device)]
-        measured = asyncio.run(throughput.measure(served, device, model, plan))
-        results["throughput"] = measured
-        report.write(results, output)
-    print(summary(results))
-    if able:
-        print(f"\nAll of it: {output}")
-    return exit_code(results)
-
-
-def exit_code(results: Json) -> int:
-    """1 if anything failed, or if nothing was checked."""
-    checked = [each for each in results["engines"].values() if "missing" not in each]
-    measured = results.get("throughput", {"bursts": {}, "errors": {}})
-    failed = measured["errors"] or not all(each.get("good", True) for each in checked)
-    return int(bool(failed) or not (checked or measured["bursts"]))
-
-
-def summary(results: Json) -> str:
-    """The tables, and every failure with its words."""
-    rows, failures = [], []
-    for engine, found in results["engines"].items():
-        if "missing" in found:
-            rows.append([f"{engine}: {found['missing']}", "", "", ""])
-            continue
-        rows.append([engine, *(str(found[key]) for key in ("passed", "failed", "skipped"))])
-        failures += [f"{engine}: {found['trouble']}"] if found["trouble"] else []
-        failures += [
-            f"{line['test']}\n{line['reason']}"
-            for line in found["tests"]
-            if line["outcome"] == "failed"
-        ]
-    devices = ", ".join(each["name"] for each in results["machine"]["devices"]) or "no GPU"
-    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    broken = [f"{name}: {words}" for name, words in results["imports"].items() if words != "ok"]
-    parts = [
-        f"\n{'Rehearsal on the CPU' if results['rehearsal'] else devices}; {versions}",
-        report.markdown(["checks", "passed", "failed", "skipped"], rows),
-    ]
-    parts += ["Libraries that do not import:", *broken] if broken else []
-    if measured := results.get("throughput"):
-        parts += [
-            f"{measured['model']}, {measured['dtype']}, {measured['prompt_tokens']} prompt and "
-            f"{measured['tokens']} completion tokens:",
-            throughput.table(measured),
-        ]
-        failures += [f"{name}: {error}" for name, error in measured["errors"].items()]
-    parts += [f"{len(failures)} failed:", *failures] if failures else []
-    return "\n\n".join(parts)
+    folder = options.output or FOLDER / ("gpu-rehearsal" if options.rehearse else "gpu")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = Results(folder / results.NAME, options.before, again=options.again)
+    about = {"versions": machine.versions(), "devices": machine.devices(), "device": device}
+    kept.describe(machine=report.machine(), rehearsal=options.rehearse, **about)
+    model = options.model or ("demo", "1b")[device == "cuda"]
+    planned = stages.plan(options.engines, device, model, options.stages)
+    states = {engine: results.state(engine, about) for engine in (None, *options.engines)}
+    check = Check(device, folder, kept, options.budget)
+    check.run(planned, states.__getitem__)
+    names = [stage.name for stage in planned]
+    print(f"\n{results.summary(kept.stages, names)}\n\nAll of it: {kept.file}")
+    return results.exit_code(kept.stages, names)
 
 
 if __name__ == "__main__":

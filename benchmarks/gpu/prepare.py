@@ -1,17 +1,18 @@
-"""Put what the GPU check needs into a folder, for a machine that has a GPU and no network.
+"""Put all that the GPU check needs into a folder, for a machine that has a GPU and no network.
 
-    python3 start.py python benchmarks/gpu/prepare.py .gpu --python 3.12 --there packages.txt
-    python3 start.py python benchmarks/gpu/prepare.py .gpu --libraries ~/built-for-that-machine
+    python3 start.py python benchmarks/gpu/prepare.py .gpu --python 3.12 --there packages.txt \\
+        --libraries exllamav2_ext.so.xz llama_cuda.tar.xz --archive dist/gpu.tar
+    python3 start.py python benchmarks/gpu/prepare.py .gpu --refresh    # only the checkout, anew
 
-That machine needs torch, built for CUDA. `packages.txt` is what `pip list --format=freeze` says
-there: what is good enough is not carried. Wheels are downloaded by pip, for Linux on x86-64.
-Prebuilt libraries (`exllamav2_ext.so`, or packed as `.so.xz`; `.tar.xz` of a whole package such as
-llama_cpp) are taken from a folder. The checkout then goes there with this folder in it, and
-`bash benchmarks/gpu/run.sh .gpu` runs the check. The models are made there, of the demo model.
+The folder gets the checkout, with changes that are not committed; wheels, downloaded by pip for
+Linux on x86-64; libraries; and the reference's answers, which are computed here. The archive is
+the folder in one file. That machine needs torch, built for CUDA. `packages.txt` is what
+`pip list --format=freeze` says there: what is good enough is not carried. Libraries are files that
+were built for that machine: `.so`, `.so.xz`, or `.tar.xz` of a whole package such as llama_cpp.
+Models are made there, of the demo model. `bash FOLDER/run.sh` runs the check there.
 """
 
 import argparse
-import hashlib
 import json
 import shutil
 import subprocess
@@ -43,11 +44,16 @@ NOT_CARRIED = {
 }
 
 
+TESTING = ("pytest", "pytest-asyncio", "hypothesis", "jsonschema", "gguf")
+"""Of what the project's tests need, what those of the GPU check import."""
+
+
 def requirements() -> list[Requirement]:
-    """What the check needs: Enginebay, its tests, the engines, and what the benchmarks import."""
+    """What the check needs: Enginebay, its engines, and what the tests and benchmarks import."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
-    named = project["dependencies"] + extras["test"] + extras["hf"] + extras["exllamav2"]
+    testing = [text for text in extras["test"] if Requirement(text).name in TESTING]
+    named = project["dependencies"] + extras["hf"] + extras["exllamav2"] + testing
     llama_cpp_python = ["diskcache", "typing-extensions"]  # what it requires, which is not carried
     return [Requirement(text) for text in [*named, *llama_cpp_python, "psutil"]]
 
@@ -149,9 +155,26 @@ def pack(wheels: Path, target: Path) -> None:
             stored.unlink()
 
 
-def size(paths: Iterable[Path]) -> int:
-    """Bytes of all files."""
-    return sum(path.stat().st_size for path in paths if path.is_file())
+def checkout() -> list[Path]:
+    """The files that git tracks, as they are now, changes that are not committed included."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    files = [ROOT / name for name in tracked.stdout.split("\0") if name]
+    return [file for file in files if file.is_file()]
+
+
+def pack_checkout(target: Path) -> None:
+    """The checkout's files in one .tar.xz."""
+    with tarfile.open(target, "w:xz", preset=6) as made:
+        for file in checkout():
+            made.add(file, file.relative_to(ROOT))
+
+
+def answers(target: Path) -> None:
+    """The reference's answers, which take CPU time that the machine does not have."""
+    command = [sys.executable, "-m", "tests.gpu.answers", str(target.resolve())]
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -162,42 +185,54 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("target", type=Path, help="folder to write; what is in it goes")
     parser.add_argument("--python", default="3.12", help="version of the machine's Python")
     parser.add_argument("--there", type=Path, help="file with the packages that the machine has")
-    parser.add_argument("--libraries", type=Path, help="folder with libraries built for it")
-    parser.add_argument("--limit", type=float, default=64, help="MiB, with the checkout's files")
+    parser.add_argument("--libraries", type=Path, nargs="+", default=[], help="built for it")
+    parser.add_argument("--limit", type=float, default=64, help="MiB for all of it")
+    parser.add_argument("--archive", type=Path, help="file for all of it")
+    parser.add_argument("--refresh", action="store_true", help="only pack the checkout again")
     options = parser.parse_args(arguments)
 
-    shutil.rmtree(options.target, ignore_errors=True)
-    options.target.mkdir(parents=True)
-    print(f"Wheels for Python {options.python}:")
+    target: Path = options.target
+    if not options.refresh:
+        shutil.rmtree(target, ignore_errors=True)
+        (target / "libraries").mkdir(parents=True)
+        for library in options.libraries:
+            shutil.copy(library, target / "libraries")
+        sizes = download(target / "wheels.tar.xz", options.python, read_packages(options.there))
+        (target / "wheels.json").write_text(json.dumps(sizes, indent=1) + "\n", "utf-8")
+        print("Answers of the reference", flush=True)
+        answers(target / "answers.json")
+    shutil.copy(Path(__file__).with_name("run.sh"), target)
+    pack_checkout(target / "tree.tar.xz")
+    if options.archive:
+        options.archive.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(options.archive, "w") as made:
+            made.add(target, target.name)
+    return report(target, options.limit)
+
+
+def download(packed: Path, python: str, there: Mapping[str, str | None]) -> dict[str, int]:
+    """Pack the wheels that are needed and not there; their sizes."""
+    print(f"Wheels for Python {python}:")
     with tempfile.TemporaryDirectory() as wheels:
-        there = read_packages(options.there)
-        Wheels(Path(wheels), options.python, there).add(requirements())
-        names = sorted(wheel.name for wheel in Path(wheels).iterdir())
-        pack(Path(wheels), options.target / "wheels.tar.xz")
-    if options.libraries:
-        built = [*options.libraries.glob("*.so*"), *options.libraries.glob("*.tar.xz")]
-        for file in built:
-            (options.target / "libraries").mkdir(exist_ok=True)
-            shutil.copy(file, options.target / "libraries")
-    carried = sorted(path for path in options.target.rglob("*") if path.is_file())
-    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in carried}
-    manifest = {"python": options.python, "wheels": names, "files": hashes}
-    (options.target / "prepared.json").write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
-    return report(carried, options.limit)
+        Wheels(Path(wheels), python, there).add(requirements())
+        pack(Path(wheels), packed)
+        return {wheel.name: wheel.stat().st_size for wheel in sorted(Path(wheels).iterdir())}
 
 
-def report(carried: list[Path], limit: float) -> int:
-    """Print what is large; 1 if all of it with the checkout's files is above the limit, in MiB."""
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    checkout = size(ROOT / name for name in tracked.stdout.split("\0") if name)
-    for path in sorted(carried, key=lambda path: -path.stat().st_size)[:12]:
-        print(f"{path.stat().st_size / MIB:8.1f} MiB  {path.name}")
-    whole = size(carried) + checkout
-    print(f"{size(carried) / MIB:8.1f} MiB in {len(carried)} files to carry")
-    print(f"{whole / MIB:8.1f} MiB with the checkout's files, of {limit:g}")
-    return int(whole > limit * MIB)
+def report(target: Path, limit: float) -> int:
+    """Print how large all is; 1 and the largest parts if it is above the limit, in MiB."""
+    parts = {str(path): path.stat().st_size for path in target.rglob("*") if path.is_file()}
+    size = sum(parts.values())
+    print(f"{size / MIB:.1f} MiB in {target}, of {limit:g}")
+    if size <= limit * MIB:
+        print(f"There: OUT=results BUDGET=480 bash {target.name}/run.sh")
+        return 0
+    print("Too large. The largest parts, wheels and files of the checkout before they are packed:")
+    parts |= json.loads((target / "wheels.json").read_text("utf-8"))
+    parts |= {str(file.relative_to(ROOT)): file.stat().st_size for file in checkout()}
+    for name, part in sorted(parts.items(), key=lambda part: -part[1])[:15]:
+        print(f"{part / MIB:8.1f} MiB  {name}")
+    return 1
 
 
 if __name__ == "__main__":

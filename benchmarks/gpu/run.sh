@@ -1,23 +1,31 @@
 #!/usr/bin/env bash
-# The GPU check on a machine without network, with what prepare.py has put into FOLDER:
+# The GPU check on a machine without network, out of the folder that prepare.py has written:
 #
-#     bash benchmarks/gpu/run.sh FOLDER [arguments of check.py]
+#     OUT=results BUDGET=480 bash FOLDER/run.sh [arguments of check.py]
 #
-# PY is the Python that has torch [python3], SITE where wheels go [a folder in /tmp], OUT a folder
-# for copies of the results, if it is set.
+# OUT is where results and logs go, as soon as there are any: seven files at most, each below
+# 16 MiB. BUDGET is in seconds, the unpacking included. PY is the Python that has torch [python3],
+# WORK where all is unpacked [a folder in /tmp]. To go on from an earlier run, put its
+# gpu-check.json into FOLDER.
 set -euo pipefail
-folder=$(realpath "${1:?the folder that prepare.py has written}")
-shift
-cd "$(dirname "$0")/../.."
+folder=$(realpath "$(dirname "$0")")
+mkdir -p "${OUT:?a folder for the results}"
+OUT=$(realpath "$OUT")
+exec > >(tee -a "$OUT/run.log") 2>&1
 PY=${PY:-python3}
-SITE=${SITE:-${TMPDIR:-/tmp}/enginebay-gpu-site}
+WORK=${WORK:-${TMPDIR:-/tmp}/enginebay-gpu}
 
-"$PY" benchmarks/gpu/unpack.py "$folder" "$SITE"
-export PYTHONPATH="$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}"
+mkdir -p "$WORK/tree"
+"$PY" -m tarfile --filter data -e "$folder/tree.tar.xz" "$WORK/tree"
+cd "$WORK/tree"
+"$PY" benchmarks/gpu/unpack.py "$folder" "$WORK/site"
+echo "unpacked after $SECONDS s"
+export PYTHONPATH="$WORK/site:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+export ENGINEBAY_GPU_ANSWERS="$folder/answers.json"
 
 # torch brings the CUDA libraries that llama.cpp needs as well, and the headers that nvcc lacks.
-cuda=$("$PY" -c 'import glob, site, sys
+cuda=$("$PY" -c 'import glob, sys
 found = [p for s in sys.path for p in glob.glob(f"{s}/nvidia/cu[0-9]*")]
 print(found[0] if found else "")')
 if [ -n "$cuda" ]; then
@@ -25,12 +33,5 @@ if [ -n "$cuda" ]; then
   export CPLUS_INCLUDE_PATH="$cuda/include${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}"
 fi
 
-before=$(mktemp)
-code=0
-"$PY" benchmarks/gpu/check.py "$@" || code=$?
-if [ -n "${OUT:-}" ]; then
-  mkdir -p "$OUT"
-  find benchmarks/results benchmarks/.peers -maxdepth 1 -newer "$before" \
-    \( -name 'gpu-*.json' -o -name '*.log' \) -exec cp {} "$OUT" \;
-fi
-exit "$code"
+exec "$PY" benchmarks/gpu/check.py --output "$OUT" --before "$folder/gpu-check.json" \
+  --budget "$((${BUDGET:-480} - SECONDS))" "$@"

@@ -1,40 +1,51 @@
-"""Tokens a second of every engine on the device, free and held to a schema, beside `generate()`.
+"""Tokens a second of one engine on the device, free and held to a schema, next to its peer.
 
-All servers are up at the same time, paused but for the one being measured. In every round each
-takes its turn for each number of streams, so ratios compare what ran under the same conditions.
+    python -m benchmarks.gpu.throughput --device cuda --model 1b --engine hf --record FILE
+
+The server is paused while its peer is measured. In every round each takes its turn for each number
+of streams, so ratios compare what ran under the same conditions. Without `--engine` only the model
+is made, in every format.
 """
 
+import argparse
+import asyncio
 import contextlib
-import statistics
+import math
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol
 
-from benchmarks import models, report
+from benchmarks import environments, models, report
 from benchmarks.constraints import SCHEMAS
-from benchmarks.gpu.engines import Device, device_options
+from benchmarks.gpu import baseline, recording
+from benchmarks.gpu.engines import ENGINES, Device, device_options
 from benchmarks.load import burst
 from benchmarks.peer_commands import EXACT_LENGTH, enginebay, json_schema
 from benchmarks.prompts import Prompts
 from benchmarks.servers import Peer, Server, Settings, running
 
 Json = dict[str, Any]
-BASELINE = "generate()"
 WAYS = ("free", *SCHEMAS)
 PROMPT_TOKENS = 64
 CONTEXT = 1024
+STREAMS = (1, 8, 32)
+WARM_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: so many rounds, each with every number of streams."""
+    """What is measured: rounds until the next would not end in `seconds`, five at most. If already
+    the first does not, it is cut short.
+    """
 
-    streams: Sequence[int]
-    rounds: int
-    tokens: int
+    seconds: float
+    streams: Sequence[int] = STREAMS
+    rounds: int = 5
+    tokens: int = 128
 
 
 def find_model(name: str, device: Device) -> models.Model:
@@ -53,17 +64,16 @@ class Contender(Protocol):
         ...
 
 
-class Baseline:
-    """`generate()`, which knows no schemas."""
+class Library:
+    """A peer in this process, which knows no schemas."""
 
-    def __init__(self, model: models.Model, device: Device) -> None:
-        from benchmarks.gpu.baseline import Generate
-
-        self._generate = Generate(model, device)
+    def __init__(self, peer: baseline.Baseline) -> None:
+        self._peer = peer
 
     async def turn(self, prompts: Mapping[str, list[str]], tokens: int) -> dict[str, Json]:
-        speed = self._generate.tokens_per_second(prompts["free"], tokens)
-        return {"free": {"streams": len(prompts["free"]), "tokens_per_second": round(speed, 2)}}
+        asked = prompts["free"]
+        speed = baseline.tokens_per_second(self._peer, asked, tokens)
+        return {"free": {"streams": len(asked), "tokens_per_second": round(speed, 2)}}
 
 
 class Served:
@@ -87,50 +97,52 @@ class Served:
         return found
 
 
-async def measure(engines: Sequence[str], device: Device, model: models.Model, plan: Plan) -> Json:
-    """The bursts of every engine and of the baseline by way, and the errors of those that did not
+async def measure(
+    engine: str, device: Device, model: models.Model, plan: Plan, record: Path
+) -> None:
+    """Write down the bursts of the engine and its peers, and the errors of those that did not
     start or failed on the way: they are left out from then on.
     """
+    deadline = monotonic() + plan.seconds
     settings = Settings(model, report.usable_cores(), max(plan.streams), CONTEXT)
     prompts = Prompts(model.folder)
-    options = {engine: _options(engine, device, settings) for engine in engines}
-    bursts: dict[str, dict[str, list[Json]]] = {}
-    errors: dict[str, str] = {}
     contenders: dict[str, Contender] = {}
+    ours = f"enginebay-{engine}"
 
-    async def turn(name: str, streams: int, seed: str) -> dict[str, Json]:
+    async def turn(name: str, streams: int, tokens: int, seed: str) -> dict[str, Json]:
         asked = {way: prompts.make(streams, PROMPT_TOKENS, f"{seed} {way}") for way in WAYS}
-        return await contenders[name].turn(asked, plan.tokens)
+        return await contenders[name].turn(asked, tokens)
+
+    async def warm(name: str) -> None:  # kernels are chosen, graphs made, schemas compiled
+        for streams in plan.streams:
+            await turn(name, streams, WARM_TOKENS, f"warm {streams}")
 
     with contextlib.ExitStack() as stack:
-        for name in (*engines, BASELINE):
-            with _noting(name, errors):
-                if name == BASELINE:
-                    contenders[name] = Baseline(model, device)
-                else:
-                    server = stack.enter_context(running(_peer(name, options[name]), settings))
-                    contenders[name] = Served(server)
-                for streams in plan.streams:  # kernels are chosen, graphs made, schemas compiled
-                    await turn(name, streams, f"warm {streams}")
-                bursts[name] = {}
+        with _noting(ours, contenders, record):
+            server = stack.enter_context(running(_peer(engine, device, settings), settings))
+            contenders[ours] = Served(server)
+            await warm(ours)
+        with _noting("the peer", contenders, record):
+            for peer in baseline.peers(engine, model, device, settings.slots, CONTEXT):
+                contenders[peer.name] = Library(peer)
+                await warm(peer.name)
+        longest = 0.0
         for number in range(plan.rounds):
+            start = monotonic()
+            if start + longest > deadline:
+                break
             for streams in plan.streams:
-                for name in _rotated(list(bursts), number):
-                    if name in errors:
-                        continue
-                    with _noting(name, errors):
-                        found = await turn(name, streams, f"{number} {streams}")
+                for name in _rotated(list(contenders), number):
+                    if monotonic() > deadline:
+                        return
+                    with _noting(name, contenders, record):
+                        found = await turn(name, streams, plan.tokens, f"{number} {streams}")
                         for way, seen in found.items():
-                            bursts[name].setdefault(way, []).append(seen)
-    return {
-        "model": model.name,
-        "dtype": model.dtype,
-        "prompt_tokens": PROMPT_TOKENS,
-        "tokens": plan.tokens,
-        "options": options,
-        "bursts": bursts,
-        "errors": errors,
-    }
+                            about = {"engine": engine, "name": name, "peer": name != ours}
+                            figures = {**about, "way": way, "round": number, **seen}
+                            title = f"{name}, {way}, {streams} streams, round {number}"
+                            recording.write(record, title, "passed", figures=figures)
+            longest = max(longest, monotonic() - start)
 
 
 def _rotated(names: list[str], by: int) -> list[str]:
@@ -147,7 +159,9 @@ def _options(engine: str, device: Device, settings: Settings) -> Json:
     return options | device_options(engine, device)
 
 
-def _peer(engine: str, options: Json) -> Peer:
+def _peer(engine: str, device: Device, settings: Settings) -> Peer:
+    options = _options(engine, device, settings)
+
     def command(_: Path, settings: Settings, port: int) -> list[str]:
         path = settings.model.gguf if engine == "llamacpp" else settings.model.folder
         return enginebay(engine, path, options, port)
@@ -158,51 +172,38 @@ def _peer(engine: str, options: Json) -> Peer:
 
 
 @contextlib.contextmanager
-def _noting(name: str, errors: dict[str, str]) -> Iterator[None]:
-    """Let an engine fail alone."""
+def _noting(name: str, contenders: dict[str, Contender], record: Path) -> Iterator[None]:
+    """Let a contender fail alone; it has no more turns."""
     try:
         yield
     except Exception as error:
         traceback.print_exc()
-        errors[name] = f"{type(error).__name__}: {error}"[:2000]
+        contenders.pop(name, None)
+        recording.write(record, name, "failed", f"{type(error).__name__}: {error}")
 
 
-def table(measured: Json) -> str:
-    """Medians of the rounds as Markdown; ratios are medians of the rounds' ratios."""
-    rows = []
-    baseline = measured["bursts"].get(BASELINE, {}).get("free", [])
-    for name, ways in measured["bursts"].items():
-        for way, bursts in ways.items():
-            for streams in dict.fromkeys(each["streams"] for each in bursts):
-                speeds = _speeds(bursts, streams)
-                free = _speeds(ways["free"], streams) if way != "free" else []
-                cells = [
-                    name if name == BASELINE else f"{name}, {way}",
-                    str(streams),
-                    report.number(statistics.median(speeds)),
-                    _ratio(speeds, _speeds(baseline, streams) if name != BASELINE else []),
-                    _ratio(speeds, free),
-                ]
-                rows.append((streams, cells + _latencies(bursts, streams)))
-    rows.sort(key=lambda row: row[0])
-    head = ["", "streams", "tokens/s", f"× {BASELINE}", "× free"]
-    head += ["TTFT p50 ms", "p99", "inter-token p50 ms", "p99"]
-    return report.markdown(head, (cells for _, cells in rows))
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], required=True)
+    parser.add_argument("--model", required=True, help="demo, 100m, 1b or a Llama's folder")
+    parser.add_argument("--engine", choices=ENGINES)
+    parser.add_argument("--record", type=Path, required=True, help="file for what was measured")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for all of it")
+    options = parser.parse_args(arguments)
+    start = monotonic()
+    model = find_model(options.model, options.device)
+    made = monotonic() - start
+    if not options.engine:
+        recording.write(options.record, f"the model {model.name}", "passed", seconds=made)
+        return
+    plan = Plan(options.seconds - made - 10)  # loading the libraries, ending the server
+    asyncio.run(measure(options.engine, options.device, model, plan, options.record))
+    log = environments.FOLDER / f"enginebay-{options.engine}.log"
+    if log.exists():
+        print(f"The server's log:\n{log.read_text('utf-8', errors='replace')[-20000:]}")
 
 
-def _speeds(bursts: list[Json], streams: int) -> list[float]:
-    return [each["tokens_per_second"] for each in bursts if each["streams"] == streams]
-
-
-def _ratio(speeds: list[float], others: list[float]) -> str:
-    pairs = list(zip(speeds, others, strict=False))
-    return f"{statistics.median(a / b for a, b in pairs):.2f}" if pairs else ""
-
-
-def _latencies(bursts: list[Json], streams: int) -> list[str]:
-    mine = [each for each in bursts if each["streams"] == streams and "ttft_ms" in each]
-    return [
-        report.number(statistics.median(each[what][which] for each in mine)) if mine else ""
-        for what in ("ttft_ms", "inter_token_ms")
-        for which in ("p50", "p99")
-    ]
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -4,6 +4,7 @@ Standard library only. SITE is a folder for PYTHONPATH, not that machine's own s
 """
 
 import lzma
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 def unpack(folder: Path, site: Path) -> None:
     """Wheels by pip, libraries beside them; what has been done before is not done again."""
     stamp = site / "unpacked.json"
-    prepared = (folder / "prepared.json").read_bytes()
+    prepared = (folder / "wheels.json").read_bytes()
     if stamp.exists() and stamp.read_bytes() == prepared:
         return
     site.mkdir(parents=True, exist_ok=True)
@@ -35,7 +36,20 @@ def unpack(folder: Path, site: Path) -> None:
                 shutil.copyfileobj(packed, file)
         else:
             shutil.copy(library, site)
+    describe(site, "llama_cpp", "llama_cpp_python")
     stamp.write_bytes(prepared)
+
+
+def describe(site: Path, package: str, name: str) -> None:
+    """Give a package that came without its wheel the metadata in which its version is looked up."""
+    file = site / package / "__init__.py"
+    text = file.read_text("utf-8") if file.exists() else ""
+    found = re.search(r"""^__version__ = ["'](.+)["']""", text, re.MULTILINE)
+    if found and not list(site.glob(f"{name}-*.dist-info")):
+        info = site / f"{name}-{found[1]}.dist-info"
+        info.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {found[1]}\n"
+        (info / "METADATA").write_text(metadata, "utf-8")
 
 
 if __name__ == "__main__":

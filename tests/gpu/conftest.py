@@ -1,7 +1,6 @@
 """The demo model in every form, served by every engine on the device."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +10,18 @@ from core.config.schema import Config
 from core.contract.backend_settings import BackendSettings, Isolation
 from core.plugins import Plugins
 from enginebay import Backend
+from tests.gpu.models import Models, make_models
 from tests.gpu.targets import Target, device, require
-from tests.support import DEMO_MODEL, Server, serve
+from tests.support import Server, serve
 
 MODEL, ADAPTER = "demo", "adapter"
 PATIENCE = 240
 """Seconds after which an answer that does not come is one that hangs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Models:
-    """The demo model for each engine, made of the checkout's in a few seconds.
-
-    `gptq` is a 4-bit copy, `dequantized` the same weights in float32. `peft` and `gguf_adapter` are
-    one LoRA adapter, `merged` the model with it.
-    """
-
-    folder: Path
-    gguf: Path
-    gptq: Path
-    dequantized: Path
-    peft: Path
-    gguf_adapter: Path
-    merged: Path
-
-    def of(self, target: Target) -> Path:
-        """What a target loads."""
-        path: Path = getattr(self, target.model)
-        return path
-
-    def reference(self, target: Target) -> Path:
-        """What transformers loads to compare with."""
-        return self.dequantized if target.model == "gptq" else self.folder
-
-
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    from benchmarks.gpu import gptq
-    from demo import to_gguf
-    from tests.gpu.adapters import make_adapter
-
-    made = tmp_path_factory.mktemp("models")
-    models = Models(
-        DEMO_MODEL,
-        *(made / name for name in ("demo.gguf", "gptq", "dequantized")),
-        *(made / name for name in ("peft", "adapter.gguf", "merged")),
-    )
-    to_gguf.convert(DEMO_MODEL, models.gguf, "f16")
-    gptq.convert(DEMO_MODEL, models.gptq, models.dequantized)
-    make_adapter(models.peft, models.gguf_adapter, models.merged)
-    return models
+    return make_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")

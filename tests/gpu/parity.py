@@ -7,11 +7,14 @@ one's two best logits are closer than a stated bound, and nowhere else.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.gpu import answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +72,24 @@ def _common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
 
 
 class Reference:
-    """A model by transformers in float32 on the CPU, one text at a time."""
+    """A model by transformers in float32 on the CPU, one text at a time.
+
+    It is loaded only for an answer that was not computed before (`tests.gpu.answers`).
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        self._known: dict[tuple[str, int], Continuation] = {}
+        self._folder = folder
+        self._known = {
+            asked: Continuation(**answer) for asked, answer in answers.known(folder).items()
+        }
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return AutoTokenizer.from_pretrained(self._folder)
+
+    @cached_property
+    def model(self) -> Any:
+        return AutoModelForCausalLM.from_pretrained(self._folder, dtype=torch.float32).eval()
 
     def prompt(self, message: str) -> list[int]:
         """A user's message as the model gets it, without room for thought."""

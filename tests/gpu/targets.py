@@ -42,6 +42,9 @@ MAIN = (
 )
 """Everything is checked of these."""
 
+FIRST = (MAIN[1], MAIN[3], MAIN[4])
+"""Of each engine what is checked before all else: one number format, its usual way to run."""
+
 VARIANTS = (
     Target("hf-prompt-lookup", "hf", 0.001, {"dtype": "float32", "prompt_lookup": 3}),
     Target("llamacpp-prompt-lookup", "llamacpp", 0.05, {"prompt_lookup": 3}, "gguf"),

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from core.plugins import Plugins
-from tests.gpu.conftest import MODEL, Models, config
+from tests.gpu.conftest import MODEL, config
+from tests.gpu.models import Models
 from tests.gpu.parity import Reference
 from tests.gpu.targets import MAIN, Target, params
 from tests.support import Server, serve

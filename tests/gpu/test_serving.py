@@ -20,7 +20,8 @@ from tests.constrained import (
     finished,
     tools,
 )
-from tests.gpu.conftest import MODEL, PATIENCE, Models, config, create
+from tests.gpu.conftest import MODEL, PATIENCE, config, create
+from tests.gpu.models import Models
 from tests.gpu.parity import Reference
 from tests.gpu.targets import MAIN, SIZES, Target, device, params
 from tests.support import Server, serve

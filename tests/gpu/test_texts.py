@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.conftest import ADAPTER, MODEL, PATIENCE, Models, References
+from tests.gpu.conftest import ADAPTER, MODEL, PATIENCE, References
+from tests.gpu.models import Models
 from tests.gpu.parity import Continuation, Reference
 from tests.gpu.targets import MAIN, VARIANTS, Target, params
 from tests.support import Server
