@@ -36,11 +36,11 @@ class Talker:
 
 
 @contextmanager
-def running(serve: Callable[[Connection], None]) -> Iterator[Talker]:
-    """Run a server until the block ends."""
+def running(serve: Callable[[Connection], None], *, daemon: bool = True) -> Iterator[Talker]:
+    """Run a server until the block ends. A server with `daemon` starts no engine processes."""
     context = multiprocessing.get_context("spawn")
     ready, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process = context.Process(target=serve, args=(theirs,), daemon=daemon)
     process.start()
     theirs.close()
     try:

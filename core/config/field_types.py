@@ -1,10 +1,30 @@
 """Pydantic fields that clients send under several names, and values that clients send for unset."""
 
 import json
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasChoices, BaseModel, Field, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, model_validator
 from pydantic.fields import FieldInfo
+
+_Item = TypeVar("_Item")
+
+
+def _unchanged(item: Any) -> Any:
+    return item
+
+
+ModelName = Annotated[str, Field(max_length=1000)]
+"""A model's name as clients send it: no model has a longer one."""
+
+Scalars = Annotated[list[_Item], Field(fail_fast=True)]
+"""A list of numbers or texts, which is refused at the first wrong one."""
+
+Many = Annotated[list[Annotated[_Item, BeforeValidator(_unchanged)]], Field(fail_fast=True)]
+"""A list of objects, which is refused at the first wrong one.
+
+pydantic calls a Python function before each object: there the event loop can take over from a
+thread that validates.
+"""
 
 
 class NullIsUnset(BaseModel):

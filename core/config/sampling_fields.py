@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from core.config.field_types import (
     NullIsUnset,
+    Scalars,
     aliased,
     json_list,
     minus_one_if_negative,
@@ -35,7 +36,7 @@ UpTo100 = Annotated[float, Field(ge=0, le=100)]
 UpTo2 = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=0)]
 LastTokens = Annotated[int, Field(ge=-1)]
-TokenList = Annotated[list[int] | None, BeforeValidator(token_list)]
+TokenList = Annotated[Scalars[int] | None, BeforeValidator(token_list)]
 LongText = Annotated[str, Field(max_length=1000)]
 LongTexts = list[LongText]
 ShortTexts = list[Annotated[str, Field(max_length=40)]]
@@ -110,9 +111,7 @@ class SamplingFields(NullIsUnset):
         "stopping_strings",
         description="Strings, or token ids, that end the answer; they are not part of it.",
     )
-    stop_token_ids: Annotated[list[int], Field(fail_fast=True)] | None = Field(
-        None, description="Token ids that end the answer."
-    )
+    stop_token_ids: Scalars[int] | None = Field(None, description="Token ids that end the answer.")
     include_stop_str_in_output: bool | None = Field(
         None, description="Keep the stop string or stop token at the end of the answer."
     )

@@ -89,6 +89,16 @@ class HttpConfig(Section):
     max_request_bytes: int = Field(
         32_000_000, gt=0, description="Maximum size of a request body, in bytes."
     )
+    max_request_values: int = Field(
+        500_000,
+        gt=0,
+        description="Maximum number of commas, colons and opening brackets in a request body.",
+    )
+    max_request_items: int = Field(
+        10_000,
+        gt=0,
+        description="Maximum number of objects in a request body, and of fields in one object.",
+    )
     request_timeout: float = Field(
         60,
         gt=0,

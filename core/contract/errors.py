@@ -50,8 +50,8 @@ class ServingError(Exception):
     def __init__(
         self, message: str, *, param: str | None = None, retry_after: int | None = None
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = shortened(message, _LONGEST_MESSAGE)
+        super().__init__(self.message)
         self.param = param
         self.retry_after = retry_after
 

@@ -134,6 +134,7 @@ def create_app(
     app.add_middleware(
         RequestLimit,
         max_bytes=config.server.max_request_bytes,
+        max_values=config.server.max_request_values,
         seconds=config.server.request_timeout,
         paths=shared.paths,
     )
@@ -162,6 +163,7 @@ async def _lifespan(app: FastAPI, keys: KeyStore) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        shared.bodies.close()
         shared.downloads.close()
         loading.cancel()
         watching.cancel()

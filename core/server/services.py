@@ -20,6 +20,7 @@ from core.models.loading.entry import ReportModelProgress
 from core.models.loading.running_backends import local_gate
 from core.models.registry import Models
 from core.plugins import Plugins
+from core.server.body_reader import BodyReader
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
 from core.server.paths import Paths
@@ -50,6 +51,7 @@ class Services:
     metrics: Metrics
     watch: Watch
     key_uses: KeyUses
+    bodies: BodyReader
     paths: Paths
     reload: Reload
     running_texts: RunningTexts
@@ -91,6 +93,7 @@ def make_services(
         metrics=metrics,
         watch=watch,
         key_uses=key_uses,
+        bodies=BodyReader(config.server.max_request_items),
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, ModelPaths(config, plugins)),
         paths=Paths(plugins.routes, apis),

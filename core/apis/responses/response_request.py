@@ -1,5 +1,6 @@
 """A request for a response, as a request for a chat."""
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,10 +53,14 @@ class ReadRequest:
 async def read_request(
     body: ResponsesRequest, store: ResponseStore | None, owner: str | None
 ) -> ReadRequest:
-    """Read a request in the name of an API key; errors speak of its own fields."""
+    """Read a request in the name of an API key; errors name the request's own fields."""
+    items = await all_items(body, store, owner)
+    return await asyncio.to_thread(_read, body, items, owner)
+
+
+def _read(body: ResponsesRequest, items: Sequence[Placed], owner: str | None) -> ReadRequest:
     sent = _as_sent(body)
     tools = offered_tools(body.tools or ())
-    items = await all_items(body, store, owner)
     own = [placed for placed in items if placed.own]
     history = _history(body, items, tools)
     extra, ignored = passed_on(body.model_extra, without=_SAID_OTHERWISE)

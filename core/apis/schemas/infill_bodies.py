@@ -1,11 +1,11 @@
 """Bodies of llama-server's `/infill`."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.chat.schemas.usage_bodies import LlamaTimings, PromptProgress
-from core.config.field_types import NullIsUnset
+from core.config.field_types import Many, ModelName, NullIsUnset, Scalars
 
 
 class ExtraFile(BaseModel):
@@ -28,10 +28,10 @@ class InfillRequest(NullIsUnset):
     input_prefix: str
     input_suffix: str
     prompt: str = ""
-    input_extra: Annotated[list[ExtraFile], Field(fail_fast=True)] = Field([])
-    model: str | None = None
+    input_extra: Many[ExtraFile] = Field([])
+    model: ModelName | None = None
     stream: bool = False
-    response_fields: list[str] = Field([])
+    response_fields: Scalars[str] = Field([])
     return_tokens: bool = False
     timings_per_token: bool = False
     return_progress: bool = False

@@ -6,16 +6,16 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from core.apis.schemas.open_object import OpenObject
-from core.config.field_types import NullIsUnset, aliased, one_as_list
+from core.config.field_types import ModelName, NullIsUnset, Scalars, aliased, one_as_list
 from core.contract.errors import InvalidRequestError
 
-Texts = Annotated[list[str], Field(fail_fast=True), BeforeValidator(one_as_list)]
+Texts = Annotated[Scalars[str], BeforeValidator(one_as_list)]
 
 
 class KoboldBody(OpenObject, NullIsUnset):
     """There is no `model` in what these clients send, but there may be."""
 
-    model: str | None = None
+    model: ModelName | None = None
 
 
 class GenerateRequest(KoboldBody):
@@ -41,7 +41,7 @@ class GenerateRequest(KoboldBody):
     bypass_eos: bool | None = None
     banned_tokens: Texts | None = None
     banned_strings: Texts | None = None
-    genkey: str = ""
+    genkey: Annotated[str, Field(max_length=1000)] = ""
 
     @model_validator(mode="after")
     def _room_for_a_prompt(self) -> Self:

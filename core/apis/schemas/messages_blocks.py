@@ -6,6 +6,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.type_of import type_of
+from core.config.field_types import Many
 
 _HOSTED = frozenset(
     (
@@ -80,7 +81,7 @@ class ContentSource(BaseModel):
     """A document that is text and pictures."""
 
     type: Literal["content"]
-    content: str | list[Annotated[TextBlock | ImageBlock, Discriminator("type")]]
+    content: str | Many[Annotated[TextBlock | ImageBlock, Discriminator("type")]]
 
 
 class CitedBlock(ContentBlock):
@@ -111,7 +112,7 @@ class SearchResultBlock(CitedBlock):
     type: Literal["search_result"] = "search_result"
     source: str
     title: str
-    content: list[TextBlock]
+    content: Many[TextBlock]
 
 
 class ThinkingBlock(Block):
@@ -172,7 +173,7 @@ class ToolResultBlock(Block):
 
     type: Literal["tool_result"] = "tool_result"
     tool_use_id: Annotated[str, Field(min_length=1)]
-    content: str | Annotated[list[ResultBlock], Field(fail_fast=True)] | None = None
+    content: str | Many[ResultBlock] | None = None
     is_error: bool | None = None
 
 
@@ -199,4 +200,4 @@ class InputMessage(OpenObject):
     """A message of the conversation so far."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | Annotated[list[MessageBlock], Field(fail_fast=True)]
+    content: str | Many[MessageBlock]

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from core.apis.schemas.messages_blocks import InputMessage, TextBlock
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.type_of import type_of
+from core.config.field_types import Many, ModelName, Scalars
 from core.contract.errors import InvalidRequestError
 
 
@@ -95,10 +96,10 @@ class CountTokensRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
-    model: Annotated[str, Field(min_length=1)]
-    messages: Annotated[list[InputMessage], Field(min_length=1, fail_fast=True)]
-    system: str | Annotated[list[TextBlock], Field(fail_fast=True)] | None = None
-    tools: Annotated[list[ToolParam], Field(fail_fast=True)] | None = None
+    model: Annotated[ModelName, Field(min_length=1)]
+    messages: Annotated[Many[InputMessage], Field(min_length=1)]
+    system: str | Many[TextBlock] | None = None
+    tools: Many[ToolParam] | None = None
     tool_choice: ToolChoiceParam | None = None
     thinking: ThinkingConfig | None = None
     output_config: OutputConfig | None = None
@@ -114,7 +115,7 @@ class MessagesRequest(CountTokensRequest):
     """A request for an answer. With a `max_tokens` of 0 the prompt is only read, and so cached."""
 
     max_tokens: Annotated[int, Field(ge=0)]
-    stop_sequences: list[str] | None = None
+    stop_sequences: Scalars[str] | None = None
     stream: bool = False
     temperature: float | None = None
     top_p: float | None = None

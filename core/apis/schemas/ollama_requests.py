@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from core.apis.schemas.open_object import OpenObject
 from core.config.durations import Duration, seconds
-from core.config.field_types import NullIsUnset, aliased
+from core.config.field_types import Many, ModelName, NullIsUnset, Scalars, aliased
 from core.contract.errors import InvalidRequestError
 
 
@@ -25,7 +25,7 @@ class OllamaBody(OpenObject, NullIsUnset):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    model: str | None = None
+    model: ModelName | None = None
 
     @property
     def asked_model(self) -> str:
@@ -38,7 +38,7 @@ class OllamaBody(OpenObject, NullIsUnset):
 class OllamaModel(OllamaBody):
     """A request about a model, which older clients send as `name`."""
 
-    model: str | None = aliased("model", "name")
+    model: ModelName | None = aliased("model", "name")
 
 
 class OllamaPull(OllamaModel):
@@ -96,6 +96,9 @@ class OllamaFunction(BaseModel):
     index: Any = Field(None, exclude=True)
 
 
+Images = Annotated[list[Any], Field(max_length=1000)]
+
+
 class OllamaCall(BaseModel):
     """A call of an earlier answer."""
 
@@ -113,8 +116,8 @@ class OllamaMessage(BaseModel):
     role: str
     content: str | None = None
     thinking: str | None = None
-    images: list[Any] | None = None
-    tool_calls: Annotated[list[OllamaCall], Field(fail_fast=True)] | None = None
+    images: Images | None = None
+    tool_calls: Many[OllamaCall] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -122,8 +125,8 @@ class OllamaMessage(BaseModel):
 class OllamaChat(OllamaGeneration):
     """A conversation to be gone on with; without messages the model is loaded."""
 
-    messages: Annotated[list[OllamaMessage], Field(fail_fast=True)] = Field([])
-    tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    messages: Many[OllamaMessage] = Field([])
+    tools: Many[dict[str, Any]] | None = None
 
 
 class OllamaGenerate(OllamaGeneration):
@@ -136,7 +139,7 @@ class OllamaGenerate(OllamaGeneration):
     system: str | None = None
     suffix: str | None = None
     raw: bool = False
-    images: list[Any] | None = None
+    images: Images | None = None
 
     @property
     def only_loads(self) -> bool:
@@ -147,7 +150,7 @@ class OllamaGenerate(OllamaGeneration):
 class OllamaEmbed(OllamaOptions):
     """Texts to embed; those that are too long are cut unless `truncate` is false."""
 
-    input: str | list[str] = Field([])
+    input: str | Scalars[str] = Field([])
     truncate: bool = True
     dimensions: int | None = None
 

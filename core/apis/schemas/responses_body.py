@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.responses_items import Item
 from core.apis.schemas.responses_tools import ResponseTool, ToolChoice
-from core.config.field_types import NullIsUnset
+from core.config.field_types import Many, ModelName, NullIsUnset, Scalars
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
@@ -60,7 +60,7 @@ class StreamOptions(OpenObject):
     include_obfuscation: Any = None
 
 
-_ITEMS = Annotated[list[Item], Field(fail_fast=True)]
+_ITEMS = Many[Item]
 
 
 class ResponsesRequest(NullIsUnset):
@@ -72,7 +72,7 @@ class ResponsesRequest(NullIsUnset):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = None
+    model: ModelName | None = None
     input: str | _ITEMS
     instructions: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -83,7 +83,7 @@ class ResponsesRequest(NullIsUnset):
     stream: bool = False
     stream_options: StreamOptions | None = None
     text: TextOptions | None = None
-    tools: Annotated[list[ResponseTool], Field(fail_fast=True)] | None = None
+    tools: Many[ResponseTool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningOptions | None = None
@@ -93,7 +93,7 @@ class ResponsesRequest(NullIsUnset):
     background: bool = False
     background_options: Any = None
     truncation: Literal["auto", "disabled"] | None = None
-    include: Annotated[list[str], Field(fail_fast=True)] | None = None
+    include: Scalars[str] | None = None
     metadata: (
         Annotated[
             dict[

@@ -9,9 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic import TypeAdapter as Adapter
 
 from core.apis.schemas.type_of import type_of
-from core.config.field_types import json_text
+from core.config.field_types import Many, json_text
 
-Parts = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+Parts = Many[dict[str, Any]]
 Name = Annotated[str, Field(min_length=1)]
 
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.responses_items import Name
 from core.apis.schemas.type_of import type_of
+from core.config.field_types import Many
 
 
 class FunctionTool(BaseModel):
@@ -66,7 +67,7 @@ class NamespaceTool(OpenObject):
     type: Literal["namespace"]
     name: Name
     description: str | None = None
-    tools: Annotated[list[Callable], Field(fail_fast=True)]
+    tools: Many[Callable]
 
 
 ResponseTool = Annotated[
@@ -91,7 +92,7 @@ class AllowedTools(OpenObject):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[ToolName], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[Many[ToolName], Field(min_length=1)]
 
 
 def _kind_of_choice(value: Any) -> str:

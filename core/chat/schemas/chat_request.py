@@ -15,7 +15,7 @@ from pydantic import (
 from core.chat.schemas.constraint_fields import extra_keys
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.messages import FunctionDefinition, Message, Tool, read_old_calls
-from core.config.field_types import aliased
+from core.config.field_types import Many, Scalars, aliased
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
@@ -40,7 +40,7 @@ class AllowedTools(BaseModel):
     """The tools that may be called, or with the mode `required` one of which must be."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedToolChoice], Field(min_length=1, fail_fast=True)]
+    tools: Annotated[Many[NamedToolChoice], Field(min_length=1)]
 
 
 class AllowedToolChoice(BaseModel):
@@ -118,7 +118,7 @@ class Prediction(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     type: Literal["content"]
-    content: str | Annotated[list[PredictionText], Field(fail_fast=True)]
+    content: str | Many[PredictionText]
 
     @property
     def text(self) -> str:
@@ -138,19 +138,19 @@ class ChatCompletionRequest(GenerationBody):
     `echo`: the answer begins with the last message, if that is of the answer's role (vLLM).
     """
 
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
-    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
+    messages: Annotated[Many[Message], Field(min_length=1)]
+    tools: Many[Tool] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    functions: Annotated[list[Function], Field(fail_fast=True)] | None = None
+    functions: Many[Function] | None = None
     function_call: Literal["none", "auto"] | NamedFunction | None = None
-    modalities: Annotated[list[str], Field(fail_fast=True)] | None = None
+    modalities: Scalars[str] | None = None
     web_search_options: dict[str, Any] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     chat_template: Annotated[str, Field(min_length=1)] | None = None
     chat_template_kwargs: dict[str, Any] | None = aliased("chat_template_kwargs", "template_vars")
-    documents: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = None
+    documents: Many[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
     continue_final_message: bool | str = False
     response_prefix: str | None = None

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.config.field_types import aliased
+from core.config.field_types import Scalars, aliased
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
@@ -75,7 +75,7 @@ def _none_if_empty(value: Any) -> Any:
 
 Schema = Annotated[dict[str, Any] | bool, BeforeValidator(_schema)]
 Source = Annotated[str, Field(max_length=65_536)]
-Texts = Annotated[list[str], Field(max_length=10_000, fail_fast=True)]
+Texts = Annotated[Scalars[str], Field(max_length=10_000)]
 OptionalSchema = Annotated[
     Schema | None, BeforeValidator(_none_if_empty), AfterValidator(_none_if_empty)
 ]

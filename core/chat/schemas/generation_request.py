@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from core.chat.schemas.constraint_fields import ConstraintBody, extra_keys
 from core.config.durations import Duration
-from core.config.field_types import aliased, field_names
+from core.config.field_types import ModelName, aliased, field_names
 from core.config.neutral_values import asks_for_nothing
 from core.config.sampling_fields import MAX_TOKENS, SamplingFields
 from core.contract.errors import InvalidRequestError
@@ -72,7 +72,7 @@ class GenerationBody(ConstraintBody, SamplingFields):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = None
+    model: ModelName | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=128)] = 1

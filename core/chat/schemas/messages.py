@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from core.config.field_types import aliased, json_text
+from core.config.field_types import Many, aliased, json_text
 
 
 class ContentPart(BaseModel):
@@ -62,9 +62,9 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"] = "user"
-    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
+    content: str | Many[ContentPart] | None = None
     name: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+    tool_calls: Many[ToolCall] | None = None
     tool_call_id: str | None = None
     function_call: FunctionCall | None = None
     reasoning_content: str | None = aliased("reasoning_content", "reasoning", "thinking")

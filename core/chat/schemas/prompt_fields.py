@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+from core.config.field_types import Scalars
 from core.contract.errors import InvalidRequestError
 
-TokenIds = list[int]
-Prompts = str | TokenIds | list[str] | list[TokenIds]
+TokenIds = Scalars[int]
+Prompts = str | TokenIds | Scalars[str] | Scalars[TokenIds]
 
 
 def prompts_shape(most: int) -> Callable[[Any], Any]:

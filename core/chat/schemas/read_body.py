@@ -1,9 +1,17 @@
 """Bodies of requests from Python values, with the errors that HTTP has for them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    BaseModel,
+    GetCoreSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+)
+from pydantic_core import core_schema
 
 from core.config.problems import KeyPath, key_text
 from core.contract.errors import InvalidRequestError
@@ -21,6 +29,40 @@ _TYPES = {
     "none_required": "null",
 }
 """The types of JSON that pydantic's problems ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A validated body, which `Sent` accepts as it is."""
+
+    body: Any
+
+
+class _AcceptValidated:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        def validate(value: Any, whole: ValidatorFunctionWrapHandler) -> Any:
+            return value.body if isinstance(value, Validated) else whole(value)
+
+        return core_schema.no_info_wrap_validator_function(validate, handler(source))
+
+
+Sent = Annotated[Body, _AcceptValidated()]
+"""A route's body, which may have been validated before FastAPI validates it."""
+
+
+def validator_of(kind: Any) -> Callable[[Any], Validated]:
+    """Return a function that validates a body of this type, and raises `InvalidRequestError`."""
+    validate = TypeAdapter[Any](kind).validate_python
+
+    def validated(value: Any) -> Validated:
+        try:
+            return Validated(validate(value))
+        except ValidationError as error:
+            raise first_problem(error.errors(include_url=False), value) from error
+
+    return validated
 
 
 def read_body(kind: type[Body], value: object) -> Body:

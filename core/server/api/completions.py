@@ -3,14 +3,16 @@
 from fastapi import APIRouter, Request, Response
 
 from core.chat.schemas.completion_bodies import Completion, CompletionRequest
+from core.chat.schemas.read_body import Sent
+from core.server.http.body_route import BodyRoute
 from core.server.http.request_id import tracked
 from core.server.http.respond import respond
 from core.server.services import services
 
-router = APIRouter(tags=["completions"])
+router = APIRouter(tags=["completions"], route_class=BodyRoute)
 
 
 @router.post("/completions", response_model=Completion)
-async def create_completion(body: CompletionRequest, http: Request) -> Response:
+async def create_completion(body: Sent[CompletionRequest], http: Request) -> Response:
     """Continue one or more prompts (text or token ids), as JSON or as server-sent events."""
     return await respond(http, services(http).serving.completion(body, tracked(http, body)))

@@ -5,20 +5,22 @@ from contextlib import aclosing
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from core.chat.schemas.read_body import Sent
 from core.models.downloads import Progress
 from core.server.access.auth import require_admin
 from core.server.http import sse
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
 from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
 from core.server.schemas.download_bodies import DownloadEvent, DownloadRequest, DownloadResponse
 from core.server.services import services
 
-router = APIRouter(tags=["downloads"], dependencies=[Depends(require_admin)])
+router = APIRouter(tags=["downloads"], route_class=BodyRoute, dependencies=[Depends(require_admin)])
 
 
 @router.post("/download", response_model=DownloadResponse)
-async def download(body: DownloadRequest, http: Request) -> Response:
+async def download(body: Sent[DownloadRequest], http: Request) -> Response:
     """Download a repository into `model_dir`, or a LoRA into `lora_dir`.
 
     With `stream`, or if the client accepts only events, progress is streamed. Disconnecting stops

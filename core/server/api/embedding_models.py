@@ -4,19 +4,21 @@ import asyncio
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.loading.entry import ModelEntry
 from core.server.access.auth import require_admin
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card
 from core.server.api.served import listed_models, usable_models
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
 from core.server.http.track import running_request
 from core.server.schemas.loading_bodies import EmbeddingModelLoadRequest, LoadableList, LoadEvent
 from core.server.schemas.model_bodies import ModelCard
 from core.server.services import services
 
-router = APIRouter(tags=["models"])
+router = APIRouter(tags=["models"], route_class=BodyRoute)
 _ADMIN = [Depends(require_admin)]
 
 
@@ -38,7 +40,7 @@ async def list_embedding_models(http: Request) -> LoadableList:
 
 
 @router.post("/model/embedding/load", dependencies=_ADMIN, response_model=LoadEvent)
-async def load_embedding_model(body: EmbeddingModelLoadRequest, http: Request) -> Response:
+async def load_embedding_model(body: Sent[EmbeddingModelLoadRequest], http: Request) -> Response:
     """Load an embedding model in addition to the others, and answer once it is loaded."""
     models = services(http).models
     device = body.embeddings_device

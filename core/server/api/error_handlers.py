@@ -42,6 +42,8 @@ async def _http_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     answer: ServingError = InvalidRequestError(str(error.detail))
     match error.status_code:
+        case 400 if isinstance(error.__cause__, ServingError):  # of `BodyReader`
+            return await _serving_error(http, error.__cause__)
         case 404:
             answer = InvalidRequestError(f"there is no route {http.method} {http.url.path}")
         case 405:

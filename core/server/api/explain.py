@@ -21,6 +21,7 @@ from core.chat.schemas.explain_bodies import (
     StopReport,
     Token,
 )
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import ContextLengthExceededError, encodable
 from core.contract.media import MediaSpan
 from core.contract.sampling_params import SamplingParams
@@ -28,6 +29,7 @@ from core.grammar.lark import to_lark
 from core.models.served import ServedModel
 from core.server.api.served import prompted_model, served_model
 from core.server.api.tokens import token_texts
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import (
     clamped_header,
     dropped_header,
@@ -38,11 +40,11 @@ from core.server.http.request_id import request_id
 from core.server.http.track import running_request
 from core.server.services import services
 
-router = APIRouter(tags=["chat"])
+router = APIRouter(tags=["chat"], route_class=BodyRoute)
 
 
 @router.post("/chat/completions/explain")
-async def explain_chat_completion(body: ChatCompletionRequest, http: Request) -> Explanation:
+async def explain_chat_completion(body: Sent[ChatCompletionRequest], http: Request) -> Explanation:
     """What `/v1/chat/completions` would run for this body, and why.
 
     It uses the functions that plan the real answer, so it shows what would happen there. What is

@@ -23,11 +23,12 @@ from core.apis.schemas.kobold_bodies import (
 )
 from core.chat.plan.prompt_tokens import begins_with_bos
 from core.chat.plan.uncut_tokens import uncut_tokens
+from core.chat.schemas.read_body import Sent
 from core.server.access.guard import needed
 from core.server.api.served import known_model, prompted_model, tokenized_model, usable_models
+from core.server.http.body_route import JsonRoute
 from core.server.http.framing import NAMED
 from core.server.http.headers import unsupported_header
-from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import tracked
 from core.server.http.respond import respond
 from core.server.http.track import running_request
@@ -42,13 +43,13 @@ API_VERSION = "1.2.5"
 
 
 @_v1.post("/generate", response_model=Generated)
-async def generate(body: GenerateRequest, http: Request) -> Response:
+async def generate(body: Sent[GenerateRequest], http: Request) -> Response:
     """Continue a text."""
     return await respond(http, _answer(body, http, stream=False))
 
 
 @router.post("/extra/generate/stream", response_model=None)
-async def generate_stream(body: GenerateRequest, http: Request) -> Response:
+async def generate_stream(body: Sent[GenerateRequest], http: Request) -> Response:
     """Continue a text, as server-sent events."""
     return await respond(http, _answer(body, http, stream=True), NAMED)
 
@@ -69,7 +70,9 @@ async def abort(http: Request) -> Aborted:
 
 
 @router.post("/extra/tokencount")
-async def count_tokens(body: TokenCountRequest, http: Request, response: Response) -> TokenCount:
+async def count_tokens(
+    body: Sent[TokenCountRequest], http: Request, response: Response
+) -> TokenCount:
     """The tokens of a text."""
     response.headers.update(unsupported_header(http, body.unknown_keys))
     model = await tokenized_model(http, body.model)

@@ -9,7 +9,9 @@ from core.chat.plan.prompt_tokens import CONTEXTS_READ, check_text
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.plan.uncut_tokens import uncut_prompt
 from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.read_body import Sent
 from core.server.api.served import prompted_model
+from core.server.http.body_route import BodyRoute, converted
 from core.server.http.framing import EVENTS
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import request_id, tracked
@@ -18,20 +20,20 @@ from core.server.http.track import running_request
 from core.server.schemas.token_bodies import AppliedTemplate
 from core.server.services import services
 
-router = APIRouter(tags=["llama-server"])
+router = APIRouter(tags=["llama-server"], route_class=BodyRoute)
 
 
 @router.post("/infill", response_model=InfillAnswer)
-async def infill(body: InfillRequest, http: Request) -> Response:
+async def infill(body: Sent[InfillRequest], http: Request) -> Response:
     """Fill a gap in a file, as JSON or as server-sent events."""
-    asked = asked_infill(body)
+    asked = await converted(http, asked_infill, body)
     running = tracked(http, asked.body)
     return await respond(http, infilled(services(http).serving, body, asked, running), EVENTS)
 
 
 @router.post("/apply-template")
 async def apply_template(
-    body: ChatCompletionRequest, http: Request, response: Response
+    body: Sent[ChatCompletionRequest], http: Request, response: Response
 ) -> AppliedTemplate:
     """The prompt of a chat, as text."""
     chat = await _rendered(body, http, response)
@@ -41,7 +43,7 @@ async def apply_template(
 
 @router.post("/chat/completions/input_tokens")
 async def count_input_tokens(
-    body: ChatCompletionRequest, http: Request, response: Response
+    body: Sent[ChatCompletionRequest], http: Request, response: Response
 ) -> InputTokens:
     """How many tokens the prompt of a chat has, be they more than fit."""
     chat = await _rendered(body, http, response)

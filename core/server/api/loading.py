@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.index import FoundModel
 from core.models.loading.entry import ModelEntry
@@ -18,6 +19,7 @@ from core.server.access.auth import is_admin, require_admin
 from core.server.api.models import model_card
 from core.server.api.served import known_model, listed_models
 from core.server.http import sse
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
 from core.server.http.track import running_request
 from core.server.schemas.loading_bodies import (
@@ -33,7 +35,7 @@ from core.server.schemas.loading_bodies import (
 from core.server.schemas.model_bodies import ModelCard
 from core.server.services import services
 
-router = APIRouter(tags=["models"])
+router = APIRouter(tags=["models"], route_class=BodyRoute)
 _ADMIN = [Depends(require_admin)]
 
 
@@ -75,7 +77,7 @@ async def named_in_folder(http: Request) -> list[NamedModel]:
 @router.post(
     "/model/load", dependencies=_ADMIN, response_model=LoadEvent, responses={503: {}, 404: {}}
 )
-async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
+async def switch_model(body: Sent[ModelLoadRequest], http: Request) -> Response:
     """Load a model in place of the current one: a configured one, or one of the folder.
 
     The answer is a stream of `LoadEvent`s, or with `stream: false` the last of them.
@@ -97,7 +99,9 @@ async def switch_model(body: ModelLoadRequest, http: Request) -> Response:
 
 
 @router.post("/models/{model_id:path}/load", dependencies=_ADMIN, response_model=LoadEvent)
-async def load_model(model_id: str, http: Request, body: LoadOptions | None = None) -> Response:
+async def load_model(
+    model_id: str, http: Request, body: Sent[LoadOptions] | None = None
+) -> Response:
     """Load a model in addition to the others. Answers as `/v1/model/load` does."""
     models = services(http).models
     loadable = services(http).loadable
@@ -114,7 +118,7 @@ async def load_model(model_id: str, http: Request, body: LoadOptions | None = No
 
 
 @router.post("/model/unload", dependencies=_ADMIN)
-async def unload_current(http: Request, body: ModelUnloadRequest | None = None) -> ModelCard:
+async def unload_current(http: Request, body: Sent[ModelUnloadRequest] | None = None) -> ModelCard:
     """Unload the current model, or the one that is named, once its requests have ended."""
     models = services(http).models
     body = body or ModelUnloadRequest()
@@ -127,7 +131,7 @@ async def unload_current(http: Request, body: ModelUnloadRequest | None = None) 
 
 @router.post("/models/{model_id:path}/unload", dependencies=_ADMIN)
 async def unload_model(
-    model_id: str, http: Request, body: ModelUnloadRequest | None = None
+    model_id: str, http: Request, body: Sent[ModelUnloadRequest] | None = None
 ) -> ModelCard:
     """Unload a model once its requests have ended, or stop loading it."""
     models = services(http).models

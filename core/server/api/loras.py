@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from core.chat.schemas.read_body import Sent
 from core.config.paths import inside
 from core.config.schema import resolved_path
 from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
@@ -15,6 +16,7 @@ from core.models.served import ServedModel
 from core.server.access.auth import require_admin
 from core.server.api.everywhere import everywhere
 from core.server.api.served import known_model, served_model
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
 from core.server.schemas.lora_bodies import (
     LoraCard,
@@ -27,7 +29,7 @@ from core.server.schemas.lora_bodies import (
 )
 from core.server.services import services
 
-router = APIRouter(tags=["loras"])
+router = APIRouter(tags=["loras"], route_class=BodyRoute)
 T = TypeVar("T")
 
 
@@ -51,7 +53,9 @@ async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
 
 
 @router.post("/lora/load", dependencies=[Depends(require_admin)])
-async def load_loras(body: LoraLoadRequest, http: Request, response: Response) -> LoraLoadResponse:
+async def load_loras(
+    body: Sent[LoraLoadRequest], http: Request, response: Response
+) -> LoraLoadResponse:
     """Replace the loaded LoRAs. The new ones apply to all requests for the model that start from
     now on.
     """
@@ -78,7 +82,7 @@ async def load_loras(body: LoraLoadRequest, http: Request, response: Response) -
 
 @router.post("/lora/unload", dependencies=[Depends(require_admin)])
 async def unload_loras(
-    http: Request, response: Response, body: LoraUnloadRequest | None = None
+    http: Request, response: Response, body: Sent[LoraUnloadRequest] | None = None
 ) -> LoraUnloadResponse:
     """Unload all LoRAs of a model. Running requests keep theirs until they end."""
     body = body or LoraUnloadRequest()

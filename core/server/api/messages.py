@@ -6,6 +6,8 @@ from core.apis.messages.ask_messages import asked_message, asked_prompt
 from core.apis.messages.compose_messages import MessageComposer
 from core.apis.schemas.messages_answer import CountedTokens, OutputMessage
 from core.apis.schemas.messages_request import CountTokensRequest, MessagesRequest
+from core.chat.schemas.read_body import Sent
+from core.server.http.body_route import BodyRoute, converted
 from core.server.http.framing import NAMED_WITH_PINGS
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import tracked
@@ -13,13 +15,13 @@ from core.server.http.respond import or_client_leaves, respond
 from core.server.services import services
 from core.serving.answer import Answer
 
-router = APIRouter(tags=["messages"])
+router = APIRouter(tags=["messages"], route_class=BodyRoute)
 
 
 @router.post("/messages", response_model=OutputMessage)
-async def create_message(body: MessagesRequest, http: Request) -> Response:
+async def create_message(body: Sent[MessagesRequest], http: Request) -> Response:
     """Answer a conversation, as JSON or as server-sent events."""
-    asked = asked_message(body)
+    asked = await converted(http, asked_message, body)
     running = tracked(http, asked.body)
 
     async def planned() -> Answer[MessageComposer]:
@@ -31,10 +33,10 @@ async def create_message(body: MessagesRequest, http: Request) -> Response:
 
 @router.post("/messages/count_tokens")
 async def count_message_tokens(
-    body: CountTokensRequest, http: Request, response: Response
+    body: Sent[CountTokensRequest], http: Request, response: Response
 ) -> CountedTokens:
     """How many tokens the prompt of a request has, which may be too many for its model."""
-    asked = asked_prompt(body)
+    asked = await converted(http, asked_prompt, body)
     counting = services(http).serving.count_prompt(asked, tracked(http, asked.body))
     counted = await or_client_leaves(http, counting)
     id_header = services(http).paths.id_header(http.scope)

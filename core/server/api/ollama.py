@@ -17,14 +17,15 @@ from core.apis.schemas.ollama_answers import ChatLine, GenerateLine
 from core.apis.schemas.ollama_requests import OllamaChat, OllamaGenerate, OllamaGeneration
 from core.chat.answer.composer import dumped
 from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import InvalidRequestError
 from core.server.access.auth import require_admin
 from core.server.api import ollama_embed, ollama_models, ollama_pull
 from core.server.api.ollama_names import known_name, stay_loaded
 from core.server.api.served import named_model, served_model
+from core.server.http.body_route import JsonRoute, converted
 from core.server.http.framing import NDJSON
 from core.server.http.headers import unsupported_header
-from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import request_id, tracked
 from core.server.http.respond import respond
 from core.server.services import services
@@ -38,18 +39,19 @@ router.include_router(ollama_pull.router)
 
 
 @router.post("/chat", response_model=ChatLine)
-async def chat(body: OllamaChat, http: Request) -> Response:
+async def chat(body: Sent[OllamaChat], http: Request) -> Response:
     """Answer a conversation, as lines of JSON or, with `stream: false`, as one object; without
     messages only load the model, or unload it.
     """
     name = await known_name(http, body.asked_model)
     if not body.messages:
         return await _only_load(http, body, name, chat_line)
-    return await _chat(http, asked_chat(body, name), body, chat_line)
+    asked = await converted(http, asked_chat, body, name)
+    return await _chat(http, asked, body, chat_line)
 
 
 @router.post("/generate", response_model=GenerateLine)
-async def generate(body: OllamaGenerate, http: Request) -> Response:
+async def generate(body: Sent[OllamaGenerate], http: Request) -> Response:
     """The same for a prompt, which is one question, or a text to be gone on with if it is `raw`."""
     name = await known_name(http, body.asked_model)
     if body.only_loads:

@@ -10,11 +10,11 @@ from core.apis.ollama.compose_ollama import nanoseconds
 from core.apis.ollama.ollama_options import read_options
 from core.apis.schemas.ollama_answers import Embeddings, OneEmbedding
 from core.apis.schemas.ollama_requests import OllamaEmbed, OllamaEmbedding, OllamaOptions
-from core.chat.schemas.read_body import read_body
+from core.chat.schemas.read_body import Sent, read_body
 from core.server.api.ollama_names import known_name, stay_loaded
 from core.server.api.served import served_model
+from core.server.http.body_route import JsonRoute
 from core.server.http.headers import ignored_header
-from core.server.http.json_route import JsonRoute
 from core.server.http.request_id import request_id
 from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
@@ -27,7 +27,7 @@ router = APIRouter(tags=["ollama"], route_class=JsonRoute)
 
 
 @router.post("/embed", response_model=Embeddings)
-async def embed_texts(body: OllamaEmbed, http: Request) -> Response:
+async def embed_texts(body: Sent[OllamaEmbed], http: Request) -> Response:
     """Embed one or more texts; with none only load the model."""
     name, running = await known_name(http, body.asked_model), running_request(http)
     stay_loaded(http, body)
@@ -47,7 +47,7 @@ async def embed_texts(body: OllamaEmbed, http: Request) -> Response:
 
 
 @router.post("/embeddings", response_model=OneEmbedding)
-async def embed_text(body: OllamaEmbedding, http: Request) -> Response:
+async def embed_text(body: Sent[OllamaEmbedding], http: Request) -> Response:
     """Embed one text, as older clients ask for it."""
     name = await known_name(http, body.asked_model)
     stay_loaded(http, body)

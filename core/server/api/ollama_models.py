@@ -11,12 +11,13 @@ from core.apis.schemas.ollama_answers import (
     Version,
 )
 from core.apis.schemas.ollama_requests import OllamaModel
+from core.chat.schemas.read_body import Sent
 from core.models.index import FoundModel
 from core.models.permissions import may_use
 from core.server.api.ollama_names import known_name
 from core.server.api.served import named_model
+from core.server.http.body_route import JsonRoute
 from core.server.http.headers import unsupported_header
-from core.server.http.json_route import JsonRoute
 from core.server.http.track import running_request
 from core.server.services import services
 
@@ -52,7 +53,7 @@ async def loaded(http: Request) -> LoadedModels:
 
 
 @router.post("/show", response_model=ModelShown)
-async def show(body: OllamaModel, http: Request, response: Response) -> ModelShown:
+async def show(body: Sent[OllamaModel], http: Request, response: Response) -> ModelShown:
     """What is known of a model; of one that was never loaded what its files say."""
     found = await named_model(http, await known_name(http, body.asked_model))
     response.headers.update(unsupported_header(http, body.unknown_keys))

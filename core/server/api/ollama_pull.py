@@ -10,14 +10,15 @@ from fastapi import APIRouter, Request, Response
 from core.apis.schemas.ollama_answers import ErrorLine, PullStatus
 from core.apis.schemas.ollama_requests import OllamaPull
 from core.chat.answer.composer import dumped
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import ModelNotFoundError, ServingError
 from core.models.downloads import Wanted
 from core.server.access.auth import is_admin
 from core.server.api.ollama_names import known_name
 from core.server.http import sse
+from core.server.http.body_route import JsonRoute
 from core.server.http.framing import NDJSON_TYPE
 from core.server.http.headers import unsupported_header
-from core.server.http.json_route import JsonRoute
 from core.server.http.respond import or_client_leaves
 from core.server.http.track import running_request
 from core.server.services import services
@@ -29,7 +30,7 @@ _HUB = re.compile(r"h(?:ugging)?f(?:ace)?\.co/")
 
 
 @router.post("/pull", response_model=PullStatus)
-async def pull(body: OllamaPull, http: Request) -> Response:
+async def pull(body: Sent[OllamaPull], http: Request) -> Response:
     """Say that a model is there; for admins, download one whose name begins with `hf.co/`."""
     headers = unsupported_header(http, body.unknown_keys)
     running = running_request(http)

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Depends, Request
 
+from core.chat.schemas.read_body import Sent
 from core.config.problems import ConfigError, key_text
 from core.contract.errors import InvalidRequestError
 from core.models.loading.entry import ModelEntry
@@ -10,6 +11,7 @@ from core.models.presets import Preset, load_preset, preset_files
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.everywhere import everywhere
 from core.server.api.served import known_model
+from core.server.http.body_route import BodyRoute
 from core.server.schemas.switch_bodies import (
     OverrideList,
     OverrideSwitchRequest,
@@ -17,7 +19,7 @@ from core.server.schemas.switch_bodies import (
 )
 from core.server.services import services
 
-router = APIRouter(tags=["sampling"])
+router = APIRouter(tags=["sampling"], route_class=BodyRoute)
 
 
 @router.get("/sampling/override/list")
@@ -28,7 +30,7 @@ async def list_overrides(http: Request, model: str | None = None) -> OverrideLis
 
 
 @router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
-async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> OverrideList:
+async def switch_overrides(body: Sent[OverrideSwitchRequest], http: Request) -> OverrideList:
     """Override sampling params of later requests; a `preset` takes precedence over `overrides`."""
     preset = (
         _preset(http, body.preset) if body.preset else Preset(overrides=_read(body.overrides or {}))
@@ -38,7 +40,7 @@ async def switch_overrides(body: OverrideSwitchRequest, http: Request) -> Overri
 
 @router.post("/sampling/override/unload", dependencies=[Depends(require_admin)])
 async def unload_overrides(
-    http: Request, body: OverrideUnloadRequest | None = None
+    http: Request, body: Sent[OverrideUnloadRequest] | None = None
 ) -> OverrideList:
     """Return to `sampling` of the config, without a preset."""
     return await _use(http, body.model if body else None, Preset())

@@ -6,6 +6,8 @@ from typing import Protocol, TypeVar
 from fastapi import APIRouter, Request, Response
 
 from core.chat.answer.running import RunningRequest
+from core.chat.schemas.read_body import Sent
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import request_id
 from core.server.http.respond import or_client_leaves
@@ -32,8 +34,8 @@ from core.serving.schemas.rerank_bodies import (
     ScoreRequest,
 )
 
-router = APIRouter(tags=["pooling"])
-second = APIRouter(tags=["pooling"])
+router = APIRouter(tags=["pooling"], route_class=BodyRoute)
+second = APIRouter(tags=["pooling"], route_class=BodyRoute)
 """What is only under `/v2`."""
 
 Body = TypeVar("Body")
@@ -63,13 +65,13 @@ async def respond(
 
 
 @router.post("/embeddings", response_model=EmbeddingList)
-async def create_embeddings(body: EmbeddingRequest, http: Request) -> Response:
+async def create_embeddings(body: Sent[EmbeddingRequest], http: Request) -> Response:
     """Embed one or more inputs, as text or token ids."""
     return await respond(http, embed, body)
 
 
 @router.post("/rerank", response_model=RerankAnswer | Ranks)
-async def rerank_documents(body: RerankRequest, http: Request) -> Response:
+async def rerank_documents(body: Sent[RerankRequest], http: Request) -> Response:
     """Sort documents by their relevance to a query. A reranker scores each with the query; with an
     embedding model, the score is the cosine similarity of the embeddings. With `texts` in place of
     `documents` as TEI does it.
@@ -78,24 +80,24 @@ async def rerank_documents(body: RerankRequest, http: Request) -> Response:
 
 
 @second.post("/v2/rerank", response_model=CohereRerankAnswer)
-async def rerank_as_cohere(body: CohereRerankRequest, http: Request) -> Response:
+async def rerank_as_cohere(body: Sent[CohereRerankRequest], http: Request) -> Response:
     """The same in the form of Cohere's second API, which cuts documents that are too long."""
     return await respond(http, cohere_rerank, body)
 
 
 @router.post("/score", response_model=ScoreAnswer)
-async def score_pairs(body: ScoreRequest, http: Request) -> Response:
+async def score_pairs(body: Sent[ScoreRequest], http: Request) -> Response:
     """Score one query with each document, or each with its own, in their order, as in vLLM."""
     return await respond(http, score, body)
 
 
 @router.post("/score/evaluation", response_model=ScoreEvaluation)
-async def evaluate_scores(body: ScoreEvaluationRequest, http: Request) -> Response:
+async def evaluate_scores(body: Sent[ScoreEvaluationRequest], http: Request) -> Response:
     """What a reward model says of texts, as in LLaMA-Factory."""
     return await respond(http, score_evaluation, body)
 
 
 @router.post("/classify", response_model=ClassifyAnswer)
-async def classify_texts(body: ClassifyRequest, http: Request) -> Response:
+async def classify_texts(body: Sent[ClassifyRequest], http: Request) -> Response:
     """The likeliest label of one or more inputs, and a probability for each label, as in vLLM."""
     return await respond(http, classify, body)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import NotReasoningError, RequestNotFoundError, ServingError
 from core.server.access.auth import is_admin
+from core.server.http.body_route import BodyRoute
 from core.server.http.track import running_request
 from core.server.schemas.request_bodies import (
     CancelledRequest,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from core.server.fronts.said import Answers
     from core.server.fronts.sharing import Sharing
 
-router = APIRouter(tags=["requests"])
+router = APIRouter(tags=["requests"], route_class=BodyRoute)
 
 _OTHERS = 2.0
 """Seconds that other servers get to answer."""

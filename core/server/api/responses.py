@@ -14,7 +14,9 @@ from core.apis.schemas.responses_answer import (
     ResponseObject,
 )
 from core.apis.schemas.responses_body import ResponsesRequest
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.server.http.body_route import BodyRoute
 from core.server.http.framing import NAMED
 from core.server.http.headers import ignored_header
 from core.server.http.request_id import tracked
@@ -23,18 +25,18 @@ from core.server.http.track import running_request
 from core.server.services import services
 from core.serving.answer import Answer
 
-router = APIRouter(tags=["responses"])
+router = APIRouter(tags=["responses"], route_class=BodyRoute)
 
 
 @router.post("/responses", response_model=ResponseObject)
-async def create_response(body: ResponsesRequest, http: Request) -> Response:
+async def create_response(body: Sent[ResponsesRequest], http: Request) -> Response:
     """Answer items, and those of earlier responses, as JSON or as server-sent events."""
     return await respond(http, _answer(body, http), NAMED)
 
 
 @router.post("/responses/input_tokens")
 async def count_input_tokens(
-    body: ResponsesRequest, http: Request, response: Response
+    body: Sent[ResponsesRequest], http: Request, response: Response
 ) -> InputTokens:
     """How many tokens the input of such a request has."""
     responses, running = _responses(http), running_request(http)

@@ -2,10 +2,12 @@
 
 from fastapi import APIRouter, Request, Response
 
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import InvalidRequestError
 from core.contract.types import ModelInfo
 from core.models.served import can_rerank, routes
 from core.server.api.pooling import respond
+from core.server.http.body_route import BodyRoute
 from core.server.http.track import running_request
 from core.server.services import services
 from core.serving.embed import tei_embed
@@ -18,11 +20,11 @@ from core.serving.schemas.tei_bodies import (
     ModelKind,
 )
 
-router = APIRouter(tags=["pooling"])
+router = APIRouter(tags=["pooling"], route_class=BodyRoute)
 
 
 @router.post("/embed", response_model=EmbedAnswer)
-async def embed_as_tei(body: EmbedRequest, http: Request) -> Response:
+async def embed_as_tei(body: Sent[EmbedRequest], http: Request) -> Response:
     """Embed one or more inputs, as TEI does."""
     return await respond(http, tei_embed, body)
 

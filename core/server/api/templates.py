@@ -2,12 +2,14 @@
 
 from fastapi import APIRouter, Depends, Request
 
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import InvalidRequestError
 from core.models.loading.entry import ModelEntry
 from core.models.template.template_set import template_names
 from core.server.access.auth import is_admin, require_admin
 from core.server.api.everywhere import everywhere
 from core.server.api.served import configured_model
+from core.server.http.body_route import BodyRoute
 from core.server.schemas.switch_bodies import (
     TemplateList,
     TemplateSwitchRequest,
@@ -15,7 +17,7 @@ from core.server.schemas.switch_bodies import (
 )
 from core.server.services import services
 
-router = APIRouter(tags=["templates"])
+router = APIRouter(tags=["templates"], route_class=BodyRoute)
 
 
 @router.get("/template/list")
@@ -29,7 +31,7 @@ async def list_templates(http: Request, model: str | None = None) -> TemplateLis
 
 
 @router.post("/template/switch", dependencies=[Depends(require_admin)])
-async def switch_template(body: TemplateSwitchRequest, http: Request) -> TemplateList:
+async def switch_template(body: Sent[TemplateSwitchRequest], http: Request) -> TemplateList:
     """Use another template for the model's later chats, until the model is unloaded."""
     entry = await configured_model(http, body.model)
     model = entry.served()
@@ -49,7 +51,9 @@ async def switch_template(body: TemplateSwitchRequest, http: Request) -> Templat
 
 
 @router.post("/template/unload", dependencies=[Depends(require_admin)])
-async def unload_template(http: Request, body: TemplateUnloadRequest | None = None) -> TemplateList:
+async def unload_template(
+    http: Request, body: Sent[TemplateUnloadRequest] | None = None
+) -> TemplateList:
     """Return to the template of the config, or the model's own."""
     return await _use(http, await configured_model(http, body.model if body else None), None)
 

@@ -18,9 +18,11 @@ from core.chat.plan.prompt_tokens import (
 )
 from core.chat.plan.uncut_tokens import uncut_plain_tokens, uncut_prompt, uncut_tokens
 from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.read_body import Sent
 from core.contract.errors import UnsupportedParameterError
 from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
+from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
 from core.server.schemas.token_bodies import (
     ContentTokens,
@@ -36,7 +38,7 @@ from core.server.schemas.token_bodies import (
 from core.server.services import services
 from core.serving.asked import Names
 
-router = APIRouter(tags=["tokens"])
+router = APIRouter(tags=["tokens"], route_class=BodyRoute)
 
 _OF_PROMPTS = {"model", "prompt", "add_special_tokens", "return_token_strs"}
 _OF_CONTENT = {"model", "content", "add_special", "parse_special", "with_pieces"}
@@ -45,7 +47,7 @@ _OF_MESSAGES = TokenizeRequest.model_fields.keys() - (_OF_CONTENT | {"prompt"}) 
 
 @router.post("/token/encode")
 async def encode_tokens(
-    body: TokenEncodeRequest, http: Request, response: Response
+    body: Sent[TokenEncodeRequest], http: Request, response: Response
 ) -> TokenEncodeResponse:
     """The tokens of a text, or of messages as the model's template renders them."""
     model = await tokenized_model(http, body.model)
@@ -76,7 +78,7 @@ async def encode_tokens(
 
 @router.post("/token/decode")
 async def decode_tokens(
-    body: TokenDecodeRequest, http: Request, response: Response
+    body: Sent[TokenDecodeRequest], http: Request, response: Response
 ) -> TokenDecodeResponse:
     """The text of tokens."""
     model = await tokenized_model(http, body.model)
@@ -100,7 +102,7 @@ async def decode_tokens(
     response_model_exclude_unset=True,
 )
 async def tokenize(
-    body: TokenizeRequest, http: Request, response: Response
+    body: Sent[TokenizeRequest], http: Request, response: Response
 ) -> TokenizeResponse | Response:
     """The tokens of a prompt, or of the prompt that messages come to, or of a content."""
     model = await tokenized_model(http, body.model)
@@ -126,7 +128,7 @@ async def tokenize(
 
 @router.post("/detokenize")
 async def detokenize(
-    body: DetokenizeRequest, http: Request, response: Response
+    body: Sent[DetokenizeRequest], http: Request, response: Response
 ) -> DetokenizeResponse:
     """The text of tokens, special ones written out."""
     model = await tokenized_model(http, body.model)

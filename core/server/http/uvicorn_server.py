@@ -1,6 +1,7 @@
 """Running the app: uvicorn, the log."""
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -70,6 +71,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # else each full collection looks at all modules, which takes 80 ms
         if self.started:
             self._beside.append(asyncio.ensure_future(self._when_started()))
             if self._certificate:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from core.config.field_types import ModelName, Scalars
 from core.server.schemas.model_bodies import ModelCard
 
 
@@ -20,7 +21,7 @@ class DraftModel(BaseModel):
     draft_cache_mode: str | None = None
     draft_rope_scale: float | None = None
     draft_rope_alpha: float | Literal["auto"] | None = None
-    draft_gpu_split: list[float] | None = None
+    draft_gpu_split: Scalars[float] | None = None
 
 
 class LoadOptions(BaseModel):
@@ -42,8 +43,8 @@ class LoadOptions(BaseModel):
     tensor_parallel: bool | None = None
     tensor_parallel_backend: str | None = None
     gpu_split_auto: bool | None = None
-    gpu_split: list[float] | None = None
-    autosplit_reserve: list[float] | None = None
+    gpu_split: Scalars[float] | None = None
+    autosplit_reserve: Scalars[float] | None = None
     rope_scale: float | None = None
     rope_alpha: float | Literal["auto"] | None = None
     num_experts_per_token: int | None = None
@@ -67,7 +68,7 @@ class LoadOptions(BaseModel):
 class ModelLoadRequest(LoadOptions):
     """`POST /v1/model/load`. `skip_queue`: abort the running requests of the model it replaces."""
 
-    name: str = Field(min_length=1, validation_alias=AliasChoices("name", "model_name"))
+    name: ModelName = Field(min_length=1, validation_alias=AliasChoices("name", "model_name"))
     backend: str | None = None
     skip_queue: bool = False
 
@@ -81,7 +82,9 @@ class EmbeddingModelLoadRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(min_length=1, validation_alias=AliasChoices("name", "embedding_model_name"))
+    name: ModelName = Field(
+        min_length=1, validation_alias=AliasChoices("name", "embedding_model_name")
+    )
     backend: str | None = None
     embeddings_device: str | None = None
 
@@ -91,7 +94,7 @@ class ModelUnloadRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str | None = None
+    name: ModelName | None = None
     skip_queue: bool = False
 
 

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from core.config.field_types import Many, ModelName
+
 
 class LoraCard(BaseModel):
     """A LoRA; `scaling` is its strength where it is loaded."""
@@ -36,8 +38,8 @@ class LoraLoadRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    loras: Annotated[list[LoraToLoad], Field(min_length=1, max_length=64)]
-    model: str | None = None
+    loras: Annotated[Many[LoraToLoad], Field(min_length=1, max_length=64)]
+    model: ModelName | None = None
     skip_queue: bool | None = None
 
     @property
@@ -60,7 +62,7 @@ class LoraUnloadRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = None
+    model: ModelName | None = None
 
 
 class LoraLoadResponse(BaseModel):

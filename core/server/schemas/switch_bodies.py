@@ -4,13 +4,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, Field, model_validator
 
+from core.config.field_types import ModelName
 from core.contract.errors import InvalidRequestError
 
 
 class OverrideSwitchRequest(BaseModel):
     """A preset by its name, or overrides; of one model, or of all."""
 
-    model: str | None = None
+    model: ModelName | None = None
     preset: str | None = None
     overrides: dict[str, Any] | None = None
 
@@ -24,7 +25,7 @@ class OverrideSwitchRequest(BaseModel):
 class OverrideUnloadRequest(BaseModel):
     """Which model goes on without its preset; all if it does not say."""
 
-    model: str | None = None
+    model: ModelName | None = None
 
 
 class OverrideList(BaseModel):
@@ -45,7 +46,7 @@ class TemplateList(BaseModel):
 class TemplateSwitchRequest(BaseModel):
     """A name that the list has."""
 
-    model: str | None = None
+    model: ModelName | None = None
     prompt_template_name: Annotated[str, Field(min_length=1)] = Field(
         validation_alias=AliasChoices("prompt_template_name", "name")
     )
@@ -54,4 +55,4 @@ class TemplateSwitchRequest(BaseModel):
 class TemplateUnloadRequest(BaseModel):
     """The model that returns to the template of its config."""
 
-    model: str | None = None
+    model: ModelName | None = None

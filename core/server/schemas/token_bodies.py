@@ -6,10 +6,10 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.messages import Message, Tool
-from core.config.field_types import NullIsUnset, aliased
+from core.config.field_types import Many, ModelName, NullIsUnset, Scalars, aliased
 from core.contract.errors import InvalidRequestError
 
-Tokens = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
+Tokens = Scalars[Annotated[int, Field(ge=0)]]
 
 
 class TokenBody(NullIsUnset):
@@ -17,7 +17,7 @@ class TokenBody(NullIsUnset):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = None
+    model: ModelName | None = None
 
     def unknown_fields(self) -> list[str]:
         """Names of fields sent that this server does not know."""
@@ -25,8 +25,7 @@ class TokenBody(NullIsUnset):
 
 
 TextOrMessages = Annotated[
-    Annotated[str, Tag("str")]
-    | Annotated[list[Message], Field(min_length=1, fail_fast=True), Tag("list")],
+    Annotated[str, Tag("str")] | Annotated[Many[Message], Field(min_length=1), Tag("list")],
     Discriminator(
         lambda value: type(value).__name__,
         custom_error_type="text",
@@ -92,14 +91,14 @@ class TokenizeRequest(TokenBody):
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
-    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)] | None = None
+    messages: Annotated[Many[Message], Field(min_length=1)] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool = False
     add_generation_prompt: bool | None = None
     continue_final_message: bool | str = False
     chat_template: Annotated[str, Field(min_length=1)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
+    tools: Many[Tool] | None = None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

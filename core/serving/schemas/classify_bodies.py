@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from core.chat.schemas.usage_bodies import PromptUsage
+from core.config.field_types import Scalars
 from core.serving.schemas.embedding_bodies import Inputs
 from core.serving.schemas.pooling_fields import (
     CutFields,
@@ -56,7 +57,7 @@ class ScoreEvaluationRequest(PoolingBody):
     `max_length`: tokens; what is more is cut off at the end. At most the model's context.
     """
 
-    messages: Annotated[list[str], Field(min_length=1, fail_fast=True), BeforeValidator(_messages)]
+    messages: Annotated[Scalars[str], Field(min_length=1), BeforeValidator(_messages)]
     max_length: Annotated[int, Field(ge=1, lt=2**31)] | None = None
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from core.config.field_types import ModelName
+
 MAX_INPUTS = 2048
 """Texts of one request."""
 
@@ -50,7 +52,7 @@ class PoolingBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str | None = None
+    model: ModelName | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
     user: str | None = None
 
