@@ -50,7 +50,7 @@ LONGEST: Mapping[str, bytes] = {
     % b",".join([b'{"type":"text","text":"a"}'] * ITEMS),
     "fields": b"{%b}" % b",".join(b'"k%d":1' % number for number in range(ITEMS)),
     "text": b'"%b"' % (b"a b " * (LARGEST // 4 - 1000)),
-    "escapes": b'"%b"' % (b"\\n" * (LARGEST // 2 - 2000)),
+    "escapes": b'"%b"' % (b"a b \\n" * (VALUES * 10)),
     "depth": b"[" * 900 + b"]" * 900,
 }
 """Values of a field, by what they have most of."""

@@ -105,8 +105,9 @@ def test_numbers_and_texts_are_no_items(server: Server) -> None:
 
 def test_commas_and_brackets_of_texts_count_as_values(server: Server) -> None:
     """Their number only bounds the values; to tell them apart, the body would have to be parsed."""
-    body = json.dumps({"prompt": "," * 1001, "max_tokens": 1}).encode()
-    refused(server, "/v1/completions", body, "max_request_values")
+    for text in ("," * 1001, "\n" * 10_001):
+        body = json.dumps({"prompt": text, "max_tokens": 1}).encode()
+        refused(server, "/v1/completions", body, "max_request_values")
 
 
 def lists(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -27,6 +27,8 @@ from core.contract.errors import InvalidRequestError
 _BILLING = re.compile(r"^x-anthropic-billing-header:.*(?:\n|\Z)", re.MULTILINE | re.IGNORECASE)
 """A line that some clients put in front of the system prompt, with a hash of every request in it:
 with it no prefix would ever be found in the cache."""
+_BILLING_WITHIN = 8192
+"""Characters of a text in which that line is looked for."""
 
 _BETWEEN_MESSAGES = "\n\n"
 _FAILED = "error"  # what a result says that is one, and nothing else
@@ -194,8 +196,12 @@ def _text(message: Mapping[str, Any]) -> str:
 
 def _system(system: str | Sequence[TextBlock] | None) -> str:
     blocks = contents_of(system, "system")
-    texts = (_BILLING.sub("", block.text) for block, _ in blocks if isinstance(block, TextBlock))
+    texts = (_without_billing(each.text) for each, _ in blocks if isinstance(each, TextBlock))
     return "\n".join(text for text in texts if text)
+
+
+def _without_billing(text: str) -> str:
+    return _BILLING.sub("", text[:_BILLING_WITHIN]) + text[_BILLING_WITHIN:]
 
 
 def _behind(parts: Sequence[Part], new: Sequence[Part], place: str) -> list[Part]:
