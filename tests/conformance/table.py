@@ -43,6 +43,8 @@ FAMILIES = {
     "OPS": "Operation",
     "KEY": "Keys and usage",
     "SCALE": "Clusters",
+    "REAL": "Any machine",
+    "SEC": "Security",
 }
 _SIZES = {
     **{"MLC": 39, "TAB": 90, "WEB": 40, "LF": 33, "VLLM": 105},
@@ -53,6 +55,7 @@ _SIZES = {
 NUMBERS = {
     **{family: range(1, size + 1) for family, size in _SIZES.items()},
     **{"ENG": (1, 2, 4, 5, 7, 8, 9, 10, 11), "GPU": (3,), "OPS": (1, 2, 3, 4, 8)},
+    **{"REAL": (15,), "SEC": (1, 2)},
 }
 """The rows of each family; those of the five systems are 307."""
 

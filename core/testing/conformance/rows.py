@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 _FAMILIES = (
-    "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA|RESP|MSG|OLL|KOB|LLS|MOD|ENG|GPU|OPS|KEY|SCALE"
+    "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA|RESP|MSG|OLL|KOB|LLS|MOD|ENG|GPU|OPS|KEY|SCALE|REAL"
+    "|SEC"
 )
 
 
