@@ -110,6 +110,19 @@ def test_commas_and_brackets_of_texts_count_as_values(server: Server) -> None:
         refused(server, "/v1/completions", body, "max_request_values")
 
 
+@pytest.mark.parametrize("before", ["", " " * 100_000, "\ufeff", "\r\n\t"])
+def test_nothing_before_json_hides_its_values(server: Server, before: str) -> None:
+    body = before + json.dumps({"prompt": [1] * 2000, "max_tokens": 1})
+    refused(server, "/v1/completions", body.encode(), "max_request_values")
+
+
+def test_what_is_not_json_has_no_values(server: Server) -> None:
+    """A plugin's route may be sent a recording."""
+    answer = server.http.post("/v1/completions", content=b"RIFF,:[{" * 10_000, headers=JSON)
+    assert answer.status_code == 400
+    assert "the body is not valid JSON" in answer.text
+
+
 def lists(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Each list in a schema of pydantic, with its place."""
     if isinstance(schema, dict):

@@ -13,6 +13,8 @@ MAX_HEADERS = 65_536
 """Bytes of all headers together, names and values; OpenAI has the same limit."""
 
 _MARKS = b",:[{"
+_BEFORE = b" \t\r\n\xef\xbb\xbf"
+"""Bytes that may stand in front of JSON: spaces and a byte order mark."""
 _ESCAPES = 10
 """Backslashes that count as one value: escapes in texts cost less than values, but not nothing."""
 
@@ -23,9 +25,9 @@ class RequestLimit:
     One that has not arrived within `seconds` is answered with 408, one that is not UTF-8 from its
     beginning on with 400, and headers over `MAX_HEADERS` with 431.
 
-    A body with more than `max_values` commas, colons and opening brackets is answered with 400.
-    Their number bounds the values that parsing makes, and to count them costs almost nothing. Ten
-    backslashes count as one of them.
+    A JSON object or array with more than `max_values` commas, colons and opening brackets is
+    answered with 400. Their number bounds the values that parsing makes, and to count them costs
+    almost nothing. Ten backslashes count as one of them.
     """
 
     def __init__(
@@ -51,11 +53,11 @@ class RequestLimit:
         if length.isdigit() and int(length) > self._max_bytes:
             await self._refusal(scope, self._error())(scope, receive, send)
             return
-        received, values, whole, start = 0, 0, False, b""
+        received, values, whole, start, opening = 0, 0, False, b"", b""
         deadline = asyncio.get_running_loop().time() + self._seconds
 
         async def counted() -> Message:
-            nonlocal received, values, whole, start
+            nonlocal received, values, whole, start, opening
             if whole:
                 return await receive()  # what comes now is that the client leaves
             try:
@@ -70,8 +72,10 @@ class RequestLimit:
             if received > self._max_bytes:
                 # FastAPI lets only its own exceptions out while it reads a body.
                 raise HTTPException(413, self._error().message)
-            values += len(body) - len(body.translate(None, _MARKS))
-            values += body.count(b"\\") // _ESCAPES
+            opening = opening or body.lstrip(_BEFORE)[:1]
+            if opening in (b"{", b"["):
+                values += len(body) - len(body.translate(None, _MARKS))
+                values += body.count(b"\\") // _ESCAPES
             if values > self._max_values:
                 raise HTTPException(
                     400,
