@@ -5,15 +5,17 @@
 A stream has a token every 20 ms. Meanwhile each route gets bodies that are as large, as long and as
 deep as the limits of the server allow: every field that may hold a list, an object or a text is
 filled to a limit with each kind of value, and so is a field that no route knows. The figure of a
-route is the longest time between two tokens. The stream's engine has nothing to compute; requests
-that name a model name `demo`, which hf runs in a process of its own. The client runs beside the
-server, so a machine needs two free cores.
+route is the longest time between two tokens. A body with a gap above the limit is sent three times,
+and the median counts: other programs leave gaps, too. The engine of the stream has nothing to
+compute. Requests that name a model name `demo`, which hf runs in a process of its own. The client
+runs next to the server, so a machine needs two free cores.
 """
 
 import argparse
 import itertools
 import json
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -224,11 +226,14 @@ def measure(port: int, only: str) -> Iterator[tuple[str, report.Json]]:
             target = target.replace(place, name)
         worst: report.Json = {"gap_ms": 0.0, "bodies": 0, "statuses": {}}
         for name, content in bodies(schema, body, seen):
-            time.sleep(0.05)
-            before = time.monotonic()
-            status = ask(port, method, target, content)
-            time.sleep(0.05)
-            gap = stream.longest_gap(before) * 1000
+            gaps: list[float] = []
+            while not gaps or (gaps[0] > MOST * 1000 and len(gaps) < 3):
+                time.sleep(0.05)
+                before = time.monotonic()
+                status = ask(port, method, target, content)
+                time.sleep(0.05)
+                gaps.append(stream.longest_gap(before) * 1000)
+            gap = statistics.median(gaps)
             worst["bodies"] += 1
             worst["statuses"][status] = worst["statuses"].get(status, 0) + 1
             if gap > worst["gap_ms"]:
