@@ -49,11 +49,11 @@ ACCEPTED_OPTIONS = ("context_length",)
 """The same for `options`, whatever the backend."""
 
 _EXPECTED = "; it must have keys of a model, such as `options: {context_length: 8192}`"
-_ENTRY = "To set it, add an entry for this model to config.yml or to a file in models.d/."
-_REFUSED = f"ignored, because files in the models folder may not set it. {_ENTRY}"
+_ENTRY = "add an entry for this model to config.yml or to a file in models.d/."
+_REFUSED = f"ignored, because files in the models folder may not set it. To set it, {_ENTRY}"
 _NO_TEMPLATE = (
     "ignored, because it is neither a .jinja file in the folder of this settings file nor the name "
-    f"of a shipped template. To use another one, {_ENTRY[0].lower()}{_ENTRY[1:]}"
+    f"of a shipped template. To use another template, {_ENTRY}"
 )
 _MOST, _LONGEST = 200, 500  # reports of a file; characters of one
 
