@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
+from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import normalizers
 from transformers import AutoTokenizer
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.longest_token import UNBOUNDED, longest_token
+from backends.checkpoint.token_bytes import TokenBytes
 from enginebay import InvalidRequestError, UnsupportedParameterError
 
 
@@ -49,13 +51,14 @@ class Tokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = cast(TransformersTokenizer, tokenizer)
-        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._backend: RawTokenizer | None = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is not None:
             # Left to itself transformers does this within `encode`: a change to a tokenizer that
             # other threads are using, which fails with "Already borrowed".
             self._backend.no_truncation()
             self._backend.no_padding()
         self.token_text = cache(lambda token_id: self.decode((token_id,)))
+        self.token_bytes = cache(self._token_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. `InvalidRequestError` for a lone surrogate."""
@@ -150,6 +153,22 @@ class Tokenizer:
             list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
 
+    def _token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token adds to a text that has begun, of a special token its text."""
+        if self._own_bytes:
+            return self._own_bytes(token_id)
+        before = self.encode("a", add_special_tokens=False)
+        text = self.decode([*before, token_id])
+        return text.removeprefix(self.decode(before)).encode()
+
+    @cached_property
+    def _own_bytes(self) -> TokenBytes | None:
+        """None for a tokenizer whose tokens are whole characters, such as WordPiece."""
+        try:
+            return TokenBytes(self._backend) if self._backend is not None else None
+        except ValueError:
+            return None
+
     @property
     def eos_token_id(self) -> int | None:
         """The tokenizer's end-of-sequence token."""
@@ -185,16 +204,20 @@ class Tokenizer:
     @property
     def longest_token(self) -> int:
         """Characters that one token can stand for, at most."""
-        source = self.tokenizer_json
-        if source is None:
+        if self._backend is None:
             return UNBOUNDED
-        return longest_token(self._tokenizer.get_vocab(), json.loads(source))
+        return longest_token(self._tokenizer.get_vocab(), _pipeline(self._backend))
 
     @property
     def longest_text(self) -> int | None:
         """Tokens of the longest text it was made for; None if it does not say."""
         length = cast(Any, self._tokenizer).model_max_length
         return length if length < VERY_LARGE_INTEGER else None
+
+    @property
+    def raw(self) -> RawTokenizer | None:
+        """The tokenizer of the library tokenizers; None for one that is written in Python."""
+        return self._backend
 
     @property
     def tokenizer_json(self) -> str | None:
@@ -210,6 +233,23 @@ class Tokenizer:
     def tokens(self) -> dict[int, str]:
         """How every id is written in the vocabulary."""
         return {token_id: name for name, token_id in self._tokenizer.get_vocab().items()}
+
+
+def _pipeline(tokenizer: RawTokenizer) -> dict[str, Any]:
+    """The parts of a `tokenizer.json` that `longest_token` reads, without its vocabulary."""
+    model = tokenizer.model
+    parts = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
+    return {
+        **{name: json.loads(part.__getstate__()) if part else None for name, part in parts.items()},
+        "added_tokens": [
+            {"lstrip": token.lstrip, "rstrip": token.rstrip}
+            for token in tokenizer.get_added_tokens_decoder().values()
+        ],
+        "model": {
+            "type": type(model).__name__,
+            "byte_fallback": getattr(model, "byte_fallback", False),
+        },
+    }
 
 
 def _check(text: str) -> None:

@@ -15,10 +15,10 @@ from enginebay import RowSampler, SamplingParams, is_plain, seeded_random
 class SamplerState:
     """The sampling params of one row, its tokens so far and its own random numbers.
 
-    `end_token_ids` are the tokens that end the completion. `row_sampler` chooses the tokens of a
-    row that is not sampled together with others (`is_sampled_together`). Either way the random
-    numbers follow from the seed and the choice's index alone, so that
-    other rows in the batch change nothing.
+    `end_token_ids` are the tokens that end the completion. `row_sampler` chooses the tokens on a
+    CPU, and on a GPU unless the row is sampled `together` with others (`is_sampled_together`).
+    Either way the random numbers follow from the seed and the choice's index alone, so that other
+    rows in the batch change nothing.
     """
 
     params: SamplingParams
@@ -26,6 +26,7 @@ class SamplerState:
     index: int = 0
     end_token_ids: frozenset[int] = frozenset()
     row_sampler: RowSampler | None = None
+    together: bool = False
     tokens: int = 0
     counts: Counter[int] = field(default_factory=Counter)
     _random: Random = field(init=False)
@@ -83,7 +84,7 @@ class SamplerState:
 
 
 def is_sampled_together(params: SamplingParams) -> bool:
-    """Whether the device can sample such a row, in the same operations as others."""
+    """Whether a GPU can sample such a row, in the same operations as others."""
     penalties = (
         params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
     )

@@ -1,13 +1,13 @@
 """From logits to tokens.
 
-Rows that ask for no more than penalties, bias, temperature, top_k, top_p and min_p are sampled
-together, on the device. Order: penalties, bias and forbidden ends, masks, then temperature, top_k,
-top_p, min_p, then one draw by the inverse of the distribution function, with one random number of
-the row's own. All other rows have a `RowSampler`, which has the same order. A row's token does not
-depend on what other rows there are.
+On a GPU, rows that ask for no more than penalties, bias, temperature, top_k, top_p and min_p are
+sampled together. Order: penalties, bias and forbidden ends, masks, then temperature, top_k, top_p,
+min_p, then one draw by the inverse of the distribution function, with one random number of the
+row's own. All other rows, and all rows on a CPU, are sampled by their `RowSampler`, which has the
+same order and is faster there. A row's token does not depend on what other rows there are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from backends.hf.masks import keep_to_masks
 from backends.hf.penalties import change_logits
 from backends.hf.sampler_state import SamplerState
 from backends.hf.truncation import lowest_drawn
-from enginebay import Mask, TokenLogprob, TopLogprob
+from enginebay import Mask, RowLogprobs, TokenLogprob, TokenText, TopLogprob, text_and_bytes
 
 _LOWEST_TEMPERATURE = 1e-6
 
@@ -27,12 +27,17 @@ def sample(logits: Tensor, rows: Sequence[SamplerState], masks: Sequence[Mask | 
     Temperature 0 takes the likeliest token, the lowest id of several. `masks[i]` has the tokens
     that row i may take, whatever else forbids them; None allows all.
     """
-    apart = {i: row.row_sampler for i, row in enumerate(rows) if row.row_sampler}
+    on_cpu = logits.device.type == "cpu"
+    apart = {
+        i: row.row_sampler
+        for i, row in enumerate(rows)
+        if row.row_sampler and (on_cpu or not row.together)
+    }
     if not apart:
         return _sample_together(logits, rows, masks)
     tokens = torch.empty(len(rows), dtype=torch.long, device=logits.device)
     indices = torch.tensor(list(apart), device=logits.device)
-    values = logits[indices].cpu().numpy()
+    values = (logits if len(apart) == len(rows) else logits[indices]).cpu().numpy()
     chosen = [
         sampler.sample(row[: sampler.vocab_size], masks[i])
         for row, (i, sampler) in zip(values, apart.items(), strict=True)
@@ -92,7 +97,7 @@ def logprobs(
     logits: Tensor,
     tokens: Tensor,
     rows: Sequence[SamplerState],
-    token_text: Callable[[int], str],
+    token_text: TokenText,
 ) -> list[TokenLogprob | None]:
     """The sampled tokens' natural-log probabilities by the model itself, for rows that ask.
 
@@ -103,8 +108,10 @@ def logprobs(
     asked = {i: count for i, count in counts.items() if count is not None}
     if not asked:
         return entries
-    indices = torch.tensor(list(asked), device=logits.device)
-    found = token_logprobs(logits[indices], tokens[indices], list(asked.values()), token_text)
+    if len(asked) < len(rows):
+        indices = torch.tensor(list(asked), device=logits.device)
+        logits, tokens = logits[indices], tokens[indices]
+    found = token_logprobs(logits, tokens, list(asked.values()), token_text)
     for index, entry in zip(asked, found, strict=True):
         entries[index] = entry
     return entries
@@ -114,7 +121,7 @@ def token_logprobs(
     logits: Tensor,
     tokens: Tensor,
     counts: Sequence[int],
-    token_text: Callable[[int], str],
+    token_text: TokenText,
     *,
     ranked: bool = False,
 ) -> list[TokenLogprob]:
@@ -122,24 +129,24 @@ def token_logprobs(
 
     `ranked`: with the rank of each token.
     """
+    if logits.device.type == "cpu":
+        ours = zip(logits.numpy(), tokens.tolist(), counts, strict=True)
+        return [RowLogprobs(row, n).of(i, token_text, ranked=ranked) for row, i, n in ours]
     distribution = logits.log_softmax(-1)
     chosen = distribution.gather(-1, tokens[:, None]).squeeze(-1).tolist()
     top = distribution.topk(min(max(counts), logits.shape[-1]))
     ranks = _ranks(distribution, tokens) if ranked else [None] * len(tokens)
     columns = zip(counts, tokens.tolist(), chosen, ranks, *map(Tensor.tolist, top), strict=True)
-    return [
-        TokenLogprob(
-            token,
-            token_text(token),
-            logprob,
-            tuple(
-                TopLogprob(i, token_text(i), v)
-                for i, v in zip(ids[:count], values[:count], strict=True)
-            ),
-            rank,
+    entries = []
+    for count, token, logprob, rank, values, ids in columns:
+        likeliest = tuple(
+            TopLogprob(i, text, v, own_bytes)
+            for i, v in zip(ids[:count], values[:count], strict=True)
+            for text, own_bytes in (text_and_bytes(token_text(i)),)
         )
-        for count, token, logprob, rank, values, ids in columns
-    ]
+        text, own_bytes = text_and_bytes(token_text(token))
+        entries.append(TokenLogprob(token, text, logprob, likeliest, rank, own_bytes))
+    return entries
 
 
 def _ranks(distribution: Tensor, tokens: Tensor) -> list[int]:

@@ -1,6 +1,6 @@
 """The sampling half of a runner, independent of how the model runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,17 +8,25 @@ from torch import Tensor
 
 from backends.hf.sampler_state import SamplerState, is_sampled_together
 from backends.hf.sampling import logprobs, sample, token_logprobs
-from enginebay import GenerationRequest, Mask, RowSampler, Runner, Sampled, TokenLogprob
+from enginebay import (
+    GenerationRequest,
+    Mask,
+    RowSampler,
+    Runner,
+    Sampled,
+    TokenLogprob,
+    TokenText,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """What sampling needs from a tokenizer.
 
-    The text of a token, how many tokens there are, and which of them end a completion.
+    The text of a token or its bytes, how many tokens there are, and which of them end a completion.
     """
 
-    token_text: Callable[[int], str]
+    token_text: TokenText
     size: int
     eos_token_ids: frozenset[int] = frozenset()
 
@@ -33,8 +41,6 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
         params, prompt = request.sampling, request.prompt_token_ids
         ends = frozenset() if params.ignore_eos else self._vocabulary.eos_token_ids
         ends = ends.union(params.stop_token_ids)
-        if is_sampled_together(params):
-            return SamplerState(params, prompt, index, ends)
         row_sampler = RowSampler(
             params,
             prompt,
@@ -43,7 +49,8 @@ class SamplingRunner(Runner[Tensor, SamplerState]):
             vocab_size=self._vocabulary.size,
             token_text=self._vocabulary.token_text,
         )
-        return SamplerState(params, prompt, index, ends, row_sampler)
+        together = is_sampled_together(params)
+        return SamplerState(params, prompt, index, ends, row_sampler, together)
 
     @torch.inference_mode()
     def sample(

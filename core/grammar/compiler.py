@@ -1,17 +1,19 @@
 """Compiles grammars for a vocabulary and tracks completions through them."""
 
+import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from llguidance import LLExecutor, LLMatcher, LLParserLimits
+from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.numpy import fill_next_token_bitmask_par
 from numpy.typing import NDArray
 
-from core.contract.errors import InvalidRequestError
+from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 from core.contract.grammar import Grammar
 from core.grammar.check import first_problem
 from core.grammar.lark import to_lark
@@ -19,6 +21,8 @@ from core.grammar.vocabulary import Vocabulary, grammar_tokenizer
 
 Masks = NDArray[np.int32]
 """Bits, `[choices, (vocabulary + 31) // 32]`: bit `i % 32` of word `i // 32` allows token `i`."""
+
+logger = logging.getLogger(__name__)
 
 _REMEMBERED = 256
 _REMEMBERED_CHARACTERS = 8_000_000  # of Lark; a compiled grammar takes several times its length
@@ -80,22 +84,44 @@ class Matcher:
         return tokens[: self._matcher.validate_tokens(tokens)] if tokens else []
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A vocabulary that the grammar engine has read. `words`: the width of a row of masks."""
+
+    tokenizer: LLTokenizer
+    special_tokens: dict[str, int]
+    end_token_ids: frozenset[int]
+    words: int
+
+
 class GrammarCompiler:
     """Compiles grammars for a model's vocabulary and caches recent ones.
+
+    The first grammar reads the vocabulary, which takes about a second for 262,144 tokens.
 
     `compile` and `matcher` may be called from any thread, `fill` from one at a time.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, threads: int | None = None) -> None:
-        """`threads`: how many fill masks. `ValueError` for a vocabulary it cannot handle."""
-        self._tokenizer = grammar_tokenizer(vocabulary)
-        self._special_tokens = vocabulary.special_tokens
+    def __init__(
+        self, vocabulary: Vocabulary | Callable[[], Vocabulary], *, threads: int | None = None
+    ) -> None:
+        """`vocabulary`: the vocabulary, or a function that returns it, for the first grammar.
+
+        `threads`: how many fill masks.
+        """
+        self._vocabulary = vocabulary
+        self._read: _Known | str | None = None
+        self._reading = threading.Lock()
         self._executor = LLExecutor(threads)
-        self._words = (len(vocabulary.tokens) + 31) // 32
-        self._full_words = (self._tokenizer.vocab_size + 31) // 32
-        self._end_token_ids = vocabulary.end_token_ids
         self._compiled: OrderedDict[Grammar, tuple[LLMatcher, int]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def read_vocabulary(self) -> None:
+        """Read the vocabulary now, if no grammar has needed it yet.
+
+        `UnsupportedParameterError`, also for each grammar, if it cannot handle the vocabulary.
+        """
+        self._known()
 
     def compile(self, grammar: Grammar) -> float:
         """Compile a grammar; returns how many seconds that took.
@@ -109,31 +135,41 @@ class GrammarCompiler:
     def matcher(self, grammar: Grammar, end_token_ids: frozenset[int] = frozenset()) -> Matcher:
         """A matcher for one choice; `end_token_ids` may end it, too."""
         matcher = self._prepared(grammar).deep_copy()
-        return Matcher(matcher, self._end_token_ids | end_token_ids)
+        return Matcher(matcher, self._known().end_token_ids | end_token_ids)
 
     def tokenize(self, text: str) -> list[int]:
         """Tokens that spell a text, none of them special."""
-        return self._tokenizer.tokenize_str(text)
+        return self._known().tokenizer.tokenize_str(text)
 
     def fill(self, matchers: Sequence[Matcher]) -> Masks:
         """Fill the masks of the next allowed tokens. Releases the GIL meanwhile."""
-        masks = np.zeros((len(matchers), self._full_words), np.int32)
+        known = self._known()
+        masks = np.zeros((len(matchers), (known.tokenizer.vocab_size + 31) // 32), np.int32)
         places = [(matcher._matcher, place) for place, matcher in enumerate(matchers)]
         if places:
             fill_next_token_bitmask_par(self._executor, places, masks)
         for mask, matcher in zip(masks, matchers, strict=True):
             matcher.finish_mask(mask)
-        return masks[:, : self._words]
+        return masks[:, : known.words]
+
+    def _known(self) -> _Known:
+        with self._reading:
+            if self._read is None:
+                self._read = _read(self._vocabulary)
+        if isinstance(self._read, str):
+            raise UnsupportedParameterError(self._read, param="constraint")
+        return self._read
 
     def _prepared(self, grammar: Grammar) -> LLMatcher:
         with self._lock:
             if found := self._compiled.get(grammar):
                 self._compiled.move_to_end(grammar)
                 return found[0]
-        lark = to_lark(grammar, self._special_tokens, self._end_token_ids)
+        known = self._known()
+        lark = to_lark(grammar, known.special_tokens, known.end_token_ids)
         source = LLMatcher.grammar_from_lark(lark)
         limits = LLParserLimits(verbose_errors=False)
-        compiled = LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
+        compiled = LLMatcher(known.tokenizer, source, log_level=0, limits=limits)
         compiled.compute_bitmask()  # some grammars turn out only now to have no beginning
         if compiled.is_error():
             problem = re.sub(r"^at \d+\(\d+\): ", "", first_problem(compiled.get_error()))
@@ -152,6 +188,21 @@ class GrammarCompiler:
                 break
             _, (_, length) = self._compiled.popitem(last=False)
             characters -= length
+
+
+def _read(vocabulary: Vocabulary | Callable[[], Vocabulary]) -> _Known | str:
+    """The vocabulary as grammars need it, or why there are none."""
+    start = perf_counter()
+    try:
+        made = vocabulary if isinstance(vocabulary, Vocabulary) else vocabulary()
+        tokenizer = grammar_tokenizer(made)
+    except ValueError as error:
+        message = f"this model's vocabulary does not support constrained decoding: {error}"
+        logger.warning("%s", message)
+        return message
+    logger.debug("vocabulary read for grammars in %.2f s", perf_counter() - start)
+    words = (len(made.tokens) + 31) // 32
+    return _Known(tokenizer, made.special_tokens, made.end_token_ids, words)
 
 
 def allowed_tokens(mask: NDArray[np.int32], vocab_size: int) -> NDArray[np.bool_]:

@@ -38,7 +38,7 @@ class Vocabulary:
         `special_token_ids` come on top of those that are marked as special there. `ValueError` for
         a tokenizer whose tokens do not stand for certain bytes.
         """
-        reader = LLTokenizer(source)
+        reader = LLTokenizer(source, slices=[])
         described = json.loads(source)
         added = described.get("added_tokens") or ()
         vocab = described["model"]["vocab"]  # ids by token, or a list of tokens and their scores
@@ -65,7 +65,8 @@ class _Wrapped:
     def __init__(self, vocabulary: Vocabulary, end: int) -> None:
         self.eos_token_id = end
         self.bos_token_id = None
-        self.tokens = list(vocabulary.tokens)
+        # A first byte of FF would mark a token as special; no text contains this byte.
+        self.tokens = [b"" if token[:1] == b"\xff" else token for token in vocabulary.tokens]
         if end == len(self.tokens):
             self.tokens.append(b"<no end>")
         self.special_token_ids = sorted(vocabulary.special_token_ids | {end})
@@ -79,4 +80,7 @@ def grammar_tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
     """llguidance's view of a vocabulary. A model without an end token gets an unsampled one."""
     ends = sorted(vocabulary.end_token_ids) or [len(vocabulary.tokens)]
     wrapped = TokenizerWrapper(_Wrapped(vocabulary, ends[0]))
-    return LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=ends)
+    # In two parts, since each keeps all other threads of the process waiting.
+    bare = LLTokenizer(wrapped, n_vocab=len(wrapped.tokens), eos_token=ends, slices=[])
+    wrapped.tokens = wrapped._gtokenizer.tokens = []  # it keeps the wrapper, for `encode`
+    return bare.with_slices(LLTokenizer.general_slices())

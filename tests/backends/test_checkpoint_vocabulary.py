@@ -91,10 +91,33 @@ def test_each_token_is_what_it_decodes_to(kind: str) -> None:
     vocabulary, tokenizer = VOCABULARIES[kind], KINDS[kind]
     first = tokenizer.encode("h", add_special_tokens=False)
     spelled = {token_id: vocabulary.tokens[token_id] for token_id in tokenizer.token_ids}
-    assert list(spelled.values()).count(b"") == 1  # the byte FF, which no text has
     for token_id, octets in spelled.items():
-        text = octets.decode(errors="replace") or "\N{REPLACEMENT CHARACTER}"
-        assert tokenizer.decode([*first, token_id]) == "h" + text
+        assert tokenizer.decode([*first, token_id]) == "h" + octets.decode(errors="replace")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_grammar_engine_reads_the_same_bytes_from_the_tokenizer_json(kind: str) -> None:
+    """REAL-4: the tokens are not decoded by a second tokenizer of the grammar engine."""
+    vocabulary, source = VOCABULARIES[kind], KINDS[kind].tokenizer_json
+    assert source
+    size = len(vocabulary.tokens)
+    theirs = Vocabulary.from_tokenizer_json(source, vocab_size=size, end_token_ids=[])
+    ours = [b"" if token == b"\xff" else token for token in vocabulary.tokens]
+    assert ours == list(theirs.tokens)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_that_looks_like_a_special_token_is_plain_text(kind: str) -> None:
+    vocabulary, tokenizer = VOCABULARIES[kind], KINDS[kind]
+    special = tokenizer.decode([tokenizer.eos_token_id or 0])
+    token_ids = vocabulary.encode(f"h{special}h")
+    assert not vocabulary.special_token_ids.intersection(token_ids)
+    assert b"".join(vocabulary.tokens[i] for i in token_ids) == f"h{special}h".encode()
+
+
+def test_added_tokens_that_are_not_special_are_found_in_a_text() -> None:
+    vocabulary = VOCABULARIES["metaspace"]
+    assert [vocabulary.tokens[i] for i in vocabulary.encode("h<call>h")] == [b"h", b"<call>", b"h"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -50,6 +50,7 @@ NOT_TRIED = {
     "presence_penalty",
     "ignore_eos",
     "skip_special_tokens",
+    "format_marks",
     "dry_base",
     "mirostat_eta",
     "adaptive_decay",

@@ -4,9 +4,9 @@ https://github.com/ggml-org/llama.cpp/pull/17927, by the same numbers.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.contract.sampling_params import SamplingParams
+from core.engine.sampler.temperature import Logits
 
 _PEAK = 5.0
 _SHARPNESS = 10.0
@@ -23,11 +23,19 @@ class Adaptive:
         self._weight = 1 / (1 - self._decay)
         self._sum = self._target * self._weight
 
-    def logits(self, logprobs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def logits(self, logprobs: Logits) -> Logits:
         """Weights to draw by, `[candidates]`: higher for probabilities nearer the target."""
         aim = min(max(2 * self._target - self._sum / self._weight, 0.0), 1.0)
-        away = np.abs(np.exp(logprobs) - aim) / _WIDTH
-        return np.asarray(_PEAK - _SHARPNESS * np.square(away) / (1 + away))
+        away: Logits = np.exp(logprobs)
+        away -= aim
+        np.abs(away, out=away)
+        away /= _WIDTH
+        weights: Logits = np.square(away)
+        away += 1
+        weights /= away
+        weights *= -_SHARPNESS
+        weights += _PEAK
+        return weights
 
     def note(self, logprob: float) -> None:
         """Update the mean with the original probability of the drawn token."""

@@ -1,12 +1,13 @@
 """DRY: penalizes tokens that would extend a repeated sequence."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.contract.sampling_params import SamplingParams
 from core.engine.sampler.logits import Row
+from core.engine.sampler.logprobs import TokenText, text_and_bytes
 
 # Repetitions this much longer than what is allowed are penalised no further.
 _LONGEST = 256
@@ -24,7 +25,7 @@ class Dry:
         self,
         params: SamplingParams,
         token_ids: Sequence[int],
-        token_text: Callable[[int], str],
+        token_text: TokenText,
     ) -> None:
         self._params = params
         self._token_text = token_text
@@ -98,4 +99,5 @@ class Dry:
         return bool(text) and any((before + text).find(*start) >= 0 for start in starts)
 
     def _text(self, place: int) -> str:
-        return self._token_text(int(self._token_ids[place]))
+        text, _ = text_and_bytes(self._token_text(int(self._token_ids[place])))
+        return text

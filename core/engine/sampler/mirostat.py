@@ -1,9 +1,12 @@
 """Mirostat: truncates the tail to keep the surprise of tokens at a target."""
 
+from typing import cast
+
 import numpy as np
-from numpy.typing import NDArray
 
 from core.contract.sampling_params import SamplingParams
+from core.engine.sampler.draw import kth_highest, place
+from core.engine.sampler.temperature import Logits
 
 _ESTIMATED = 100  # as in the paper's code, https://github.com/basusourya/mirostat
 
@@ -17,34 +20,37 @@ class Mirostat:
         self._rate = params.mirostat_eta
         self._most = 2 * params.mirostat_tau
 
-    def choose(self, logprobs: NDArray[np.float64], uniform: float) -> int:
+    def choose(self, logprobs: Logits, uniform: float) -> int:
         """Draw an index into `logprobs` `[candidates]` with a number in [0, 1)."""
-        kept = self._by_rank(logprobs) if self._version == 1 else self._by_surprise(logprobs)
-        sums = np.cumsum(np.exp(logprobs[kept]))
-        drawn = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
-        place = int(kept[min(drawn, len(kept) - 1)])
+        lowest = self._by_rank(logprobs) if self._version == 1 else self._by_surprise(logprobs)
+        kept = np.flatnonzero(logprobs >= lowest)
+        weights = np.exp(logprobs[kept])
+        drawn = int(kept[place(weights, uniform)])
         # Version 1 takes the surprise by the model, version 2 by what was left to choose from.
-        whole = 1.0 if self._version == 1 else sums[-1]
-        surprise = float(np.log2(whole) - logprobs[place] / np.log(2))
+        whole = 1.0 if self._version == 1 else weights.sum(dtype=np.float64)
+        surprise = float(np.log2(whole) - logprobs[drawn] / np.log(2))
         self._most -= self._rate * (surprise - self._target)
-        return place
+        return drawn
 
-    def _by_surprise(self, logprobs: NDArray[np.float64]) -> NDArray[np.intp]:
-        lowest = min(-self._most * np.log(2), logprobs.max())
-        return np.flatnonzero(logprobs >= lowest)
+    def _by_surprise(self, logprobs: Logits) -> float:
+        """The lowest logprob that is kept."""
+        return float(min(-self._most * np.log(2), logprobs.max()))
 
-    def _by_rank(self, logprobs: NDArray[np.float64]) -> NDArray[np.intp]:
-        """As many as give the target surprise, if probabilities follow Zipf's law.
+    def _by_rank(self, logprobs: Logits) -> float:
+        """The same, of as many as give the target surprise if probabilities follow Zipf's law.
 
         Ties with the last one are included.
         """
-        count = self._count(len(logprobs), _highest(logprobs, _ESTIMATED))
+        first = _highest(logprobs, _ESTIMATED)
+        count = self._count(len(logprobs), first)
         if count >= len(logprobs):
-            return np.arange(len(logprobs))
-        place = len(logprobs) - count
-        return np.flatnonzero(logprobs >= np.partition(logprobs, place)[place])
+            return -np.inf
+        if count <= len(first):
+            return float(first[count - 1])
+        last = len(logprobs) - count
+        return float(np.partition(logprobs, last)[last])
 
-    def _count(self, size: int, first: NDArray[np.float64]) -> int:
+    def _count(self, size: int, first: Logits) -> int:
         if len(first) < 2:
             return 1
         ranks = np.log(np.arange(2, len(first) + 1) / np.arange(1, len(first)))
@@ -60,8 +66,8 @@ class Mirostat:
         return size if bits >= np.log2(size) else max(1, round(2**bits))
 
 
-def _highest(values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+def _highest(values: Logits, count: int) -> Logits:
     """The highest, in order; all if there are fewer."""
     if count < len(values):
-        values = np.partition(values, -count)[-count:]
-    return np.sort(values)[::-1]
+        values = values[values >= kth_highest(values, count)]
+    return cast(Logits, np.sort(values)[::-1][:count])

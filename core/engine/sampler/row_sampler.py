@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from core.contract.sampling_params import SamplingParams
 from core.engine.sampler import truncation
 from core.engine.sampler.adaptive import Adaptive
-from core.engine.sampler.draw import LOWEST_TEMPERATURE, draw, lowest_weight, seeded_random
+from core.engine.sampler.draw import draw, place, place_by_weight, reachable, seeded_random
 from core.engine.sampler.dry import Dry
 from core.engine.sampler.logits import Mask, Row, masked
+from core.engine.sampler.logprobs import TokenText
 from core.engine.sampler.mirostat import Mirostat
 from core.engine.sampler.penalties import LogitChanges
-from core.engine.sampler.temperature import normalized, smoothed, tempered
-from core.engine.sampler.truncation import Kept, Logprobs
+from core.engine.sampler.temperature import Logits, normalized, smoothed, tempered
+from core.engine.sampler.truncation import Kept
 
-Truncation = Callable[[Logprobs], Kept]
+Truncation = Callable[[Logits], Kept]
 
 
 class RowSampler:
@@ -77,7 +78,7 @@ class RowSampler:
         *,
         end_token_ids: Collection[int],
         vocab_size: int,
-        token_text: Callable[[int], str],
+        token_text: TokenText,
     ) -> None:
         """`end_token_ids` are those that `min_tokens` forbids, `vocab_size` the length of a row.
 
@@ -143,40 +144,48 @@ class RowSampler:
             return likeliest
         if self._plain:
             return draw(logits - highest, self.params, self._random.random())
-        return self._choose_among(*self._candidates(logits - highest))
+        token_ids, among = self._candidates(logits - highest)
+        chosen = self._choose_among(among)
+        return chosen if token_ids is None else int(token_ids[chosen])
 
-    def _choose_among(self, token_ids: NDArray[np.intp], logits: NDArray[np.float64]) -> int:
+    def _choose_among(self, logits: Logits) -> int:
+        """Draw an index into the logits of the candidates."""
         params = self.params
         if params.smoothing_factor:
             logits = smoothed(logits, params.smoothing_factor)
         if self._mirostat:
             logprobs = normalized(tempered(logits, params))
-            return int(token_ids[self._mirostat.choose(logprobs, self._random.random())])
+            return self._mirostat.choose(logprobs, self._random.random())
         if not params.temperature_last:
             logits = tempered(logits, params)
+        left: NDArray[np.intp] | None = None
         for keep in self._truncations:
-            kept = keep(normalized(logits))
-            token_ids, logits = token_ids[kept], logits[kept]
+            kept = keep(logits)
+            if not kept.all():
+                places = np.flatnonzero(kept)
+                left = places if left is None else left[places]
+                logits = logits[places]
         if params.temperature_last:
             logits = tempered(logits, params)
-        return int(token_ids[self._drawn(logits)])
+        chosen = self._drawn(logits)
+        return chosen if left is None else int(left[chosen])
 
-    def _drawn(self, logits: NDArray[np.float64]) -> int:
+    def _drawn(self, logits: Logits) -> int:
         """Draw an index among the remaining candidates."""
         uniform = self._random.random()
         if not self._adaptive:
             return self._place(logits, uniform)
         logprobs = normalized(logits)
-        place = self._place(self._adaptive.logits(logprobs), uniform)
-        self._adaptive.note(logprobs[place])
-        return place
+        chosen = self._place(self._adaptive.logits(logprobs), uniform)
+        self._adaptive.note(float(logprobs[chosen]))
+        return chosen
 
-    def _place(self, logits: NDArray[np.float64], uniform: float) -> int:
+    def _place(self, logits: Logits, uniform: float) -> int:
+        highest = logits.max()
+        weights = np.exp(logits - highest if highest else logits)
         if self.params.skew:
-            uniform = uniform ** np.exp(-self.params.skew)
-            order = np.argsort(-logits)
-            return int(order[_place(logits[order], uniform)])
-        return _place(logits, uniform)
+            return place_by_weight(weights, uniform ** float(np.exp(-self.params.skew)))
+        return place(weights, uniform)
 
     @property
     def _cuts_first(self) -> bool:
@@ -191,55 +200,54 @@ class RowSampler:
             or (params.dynatemp_range and not params.temperature_last)
         )
 
-    def _candidates(self, row: Row) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """The candidate tokens in order of their ids, and their logits with maximum 0.
+    def _candidates(self, row: Row) -> tuple[NDArray[np.intp] | None, Logits]:
+        """The candidate tokens in order of their ids, None for all, and their logits.
 
-        Already reduced by top_k, top_p and min_p, if those come first.
+        Already reduced by top_k, top_p and min_p, if those come first. `row` has maximum 0.
         """
         params = self.params
-        if not self._cuts_first:
-            token_ids = np.flatnonzero(row > -np.inf)
-            return token_ids, row[token_ids].astype(np.float64)
-        temperature = 1.0 if params.temperature_last else params.temperature
-        weights = np.exp(row / np.float32(max(temperature, LOWEST_TEMPERATURE)))
-        lowest = lowest_weight(weights, params)
-        token_ids = np.flatnonzero(weights >= lowest if lowest else weights)
-        return token_ids, row[token_ids].astype(np.float64)
+        if self._cuts_first and (params.top_k > 0 or params.top_p < 1 or params.min_p > 0):
+            temperature = 1.0 if params.temperature_last else params.temperature
+            token_ids, _ = reachable(row, temperature, params)
+            if token_ids is not None:
+                return token_ids, row[token_ids].astype(np.float64)
+        if row.min() > -np.inf:
+            return None, row
+        token_ids = np.flatnonzero(row > -np.inf)
+        return token_ids, row[token_ids]
 
     def _chosen_truncations(self) -> Iterator[Truncation]:
         params = self.params
         if not self._cuts_first:
             yield from self._first_cuts()
         if params.tfs < 1:
-            yield partial(truncation.tail_free, mass=params.tfs)
+            yield _of_logprobs(truncation.tail_free, params.tfs)
         if params.xtc_probability:
             yield self._exclude_top
 
     def _first_cuts(self) -> Iterator[Truncation]:
         params = self.params
         if params.top_n_sigma > 0:
-            yield partial(truncation.top_n_sigma, sigmas=params.top_n_sigma)
+            yield _of_logprobs(truncation.top_n_sigma, params.top_n_sigma)
         if params.top_k > 0:
             yield partial(truncation.top_k, count=params.top_k)
         if params.typical_p < 1:
-            yield partial(truncation.typical, mass=params.typical_p)
+            yield _of_logprobs(truncation.typical, params.typical_p)
         if params.top_p < 1:
-            yield partial(truncation.top_p, mass=params.top_p)
+            yield _of_logprobs(truncation.top_p, params.top_p)
         if params.top_a > 0:
-            yield partial(truncation.top_a, factor=params.top_a)
+            yield _of_logprobs(truncation.top_a, params.top_a)
         if params.min_p > 0:
             yield partial(truncation.min_p, ratio=params.min_p)
 
-    def _exclude_top(self, logprobs: Logprobs) -> Kept:
+    def _exclude_top(self, logits: Logits) -> Kept:
         if self._random.random() >= self.params.xtc_probability:
-            return np.ones(len(logprobs), np.bool_)
-        return truncation.exclude_top(logprobs, self.params.xtc_threshold)
+            return np.ones(len(logits), np.bool_)
+        return truncation.exclude_top(normalized(logits), self.params.xtc_threshold)
 
 
-def _place(logits: NDArray[np.float64], uniform: float) -> int:
-    """Draw by the inverse CDF with a number in [0, 1)."""
-    sums = np.cumsum(np.exp(logits - logits.max()))
-    return min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(sums) - 1)
+def _of_logprobs(keep: Callable[[Logits, float], Kept], value: float) -> Truncation:
+    return lambda logits: keep(normalized(logits), value)
 
 
 def is_plain(params: SamplingParams) -> bool:
