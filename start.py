@@ -20,12 +20,14 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+import llamacpp_wheels
 
 NEEDED = (3, 11)
 ROOT = Path(__file__).resolve().parent
@@ -34,6 +36,8 @@ STAMP = VENV / "enginebay-installed.json"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 SUFFIX = ".exe" if os.name == "nt" else ""
 PYTHON = str(BIN / f"python{SUFFIX}")
+WITH_LLAMA_CPP = frozenset({"llamacpp", "test"})
+COMPILED = re.compile(r"\s*\[(\d+)/(\d+)\] ")
 
 
 def main(arguments: list[str]) -> int:
@@ -126,7 +130,9 @@ def install(extra: str | None = None) -> None:
     """Make .venv and install Enginebay with this extra, unless that has been done."""
     stamp = read_stamp()
     wanted = {extra} if extra else set()
-    if stamp.current and (wanted <= stamp.extras or "test" in stamp.extras):  # which has all
+    build = llamacpp_wheels.wish() if wanted & WITH_LLAMA_CPP else None
+    has_all = wanted <= stamp.extras or "test" in stamp.extras
+    if stamp.current and has_all and build in (None, stamp.llama_cpp):
         return
     extras = stamp.extras | wanted
     STAMP.unlink(missing_ok=True)  # should this be interrupted, the next run begins here again
@@ -134,36 +140,94 @@ def install(extra: str | None = None) -> None:
     listed = f" [{', '.join(sorted(extras))}]" if extras else ""
     takes = "the first time this takes a few minutes"
     print(f"Installing Enginebay{listed} into {VENV}; {takes}.", flush=True)
+    made = stamp.llama_cpp
     try:
-        pip_install(f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT))
+        if extras & WITH_LLAMA_CPP:
+            made = install_llama_cpp(build, made)
+        pip_install("--editable", f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT))
     except SystemExit:
-        if stamp.current:  # what was there still works
-            write_stamp(stamp.extras, stamp.failed | wanted)
+        if stamp.current:  # the other extras still work
+            failed = stamp.failed | wanted
+            write_stamp(stamp._replace(extras=stamp.extras - wanted, failed=failed))
         raise
-    write_stamp(extras, stamp.failed - extras)
+    write_stamp(Stamp(True, extras, stamp.failed - extras, made))
     print("Installed.")
 
 
+def install_llama_cpp(build: str | None, made: str) -> str:
+    """Install llama-cpp-python in the version that pyproject.toml pins; how it was built.
+
+    `build`: how the environment asks for it, `made`: how the present one was built, both in the
+    words of `llamacpp_wheels.wish`. A wheel is used only if it works on this machine.
+    """
+    asked = f"{llamacpp_wheels.PACKAGE}=={llamacpp_wheels.pinned_version()}"
+    installed = llamacpp_wheels.is_installed(PYTHON)
+    if build in (None, made) and installed:
+        return made
+    replace = llamacpp_wheels.REPLACE if installed else ()
+    if build and build.startswith("compile"):
+        print(llamacpp_wheels.compiling(), flush=True)
+        pip_install(*llamacpp_wheels.COMPILE, *replace, asked)
+        return build
+    if not build and llamacpp_wheels.is_cached(PYTHON):  # compiled here before
+        pip_install(asked)
+        return ""
+    indexes = [build] if build else llamacpp_wheels.fitting_indexes()
+    while indexes:
+        index = indexes.pop(0)
+        print(f"Looking for a wheel of {asked} at {llamacpp_wheels.page(index)}", flush=True)
+        if run_pip("install", *llamacpp_wheels.wheel_arguments(index), *replace, asked):
+            print(f"No wheel fits this machine ({index}), or pip cannot reach that address.")
+            continue
+        problem = llamacpp_wheels.problem(PYTHON)
+        libraries = llamacpp_wheels.cuda_libraries(index)
+        if problem and libraries:
+            run_pip("install", *libraries)
+            problem = llamacpp_wheels.problem(PYTHON)
+        if not problem:
+            print(f"Installed the wheel ({index}).")
+            return index
+        print(f"The wheel ({index}) does not work on this machine: {problem}")
+        run_pip("uninstall", "--yes", llamacpp_wheels.PACKAGE)
+        indexes = [each for each in indexes if each == "cpu"]
+    if build:
+        sys.exit(f"ENGINEBAY_LLAMACPP={build}: no wheel could be installed: see above.")
+    print(llamacpp_wheels.compiling(), flush=True)
+    pip_install("--verbose", asked)
+    return "compile"
+
+
 class Stamp(NamedTuple):
-    """The extras that are installed, and those that could not be; whether .venv is up to date."""
+    """Store the extras that are installed, those that failed, and whether .venv is up to date.
+
+    `llama_cpp`: how llama-cpp-python was built, as `llamacpp_wheels.wish` writes it.
+    """
 
     current: bool = False
     extras: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    llama_cpp: str = ""
 
 
-def write_stamp(extras: Iterable[str], failed: Iterable[str]) -> None:
+def write_stamp(stamp: Stamp) -> None:
     """Remember what is installed, and what could not be."""
-    stamp = {"made_of": fingerprint(), "extras": sorted(extras), "failed": sorted(failed)}
-    STAMP.write_text(json.dumps(stamp), encoding="utf-8")
+    values = {
+        "made_of": fingerprint(),
+        "extras": sorted(stamp.extras),
+        "failed": sorted(stamp.failed),
+        "llama_cpp": stamp.llama_cpp,
+    }
+    STAMP.write_text(json.dumps(values), encoding="utf-8")
 
 
 def read_stamp() -> Stamp:
-    """What is installed; an empty one when nothing is, or .venv is out of date."""
+    """What is installed; no extras when .venv is out of date."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
-        if Path(PYTHON).exists() and stamp["made_of"] == fingerprint():
-            return Stamp(True, frozenset(stamp["extras"]), frozenset(stamp["failed"]))
+        made = stamp.get("llama_cpp", "")
+        if not Path(PYTHON).exists() or stamp["made_of"] != fingerprint():
+            return Stamp(llama_cpp=made)
+        return Stamp(True, frozenset(stamp["extras"]), frozenset(stamp["failed"]), made)
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return Stamp()
@@ -192,14 +256,23 @@ def make_venv() -> None:
         sys.exit(f"{VENV} could not be created: see above for the reason.")
 
 
-def pip_install(what: str) -> None:
-    """Run pip; show what it is at, and its last lines when it fails."""
-    command = [PYTHON, "-m", "pip", "install", "--progress-bar=off", "--editable", what]
+def pip_install(*arguments: str) -> None:
+    """Run `pip install`; leave with its last lines when it fails."""
+    last = run_pip("install", *arguments)
+    if last:
+        print("\n".join(last))
+        sys.exit("pip could not install Enginebay: see above for the reason.")
+
+
+def run_pip(command: str, *arguments: str) -> list[str]:
+    """Run pip and show its progress; its last lines if it fails, else none."""
+    options = ["--progress-bar=off"] if command == "install" else []
     last: collections.deque[str] = collections.deque(maxlen=25)
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns - 1
+    tenths = 0
     with subprocess.Popen(
-        command,
+        [PYTHON, "-m", "pip", command, *options, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -209,15 +282,20 @@ def pip_install(what: str) -> None:
         assert pip.stdout
         for line in pip.stdout:
             last.append(line.rstrip())
-            if terminal and line.strip():
-                print("\r" + line.strip()[:width].ljust(width), end="", flush=True)
-            elif line.startswith(("  Downloading", "Installing collected")):
-                print(line.rstrip()[:200], flush=True)
+            shown, passing = line.strip(), True
+            compiled = COMPILED.match(line)
+            if compiled:
+                done, files = int(compiled[1]), int(compiled[2])
+                shown = f"compiled {done} of {files} files"
+                passing = done * 10 // files == tenths
+                tenths = done * 10 // files
+            if terminal and shown:
+                print("\r" + shown[:width].ljust(width), end="", flush=True)
+            elif not passing or line.startswith(("  Downloading", "Installing collected")):
+                print(shown[:200], flush=True)
     if terminal:
         print("\r" + " " * width, end="\r")
-    if pip.returncode:
-        print("\n".join(last))
-        sys.exit("pip could not install Enginebay: see above for the reason.")
+    return list(last) if pip.returncode else []
 
 
 def in_parallel(arguments: list[str]) -> list[str]:

@@ -7,16 +7,13 @@ takes up to the switch interval, 5 ms. Short calls therefore go through `ctypes.
 
 import ctypes
 import logging
-import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else an assertion that fails starts a debugger
-
-from llama_cpp import llama_cpp
-
+from backends import loaded_of
+from backends.llamacpp.bindings import llama_cpp
 from enginebay import ReportProgress
 
 mtmd: Any
@@ -29,7 +26,7 @@ except (ImportError, OSError, RuntimeError):  # it was compiled with LLAVA_BUILD
 
 logger = logging.getLogger(__name__)
 
-llama: Any = llama_cpp
+llama: Any = llama_cpp.llama_cpp
 """The bindings, whose own types are those of ctypes."""
 
 _pointer = ctypes.c_void_p
@@ -65,8 +62,8 @@ tokenize = _short(
 vocab_get_attr = _short("llama_vocab_get_attr", ctypes.c_int, _pointer, _int)
 vocab_is_eog = _short("llama_vocab_is_eog", ctypes.c_bool, _pointer, _int)
 
-# llama.cpp says INFO for hundreds of lines a model, and WARN for advice to its own command line.
-_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.WARNING}
+# llama.cpp logs hundreds of lines per model, and warns about options of its own command line.
+_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.DEBUG, 4: logging.WARNING}
 _DEBUG, _ERROR, _CONTINUES = 1, 4, 5
 
 
@@ -141,21 +138,23 @@ def read_text(function: Any, *arguments: Any) -> str | None:
 class LoadProgress:
     """The library calls this while it loads; False, for an error of the listener, makes it stop.
 
-    Its fractions become those from `start` to `end` of the whole of `stage`.
+    Its fractions become those from `start` to `end` of the whole of `stage`, which loads `size`
+    bytes.
     """
 
     def __init__(
-        self, report_progress: ReportProgress, stage: str, start: float, end: float
+        self, report_progress: ReportProgress, stage: str, size: int, start: float, end: float
     ) -> None:
         self._report = report_progress
         self._stage = stage
+        self._size = size
         self._start, self._end = start, end
         self.error: BaseException | None = None
 
     def __call__(self, fraction: float, _: Any) -> bool:
         done = min(self._start + (self._end - self._start) * fraction, self._end)
         try:
-            self._report(self._stage, done)
+            self._report(loaded_of(self._stage, fraction, self._size), done)
         except BaseException as error:
             self.error = error
         return self.error is None

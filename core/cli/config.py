@@ -3,6 +3,7 @@
 import time
 
 from core.cli.console import fail, stderr, stdout
+from core.cli.installing import lacking_libraries
 from core.cli.keys import entries
 from core.cli.settings import (
     ConfigOption,
@@ -16,8 +17,8 @@ from core.cli.settings import (
 
 
 def check(config: ConfigOption = None) -> None:
-    """Check the config, its plugins, paths, options and keys, and settings in the models folder,
-    without loading a model.
+    """Check the config, its plugins, paths, options, keys and libraries, and settings in the models
+    folder, without loading a model.
     """
     from core.models.check_config import without_saved_kv
     from core.models.files.model_folder import folder_of
@@ -36,6 +37,12 @@ def check(config: ConfigOption = None) -> None:
         stderr().print(f"warning: {problem}", style="yellow")
     if wrong:
         fail(wrong, code=2)
+    in_folder = [model.backend for model in folder.models().values()]
+    here = [model.backend for model in settings.models if not model.cluster]
+    if lacking := lacking_libraries(here, plugins):
+        fail(lacking)
+    for lacks in lacking_libraries(in_folder, plugins):
+        stderr().print(f"warning: {folder.root}: {lacks}", style="yellow")
     names = [model.name for model in settings.models]
     if settings.loading.from_model_dir:
         names += folder.names()

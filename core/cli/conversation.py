@@ -26,12 +26,18 @@ HELP = """\
 /exit quit; Ctrl-D does too
 Ctrl-C stops an answer."""
 
+CONTINUED_TOKENS = 256
+"""The length of a continuation: a base model seldom ends its text by itself."""
+
 UNPRINTABLE = {code: "�" for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
 """Control characters: from a model to a terminal they would be commands."""
 
 
 class Conversation:
-    """Messages so far, and the model that answers them."""
+    """Messages so far, and the model that answers them.
+
+    `continues_text`: the model has no chat template, so it continues the messages as one text.
+    """
 
     def __init__(
         self,
@@ -41,9 +47,11 @@ class Conversation:
         *,
         stream: bool = True,
         tools: Any = None,
+        continues_text: bool = False,
     ) -> None:
         self.model = model
         self.system = system
+        self.continues_text = continues_text
         self._options: dict[str, Any] = {"tools": tools} if tools else {}
         if stream:
             self._options |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -56,6 +64,8 @@ class Conversation:
 
         `InvalidRequestError` if the model takes none, as far as the server says, or it is none.
         """
+        if self.continues_text:
+            raise InvalidRequestError("a model without a chat template accepts text only")
         require_sight(self._client, self.model)
         self._pictures.append(picture_part(path))
 
@@ -89,7 +99,12 @@ class Conversation:
 
     def _answer(self, messages: Any, printer: Printer) -> None:
         create: Any = self._client.chat.completions.create
-        answer = create(model=self.model, messages=messages, **self._options)
+        body: dict[str, Any] = {"messages": messages}
+        if self.continues_text:
+            create = self._client.completions.create
+            text = "\n".join(message["content"] for message in messages)
+            body = {"prompt": text, "max_tokens": CONTINUED_TOKENS}
+        answer = create(model=self.model, **body, **self._options)
         if "stream" not in self._options:
             printer.show(answer)
             return
@@ -112,8 +127,12 @@ class Printer:
         """Print a chunk, or a complete answer."""
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices:
-            delta = getattr(choice, "delta", None) or choice.message
             self._finish_reason = choice.finish_reason or self._finish_reason
+            if (text := getattr(choice, "text", None)) is not None:  # of a completion
+                self.content += text
+                self._write(self._out, "content", text, None)
+                continue
+            delta = getattr(choice, "delta", None) or choice.message
             if reasoning := getattr(delta, "reasoning_content", None):
                 self._write(self._err, "reasoning", reasoning, "dim")
             if refusal := getattr(delta, "refusal", None):

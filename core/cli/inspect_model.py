@@ -149,6 +149,8 @@ def _of_model(report: ModelReport) -> Iterable[tuple[str, str]]:
     length = f"{report.context_length} tokens" if report.context_length else "not known"
     vocabulary = "" if "chats" in report.capabilities else f", vocabulary of {report.vocab_size}"
     yield "context", length + vocabulary
+    if report.limits:
+        yield "limits", report.limits
     if report.embedding_size:
         yield "embeddings", _sizes(report.embedding_size, report.shorter_embeddings)
         yield "prompts", ", ".join(report.prompts) or "none"

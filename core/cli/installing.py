@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
@@ -44,13 +44,27 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
         return
     if failed:
         fail(f"the backend {backend} could not be installed: see above for the reason")
+    fail(_lacks(backend, missing))
+
+
+def lacking_libraries(backends: Iterable[str], plugins: Plugins) -> list[str]:
+    """The libraries that these backends lack, with the commands that install them."""
+    lacking: list[str] = []
+    for backend in dict.fromkeys(backends):
+        entry = plugins.backends.get(backend)
+        if entry and (missing := entry.missing()):
+            lacking.append(_lacks(backend, missing))
+    return lacking
+
+
+def _lacks(backend: str, missing: list[str]) -> str:
     remedy = "install what its documentation says"
-    if has_extra:
+    if backend in _extras():
         remedy = (
             f"install it with: python3 start.py install {backend}, or without a checkout: "
             f"pip install 'enginebay[{backend}]'"
         )
-    fail(f"the backend {backend} needs {', '.join(missing)}, which is not installed; {remedy}")
+    return f"the backend {backend} needs {', '.join(missing)}, which is not installed; {remedy}"
 
 
 def _backends(config: Config, plugins: Plugins) -> Iterator[str]:

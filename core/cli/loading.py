@@ -36,6 +36,7 @@ class Loading:
         if model not in self._tasks:
             return
         self._bars.update(self._tasks[model], completed=fraction, stage=stage)
-        if not self._console.is_terminal and stage != self._stages[model]:
-            self._stages[model] = stage
+        work = stage.partition(":")[0]  # after it, sizes may change often
+        if not self._console.is_terminal and work != self._stages[model]:
+            self._stages[model] = work
             self._console.print(f"{model}: {stage}")

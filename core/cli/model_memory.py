@@ -71,6 +71,8 @@ def print_memory(memory: ModelMemory) -> None:
         chosen.append(f"{memory.gpu_layers} of {memory.layers} layers on the GPU")
     verdict = "it fits" if memory.fits else "it does not fit into what is free"
     stdout().print("; ".join([verdict, *chosen]))
+    if memory.note:
+        stdout().print(f"  {memory.note}")
     for line in memory.advice:
         stdout().print(f"  {line}")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import socket
 
     from core.config.schema import Config
+    from core.models.loading.entry import ModelEntry
     from core.plugins import Plugins
     from core.server.access.key_store import KeyStore
 
@@ -45,8 +46,8 @@ def serving(
     listening: socket.socket,
     shown: object,
     keys: KeyStore | None = None,
-) -> Iterator[None]:
-    """A server with the one model of a config, which is loaded, until the block ends.
+) -> Iterator[ModelEntry]:
+    """A server with the one model of a config, which is loaded, until the block ends; the model.
 
     Shows its loading, and exits if that fails; `shown` is where the user knows the model to be.
     """
@@ -74,4 +75,4 @@ def serving(
         model = services_of(app).models.all()[0]
         if model.state == "failed":
             fail(f"the model at {shown} cannot be loaded: {model.error}")
-        yield
+        yield model

@@ -53,6 +53,14 @@ def run(
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Backend to use. [detected from the files]")
     ] = None,
+    chat_template: Annotated[
+        str | None,
+        typer.Option(
+            "--chat-template",
+            metavar="NAME",
+            help="Chat template to use: a name, or a file. [the model's]",
+        ),
+    ] = None,
     token: HubTokenOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -70,6 +78,8 @@ def run(
     plugins = load_plugins(settings)
     path, name = _located(model, settings, plugins, backend, token or None)
     found = model_at(path, backend, plugins).model_copy(update={"name": name})
+    if chat_template:
+        found = found.model_copy(update={"chat_template": chat_template})
     require_libraries(found.backend, plugins)
     with _listen(settings.server, host, port) as listening:
         where = {"host": host or settings.server.host, "port": listening.getsockname()[1]}
@@ -188,12 +198,19 @@ def _chat(
 
     key = secrets.token_urlsafe() if needed(settings.server) == "required" else None
     keys = _keys(settings, *([Key("run", digest_of(key))] if key else []))
-    with serving(settings, plugins, listening, path, keys):
+    with serving(settings, plugins, listening, path, keys) as model:
         url = url_of(settings.server.host, settings.server.port, scheme_of(settings))
         name = settings.models[0].name
         stderr().print(f"{name} is served at {url}/v1, with a page at {url}")
+        served = model.served()
+        if served.continues_text:
+            stderr().print(
+                f"{name} has no chat template, so it continues the text that you enter. For a "
+                "chat, run it with --chat-template and one of: "
+                f"{', '.join(served.templates.files)}"
+            )
         with connect(url, key) as client:
-            conversation = Conversation(client, name)
+            conversation = Conversation(client, name, continues_text=served.continues_text)
             try:
                 if message is None:
                     loop(conversation)

@@ -131,6 +131,8 @@ def _about(model: Any) -> str:
         length = f"{model.context_length} tokens" if model.context_length else "not known"
         return f"{model.config.backend}, context {length}, messages are passed on unrendered"
     formats = f"reasoning {served.reasoning_name or 'none'}, tools {served.tools_name or 'none'}"
+    if served.continues_text:
+        formats = "no chat template: completions only"
     if info.generates and not info.constraints:
         formats += ", no structured output"
     return f"{model.config.backend}, context {info.context_length} tokens, {formats}"

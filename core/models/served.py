@@ -46,6 +46,12 @@ class ServedModel:
         return self.formats.templates
 
     @property
+    def continues_text(self) -> bool:
+        """Whether it has no chat template, like a base model: it serves completions only."""
+        info = self.info
+        return info.generates and not info.chats and not self.templates.names
+
+    @property
     def template_name(self) -> str | None:
         """The name of the usual template, as `load_templates` reads it; None without one."""
         usual = self.templates.choose(with_tools=False)

@@ -1,12 +1,15 @@
 """Whatever a request asks for and does not get is said, in a header or as an error."""
 
 import logging
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core.config.neutral_values import NEUTRAL
+from core.testing import ScriptedEngine
 from tests.api.test_overrides import Recorder
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve
@@ -250,3 +253,24 @@ def test_sampling_defaults_are_logged_with_their_source(
     serve_scripted(["ok"], sampling={"temperature": 0.25})
     text = "\n".join(record.getMessage() for record in caplog.records)
     assert "sampling defaults: temperature=0.25 (config)" in text
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [("", "concurrent completions: 4"), ("KV cache 10 tokens (few)", "KV cache 10 tokens (few)")],
+)
+def test_one_line_about_a_loaded_model(
+    caplog: pytest.LogCaptureFixture, limits: str, said: str
+) -> None:
+    """REAL-13: the facts that an operator acts on, and nothing else, at INFO."""
+    caplog.set_level(logging.INFO, "core")
+    engine = ScriptedEngine(["ok"])
+    engine.info = replace(engine.info, max_batch_size=4, limits=limits)
+    with serve(scripted_config(), plugins_with(scripted=engine_backend(lambda: engine))) as server:
+        assert server.http.get("/v1/models/scripted/inspect").json()["limits"] == limits
+        lines = [each.getMessage() for each in caplog.records if "scripted" in each.getMessage()]
+    [line] = lines
+    pattern = (
+        r"model scripted: loaded in \d+\.\d s( \(.*\))?; engine scripted; context 4096 tokens; "
+    )
+    assert re.fullmatch(pattern + re.escape(said), line), line

@@ -252,6 +252,28 @@ def test_no_default_template() -> None:
         assert said(server, chat_template="rag") == "<user>hi|<assistant>"
 
 
+def test_a_model_without_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REAL-12: the error lists the templates that the config may name, ours and the user's."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "mine.jinja").write_text("{{ messages[0].content }}")
+    monkeypatch.chdir(tmp_path)
+    create = engine_backend(with_info(chat_template=None))
+    with serve(scripted_config(), plugins_with(scripted=create)) as server:
+        error = refused(server)
+        assert (error["param"], error["message"]) == (
+            "model",
+            "model 'scripted' has no chat template: use /v1/completions, or set the model's "
+            "`chat_template` in the config to one of: chatml, llama3, mine",
+        )
+        [card] = server.http.get("/v1/models").json()["data"]
+        assert card["chat"] is False
+        switched = {"prompt_template_name": "mine", "model": "scripted"}
+        assert server.http.post("/v1/template/switch", json=switched).status_code == 200
+        [card] = server.http.get("/v1/models").json()["data"]
+        assert card["chat"] is True
+        assert said(server) == "hi"
+
+
 @pytest.mark.parametrize(
     ("chat_template", "text"),
     [("tool_use", "with tools: hi"), ("own.jinja", "own: hi"), (None, "<user>hi|<assistant>")],

@@ -244,3 +244,23 @@ def test_killed_twice_while_it_downloads_it_ends_in_a_chat(
     starts = [int(range_.removeprefix("bytes=").rstrip("-")) if range_ else 0 for range_ in ranges]
     assert len(starts) == 3
     assert starts[0] == 0 < starts[1] < starts[2]  # each goes on where the one before was killed
+
+
+def test_a_model_without_a_chat_template(run: Run, plugin: Path, tmp_path: Path) -> None:
+    """REAL-12: it continues text, and the ways to a chat are said."""
+    base = 'lambda s: EngineBackend(lambda: ScriptedEngine([" a time"], chat_template=None))'
+    text = plugin.read_text(encoding="utf-8")
+    plugin.write_text(f'{text}    register("base", {base})\n', encoding="utf-8")
+    (tmp_path / "script").mkdir()
+    asked = ("run", "script", "Once upon", "--backend", "base", "--port", "0")
+    result = run(*asked)
+    assert (result.exit_code, result.stdout) == (0, " a time\n")
+    said = " ".join(result.stderr.split())
+    assert "script has no chat template, so it continues the text that you enter." in said
+    assert "run it with --chat-template and one of: chatml, llama3" in said
+    result = run(*asked, "--chat-template", "chatml")
+    assert (result.exit_code, result.stdout) == (0, " a time\n")
+    assert "has no chat template" not in result.stderr
+    refused = run(*asked, "--chat-template", "nothing")
+    assert refused.exit_code == 2
+    assert "known: chatml, llama3" in refused.stderr

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import StartServing
+from tests.cli.llama_cpp_wheel import write_wheel
 from tests.support import REPOSITORY
 
 PYPROJECT = """
@@ -27,6 +29,9 @@ backend-path = ["."]
 [project]
 name = "enginebay"
 version = "1.0"
+
+[project.optional-dependencies]
+test = ["llama-cpp-python==9.9"]
 """
 
 BUILDER = '''
@@ -72,18 +77,31 @@ Result = subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("a checkout")
-    shutil.copy(REPOSITORY / "start.py", folder)
+    for name in ("start.py", "llamacpp_wheels.py", "backends/llamacpp/bindings.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, folder / name)
     (folder / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
     (folder / "builder.py").write_text(BUILDER, encoding="utf-8")
+    write_wheel(folder / "wheels" / "cpu" / "llama-cpp-python")
     return folder
 
 
-def start(project: Path, *arguments: str, cwd: Path | None = None) -> Result:
-    ours = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "ENGINEBAY_", "COV_"))}
+def start(
+    project: Path,
+    *arguments: str,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> Result:
+    """Run `start.py` of a project, with only the project's own wheels; `variables` come last."""
+    foreign = ("PIP_", "ENGINEBAY_", "COV_", "CMAKE_")
+    ours = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    pip = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    pip["PIP_CACHE_DIR"] = str(project / "cache")
+    wheels = {"ENGINEBAY_LLAMACPP_WHEELS": (project / "wheels").as_uri()}
     return subprocess.run(
         [sys.executable, str(project / "start.py"), *arguments],
         cwd=cwd or project,
-        env={**ours, "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull},
+        env={**ours, **pip, **wheels, "ENGINEBAY_LLAMACPP": "cpu", **(variables or {})},
         capture_output=True,
         text=True,
         check=False,

@@ -106,6 +106,14 @@ class ModelEntry(ModelState):
         return self._info.embedding_size is not None if self._info else None
 
     @property
+    def serves_chats(self) -> bool | None:
+        """Whether it has a chat template or takes messages; None until it has been loaded."""
+        if self._info is None or self._formats is None:
+            return None
+        has_template = bool(self._formats.templates.names)
+        return self._info.generates and (self._info.chats or has_template)
+
+    @property
     def info(self) -> ModelInfo | None:
         """What is known of it; None until it has been loaded."""
         return self._info

@@ -78,7 +78,7 @@ class Room:
         )
         how = "as measured" if measured else "estimated from its files"
         taken = f"{gib(expected.ram)} RAM and {gib(expected.gpu)} GPU memory, {how}"
-        logger.info("model %s will take %s", model.name, taken)
+        logger.info("model %s: expected to use %s", model.name, taken)
         await self.measure()
         while crossed := self._crossed(limits, expected):
             await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
@@ -103,7 +103,7 @@ class Room:
                 remedies = f"; what would help: {'; '.join(advice)}" if advice else ""
                 await self._evict(problem + remedies, among=holding if enough else ())
             elif victim:
-                logger.info("little memory for model %s; unloading %s", model.name, victim)
+                logger.info("model %s: too little memory is free; unloading %s", model.name, victim)
                 for other in victim.models:
                     await self._unload(other, 0, _REASON)
             else:

@@ -45,10 +45,24 @@ def require_vocabulary(config: ModelConfig, info: ModelInfo) -> None:
         ) from error
 
 
+def loaded_facts(config: ModelConfig, info: ModelInfo) -> list[str]:
+    """The facts about a loaded model that an operator acts on, for the log."""
+    facts = [f"engine {config.backend}"]
+    if info.context_length:
+        facts.append(f"context {info.context_length} tokens")
+    if info.max_batch_size and not info.limits:
+        facts.append(f"concurrent completions: {info.max_batch_size}")
+    if info.limits:
+        facts.append(info.limits)
+    if defaults := sampling_defaults(config, info):
+        facts.append(defaults)
+    return facts
+
+
 def sampling_defaults(config: ModelConfig, info: ModelInfo) -> str:
-    """The sampling defaults and their sources, for the log."""
+    """The sampling defaults and their sources, for the log; empty without any."""
     of_model = {name: f"{value} (model)" for name, value in info.defaults.items()}
     of_config = {name: f"{value} (config)" for name, value in config.sampling.params.items()}
     chosen = (of_model | of_config).items()
     texts = (f"{name}={text}" for name, text in chosen)
-    return f"sampling defaults: {', '.join(texts) or 'none'}"
+    return f"sampling defaults: {', '.join(texts)}" if chosen else ""

@@ -305,7 +305,7 @@ class Loader:
             if not abort:
                 model.resume()
                 raise
-            logger.info("model %s: aborting %d requests", model.name, model.use.count)
+            logger.info("model %s: aborted requests: %d", model.name, model.use.count)
         except BaseException:
             model.resume()
             raise

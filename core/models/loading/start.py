@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from core.config.problems import ConfigError
 from core.config.schema import ModelConfig
 from core.contract.backend_settings import ReportProgress
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
+from core.contract.estimates import MemoryUse
 from core.contract.types import ModelInfo
 from core.engine.failures import ran_out_of_memory
 from core.models.downloads import Downloads, HubName, StoppedError
@@ -17,10 +19,11 @@ from core.models.files.model_paths import hub_paths
 from core.models.loading.entry import ModelEntry, ReportModelProgress
 from core.models.loading.formats import (
     format_choice,
+    loaded_facts,
     require_no_prompts,
     require_vocabulary,
-    sampling_defaults,
 )
+from core.models.loading.memory import gib
 from core.models.loading.running_backends import Backends, StartedBackend, quietly
 from core.models.presets import Preset, load_preset
 from core.models.template.chat_formats import ChatFormats
@@ -111,12 +114,16 @@ class Starter:
         self._report_progress(model.name, stage, fraction)
 
     async def _start(self, model: ModelEntry, report: ReportProgress) -> None:
+        began = time.perf_counter()
         started = await self._backends.start(model.config, model.root, report)
         try:
             await self._get_ready(model, started)
         except BaseException:
             await quietly(self._backends.stop(started), model.name)
             raise
+        seconds = time.perf_counter() - began
+        facts = "; ".join(loaded_facts(model.config, started.info))
+        logger.info("model %s: loaded in %.1f s%s; %s", model.name, seconds, _size(model), facts)
 
     def lacks_library(self, model: ModelEntry) -> bool:
         """Whether a library that its backend imports is not installed, as of now."""
@@ -147,7 +154,6 @@ class Starter:
         config, info = model.config, started.info
         formats = await self._formats(config, started, config.chat_template)
         model.become_ready(started, formats, self._preset(model.preset, config, info))
-        logger.info("model %s is ready; %s", model.name, sampling_defaults(config, info))
 
     async def _formats(
         self, config: ModelConfig, started: StartedBackend, template: str | None
@@ -170,6 +176,14 @@ class Starter:
                 f"the sampling preset {name!r} cannot be used: {error}"
             ) from error
         return preset
+
+
+def _size(model: ModelEntry) -> str:
+    """The memory that a model was measured to use, in parentheses; empty if nobody knows."""
+    memory = model.memory or MemoryUse()
+    sizes = ((memory.gpu, "of GPU memory"), (memory.ram, "of RAM"))
+    known = ", ".join(f"{gib(size)} {kind}" for size, kind in sizes if size)
+    return f" ({known})" if known else ""
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """The chat templates of a model, and which of them a request gets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from core.contract.errors import (
@@ -23,12 +23,19 @@ class ModelTemplates:
     """Chat templates by name. The rules follow transformers' `get_chat_template`.
 
     `tool_use` renders requests with tools if present, `default` everything else; others, such as
-    `rag`, are for requests that name them.
+    `rag`, are for requests that name them. `files`: the names of template files, which the config
+    may use instead.
     """
 
-    def __init__(self, templates: Mapping[str, ChatTemplate], special_tokens: Mapping[str, str]):
+    def __init__(
+        self,
+        templates: Mapping[str, ChatTemplate],
+        special_tokens: Mapping[str, str],
+        files: Iterable[str] = (),
+    ) -> None:
         self._templates = {name: TemplateFeatures(template) for name, template in templates.items()}
         self._special_tokens = special_tokens
+        self.files = tuple(files)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ def load_templates(info: ModelInfo, configured: str | None, base: Path) -> Model
         name: ChatTemplate(source, info.special_tokens, name=origins[name])
         for name, source in sources.items()
     }
-    return ModelTemplates(templates, info.special_tokens)
+    return ModelTemplates(templates, info.special_tokens, sorted(template_files(base)))
 
 
 def _own(name: str) -> str:

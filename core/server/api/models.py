@@ -79,6 +79,7 @@ def model_card(http: Request, model: ModelEntry, adapter: str | None = None) -> 
         embedding_size=info.embedding_size if info else None,
         labels=list(info.labels) if info and info.labels else None,
         architecture=architecture(model.info) if model.info else None,
+        chat=model.serves_chats,
         memory=Memory(ram=memory.ram, gpu=memory.gpu) if memory else None,
         requests=model.use.count,
         loaded_at=model.loaded_at,

@@ -28,8 +28,10 @@ class ModelCard(BaseModel):
     `context_length`, and `max_model_len` as vLLM calls it, are None until they are known. `memory`
     is what was measured, with models that share the engine; None unless it is loaded. `parent` is
     also the model that this one is like. `embedding_size` and `labels`: of what computes embeddings
-    or classifies, `architecture` of what generates, once that is known. `requests` is how many hold
-    it. Times are of Unix. `source`: whether the config has it, or it lies in the models folder.
+    or classifies, `architecture` of what generates, once that is known. `chat`: whether the model
+    serves chats, which need a chat template unless the engine accepts messages; None until that is
+    known. `requests` is how many hold it. Times are of Unix. `source`: whether the config has it,
+    or it lies in the models folder.
     """
 
     id: str
@@ -51,6 +53,7 @@ class ModelCard(BaseModel):
     embedding_size: int | None = None
     labels: list[str] | None = None
     architecture: Architecture | None = None
+    chat: bool | None = None
     memory: Memory | None = None
     requests: int
     loaded_at: int | None = None

@@ -11,12 +11,12 @@ const askForKey = keyDialog(() => {
   status.newKey();
   usage.newKey();
 });
-const chat = new Chat({ askForKey });
+const chat = new Chat({ askForKey, changed: () => status.refresh() });
 const manager = new Manager({ chosenModel: () => chat.model, changed: () => status.refresh() });
 const usage = new Usage();
 const status = new Status({
   described: (catalog) => {
-    chat.offer(catalog.cards);
+    chat.offer(catalog);
     manager.allow(catalog.admin);
     usage.allow(catalog.admin);
   },

@@ -7,14 +7,15 @@ export function newAnswer(model) {
   return { role: "assistant", content: "", reasoning: "", toolCalls: [], state: "waiting", model };
 }
 
-/** Add what a chunk of a streamed chat completion says to the answer. */
+/** Add what a chunk of a streamed chat completion, or of a completion, says to the answer. */
 export function addChunk(answer, chunk) {
   if (chunk.id) answer.id = chunk.id;
   if (chunk.usage) answer.usage = chunk.usage;
   if (chunk.model) answer.model = chunk.model;
   const choice = chunk.choices?.[0];
   if (!choice) return;
-  const { content, reasoning_content: named, reasoning = named, tool_calls: calls } = choice.delta;
+  const delta = choice.delta ?? { content: choice.text }; // the latter of a completion
+  const { content, reasoning_content: named, reasoning = named, tool_calls: calls } = delta;
   if (reasoning) answer.reasoning += reasoning;
   if (content) answer.content += content;
   for (const call of calls ?? []) addCall(answer.toolCalls, call);
@@ -47,6 +48,12 @@ export function toWire(message) {
     }));
   }
   return wire;
+}
+
+/** The text of messages as requests have them, for a model that continues text. */
+export function asText(messages) {
+  const parts = ({ content }) => (typeof content === "string" ? [{ text: content }] : content);
+  return messages.map((each) => parts(each).map(({ text = "" }) => text).join("")).join("\n");
 }
 
 /** JSON with line breaks, or the text itself if it is not JSON. */

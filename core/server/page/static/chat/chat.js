@@ -9,25 +9,33 @@ import { PLURALS } from "./media.js";
 import { MessageView } from "./message.js";
 import { panels } from "./panels.js";
 import { Params } from "./params.js";
+import { TemplateChoice } from "./template.js";
 import { transferPanel } from "./transfer.js";
 
 const NEAR = 80; // pixels from the end that still count as reading along
 
-/** The chat of the page; `askForKey(reason)` is called when the server wants a key. */
+/**
+ * The chat of the page; `askForKey(reason)` is called when the server wants a key, `changed()` when
+ * a model uses another template.
+ */
 export class Chat {
-  constructor({ askForKey }) {
+  constructor({ askForKey, changed }) {
     this.params = new Params(byId("params"));
     this.views = new Map();
     this.frame = null;
     this.askForKey = askForKey;
     this.picker = byId("model");
     this.takes = new Map();
+    this.continuing = new Set();
+    this.admin = false;
+    this.template = new TemplateChoice({ changed });
     this.attachments = new Attachments({
       say: notice,
       show: (change) => this.#readingAlong(change),
     });
     this.conversation = new Conversation({
       model: () => this.model,
+      continues: () => this.continuing.has(this.model),
       fields: () => this.params.fields(),
       system: () => this.params.system,
       changed: (what, detail) => this.#changed(what, detail),
@@ -46,10 +54,14 @@ export class Chat {
   }
 
   /** Offer the models of these cards, and keep the one that is chosen. */
-  offer(cards) {
+  offer({ cards, admin }) {
     this.takes = new Map(cards.map(({ id, architecture }) => [id, architecture?.input_modalities]));
+    const continues = ({ architecture, chat }) => architecture && chat === false; // it generates text
+    this.continuing = new Set(cards.filter(continues).map(({ id }) => id));
+    this.admin = admin;
     this.#offerNames(cards);
     this.#offerMedia();
+    this.#offerTemplates();
   }
 
   #offerNames(cards) {
@@ -113,6 +125,7 @@ export class Chat {
     this.picker.value = model;
     save("model", model);
     this.#offerMedia();
+    this.#offerTemplates();
   }
 
   /** Put a prompt where it belongs: a message behind what the box has. */
@@ -143,6 +156,10 @@ export class Chat {
   #offerMedia() {
     const takes = this.takes.get(this.model);
     this.attachments.offer(this.model, takes && Object.keys(PLURALS).filter((k) => takes.includes(k)));
+  }
+
+  #offerTemplates() {
+    this.template.offer(this.model, { continues: this.continuing.has(this.model), admin: this.admin });
   }
 
   #changed(what, detail) {

@@ -2,18 +2,21 @@
 
 import { ApiError, call, events, lost } from "../api.js";
 import { load, save } from "../store.js";
-import { addChunk, newAnswer, toWire } from "./answer.js";
+import { addChunk, asText, newAnswer, toWire } from "./answer.js";
 
+const CONTINUED_TOKENS = 256; // a base model seldom ends its text by itself
 const ROOM = 4_000_000; // characters for pictures and sounds; most browsers keep 5 million in all
 
 /**
- * `model()` gives whom to ask, `fields()` what else requests have, `system()` the system prompt;
+ * `model()` gives whom to ask, `continues()` whether it has no chat template and continues text,
+ * `fields()` what else requests have, `system()` the system prompt;
  * `changed` is called with `list` when messages came or went, `answer` when one grew, `refused` for
  * a 401, `unkept` with the number of pictures and sounds that a reload of the page will lose.
  */
 export class Conversation {
-  constructor({ model, fields, system, changed }) {
+  constructor({ model, continues, fields, system, changed }) {
     this.model = model;
+    this.continues = continues;
     this.fields = fields;
     this.system = system;
     this.changed = changed;
@@ -110,8 +113,11 @@ export class Conversation {
       const messages = system ? [{ role: "system", content: system }, ...history] : history;
       const stream = { stream: true, stream_options: { include_usage: true } };
       const model = answer.model ? { model: answer.model } : {};
-      const body = { ...model, ...this.fields(), messages, ...stream };
-      for await (const chunk of events("v1/chat/completions", body, aborting.signal)) {
+      const fields = { ...model, ...this.fields(), ...stream };
+      const [path, body] = this.continues()
+        ? ["v1/completions", { max_tokens: CONTINUED_TOKENS, ...fields, prompt: asText(messages) }]
+        : ["v1/chat/completions", { ...fields, messages }];
+      for await (const chunk of events(path, body, aborting.signal)) {
         addChunk(answer, chunk);
         this.changed("answer", answer);
       }
