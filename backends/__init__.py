@@ -47,6 +47,14 @@ def spin(turns: int) -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", str(turns))
 
 
+def loaded_of(stage: str, fraction: float, size: int) -> str:
+    """A stage of a load with the sizes: `loading weights: 120 of 253 MB`."""
+    done = min(fraction, 1.0) * size
+    if size >= 10**10:
+        return f"{stage}: {done / 10**9:.1f} of {size / 10**9:.1f} GB"
+    return f"{stage}: {done / 10**6:.0f} of {size / 10**6:.0f} MB"
+
+
 def missing(name: str, libraries: str, error: ImportError) -> BackendUnavailableError:
     """The error for libraries that are not installed, with the extra that has them."""
     return BackendUnavailableError(

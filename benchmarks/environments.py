@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / ".peers"
 LLAMA_CPP_PYTHON = "0.3.36"
+XLLAMACPP = "2026.10.11549"
 TABBYAPI = "e632af41eba68abeadc3437c62674360f2f8cbf1"
 """Its commit; it has no releases."""
 
@@ -53,6 +54,11 @@ def llama_cpp_python() -> Path:
     return _environment(
         "llama-cpp-python", [f"llama-cpp-python[server]=={LLAMA_CPP_PYTHON}", "numpy"]
     )
+
+
+def xllamacpp() -> Path:
+    """The Python that has llama.cpp's own server as a library, with no compiling."""
+    return _environment("xllamacpp", [f"xllamacpp=={XLLAMACPP}"])
 
 
 def tabbyapi() -> Path:
@@ -105,7 +111,7 @@ def installed_versions(python: Path) -> dict[str, str]:
     code = (
         "import importlib.metadata as m, json, platform\n"
         "names = 'enginebay', 'torch', 'transformers', 'llama_cpp_python', 'numpy', 'uvicorn', "
-        "'uvloop', 'httptools', 'starlette', 'fastapi', 'sse-starlette'\n"
+        "'uvloop', 'httptools', 'starlette', 'fastapi', 'sse-starlette', 'xllamacpp'\n"
         "have = {d.name: d.version for d in m.distributions()}\n"
         "found = {n: have[n] for n in names if n in have}\n"
         "print(json.dumps({'python': platform.python_version()} | found))"

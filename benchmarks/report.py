@@ -36,6 +36,15 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def instructions() -> list[str]:
+    """The vector instructions that libraries may use, as far as /proc/cpuinfo and limits say."""
+    names = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "asimd")
+    flags = {*_cpu_info("flags").split(), *_cpu_info("Features").split()}
+    limits = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+    limited = [f"{name}={os.environ[name]}" for name in limits if name in os.environ]
+    return [name for name in names if name in flags] + limited
+
+
 def has_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 in hardware."""
     return bool({"avx512_bf16", "amx_bf16"}.intersection(_cpu_info("flags").split()))

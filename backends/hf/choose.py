@@ -97,7 +97,7 @@ def _with_media(case: _Case, media: MediaModel) -> MediaRunner | None:
         tried.append((len(failed), way))
         for kind, reason in failed.items():
             reasons.setdefault(kind, reason)
-        logger.info(
+        logger.debug(
             "%s: not %s, because %s",
             case.checkpoint.path,
             "in the way above" if way is not _native else "with all media",
@@ -149,7 +149,7 @@ def _packed(case: _Case) -> MediaRunner | None:
     if not layers:
         if options.batching == "packed":
             raise checkpoint.unavailable(f"batching: packed does not work for it: {verdict.reason}")
-        logger.info("%s: not packed, because %s", checkpoint.path, verdict.reason)
+        logger.debug("%s: not packed, because %s", checkpoint.path, verdict.reason)
         return None
     per_token = bytes_per_token(layers.values())
     device = next(iter(layers.values())).device
@@ -162,7 +162,7 @@ def _packed(case: _Case) -> MediaRunner | None:
         free=free_memory(device),
         lazy=sys.platform == "linux" and device.type == "cpu",
     )
-    logger.info(
+    logger.debug(
         "%s: packed forward passes (logits of text are %.1g standard deviations off); KV cache "
         "of %d tokens, %.2f GiB",
         checkpoint.path,
@@ -187,7 +187,7 @@ def _native(case: _Case) -> MediaRunner:
     """transformers' own cache, for as many rows as affect each other in no way."""
     rows = _rows(case.model, case.checkpoint, case.options, case.token_ids)
     how = f"padded batches of {rows} choices" if rows > 1 else "one choice at a time"
-    logger.info("%s: %s", case.checkpoint.path, how)
+    logger.debug("%s: %s", case.checkpoint.path, how)
     return NativeRunner(
         Forward(case.model, case.inputs),
         case.vocabulary,

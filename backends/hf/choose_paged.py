@@ -86,7 +86,7 @@ def paged_runner(
     rows = min(options.max_batch_size, sizes.slots)
     reason = capture_decoding(runner, capture, token_ids, rows=rows, dtype=model.dtype)
     decoding = f"without CUDA graphs, because {reason}" if reason else "with CUDA graphs"
-    logger.info(
+    logger.debug(
         "%s: packed forward passes over pages (logits agree within %.1g standard deviations), "
         "decoding %s; KV cache of %d tokens, %.2f GiB",
         checkpoint.path,

@@ -12,7 +12,12 @@ from typing import Any
 
 from backends.checkpoint.folder import Checkpoint
 from backends.estimates import is_short, part_of, saved_kv, shorter_contexts
-from backends.hf.number_format import FORMAT_BYTES, choose_format
+from backends.hf.number_format import (
+    FORMAT_BYTES,
+    NumberFormat,
+    choose_format,
+    known_costs,
+)
 from backends.hf.options import HFOptions
 from backends.hf.pooling.folder import pooling_folder
 from backends.hf.sizing import context_length, draft_options, memory_sizes
@@ -52,7 +57,7 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
     shape = ModelShape.of(checkpoint, options, gpu=gpu)
     length = context_length(checkpoint, options, SimpleNamespace(**shape.config))
     weights = shape.weight_bytes
-    packed = 0 if gpu else shape.prepacked_bytes(options, free.ram + free.swap)
+    packed = 0 if gpu else shape.prepacked_bytes(options)
     on_gpu = _on_gpu(checkpoint, options, weights, free.gpu or 0) if gpu else 0
     left = (free.gpu or 0) - on_gpu if gpu else free.ram + free.swap - weights - packed
     tokens = smallest = 0
@@ -74,10 +79,7 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
     least = part_of("kv_cache", smallest * shape.token_bytes, gpu=gpu)
     return MemoryEstimate(
         parts=tuple(p for p in (fixed[0], cache, *saved, *fixed[1:]) if p.ram or p.gpu),
-        # Prepacking is left out where there is no room for it.
-        least=MemoryUse(
-            sum(p.ram for p in (*fixed, least)) - packed, sum(p.gpu for p in (*fixed, least))
-        ),
+        least=MemoryUse(sum(p.ram for p in (*fixed, least)), sum(p.gpu for p in (*fixed, least))),
         context_length=length,
         short=short,
         smaller=tuple(_smaller(options, length, tokens, gpu=gpu)),
@@ -105,11 +107,11 @@ def beside_weights(checkpoint: Checkpoint, options: HFOptions) -> int:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a model; `config` is that of its language part, `format` None if quantized."""
+    """The sizes of a model; `config` is for its language part, `formats` is None if quantized."""
 
     checkpoint: Checkpoint
     config: dict[str, Any]
-    format: str | None
+    formats: NumberFormat | None
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, options: HFOptions, *, gpu: bool) -> "ModelShape":
@@ -117,15 +119,21 @@ class ModelShape:
         whole = checkpoint.config
         text = whole.get("text_config") or whole.get("llm_config")
         config = {**whole, **text} if isinstance(text, dict) else dict(whole)
-        chosen = choose_format(checkpoint, options, "cuda" if gpu else "cpu")
+        chosen = choose_format(checkpoint, options, "cuda" if gpu else "cpu", known_costs)
         return cls(checkpoint, config, chosen)
 
     @property
     def weight_bytes(self) -> int:
-        """Of the weights, in the format that they are computed in."""
-        if self.format is None or not self.checkpoint.tensors:
+        """Memory of the weights, in the formats that they are stored in."""
+        if self.formats is None or not self.checkpoint.tensors:
             return self.checkpoint.stored_bytes
-        return sum(count for _, count in self.checkpoint.tensors) * self._bytes
+        if not self.formats.is_narrow:
+            return sum(count for _, count in self.checkpoint.tensors) * self._bytes
+        return sum(
+            prod(tensor.shape) * FORMAT_BYTES[self.formats.weights if narrow else "float32"]
+            for tensor in self.checkpoint.stored
+            for narrow in [len(tensor.shape) == 2 and ".experts." not in tensor.name]
+        )
 
     @property
     def token_bytes(self) -> int:
@@ -143,31 +151,17 @@ class ModelShape:
             value = self.number("v_head_dim")
         return layers * shared * (key + value) * self._bytes
 
-    def prepacked_bytes(self, options: HFOptions, free: int) -> int:
-        """Of weights that are kept a second time, as a CPU multiplies them (`packed/prepack`).
-
-        In bfloat16 the plain ones are freed, but the file that they are pages of stays mapped.
-        """
+    def prepacked_bytes(self, options: HFOptions) -> int:
+        """Memory of an output layer that is prepacked in addition to the embedding it shares."""
         x86 = platform.machine().lower() in ("x86_64", "amd64")
-        if (
-            options.quantize
-            or not options.prepack
-            or not x86
-            or self.format not in ("float32", "bfloat16")
-        ):
+        if not (options.prepack and x86 and self.formats) or options.device_map is not None:
             return 0
-        if options.device_map is not None:
-            return 0
-        if self.format == "float32" and 2 * self.weight_bytes > free:
+        if self.formats.is_narrow or self.formats.weights == "float16":
             return 0
         names = {tensor.name for tensor in self.checkpoint.stored}
-        linear = output = 0
-        for name, _, shape in self.checkpoint.stored:
-            if len(shape) == 2 and name.endswith(".weight") and "embed" not in name:
-                linear += prod(shape)
-        if self.config.get("tie_word_embeddings", True) and "lm_head.weight" not in names:
-            output = self.number("vocab_size") * self._width
-        return (linear + output) * self._bytes
+        if not self.config.get("tie_word_embeddings", True) or "lm_head.weight" in names:
+            return 0
+        return self.number("vocab_size") * self._width * self._bytes
 
     def buffer_bytes(self, options: HFOptions, length: int, *, gpu: bool) -> int:
         """What a pass takes on the way: its widest layer, and the logits in float32.
@@ -192,7 +186,7 @@ class ModelShape:
 
     @property
     def _bytes(self) -> int:
-        return FORMAT_BYTES[self.format or "bfloat16"]
+        return FORMAT_BYTES[self.formats.others if self.formats else "bfloat16"]
 
 
 def _cache(
@@ -235,7 +229,7 @@ def _draft_bytes(options: HFOptions, base: Path, length: int, *, gpu: bool) -> i
     shape = ModelShape.of(draft, options, gpu=gpu)
     own_length = context_length(draft, HFOptions(), SimpleNamespace(**shape.config))
     own = draft_options(options, own_length, length)
-    packed = 0 if gpu else shape.prepacked_bytes(own, 2 * shape.weight_bytes)
+    packed = 0 if gpu else shape.prepacked_bytes(own)
     cache = (own.cache_tokens or 0) * shape.token_bytes
     return shape.weight_bytes + packed + cache + shape.buffer_bytes(own, own_length, gpu=gpu)
 

@@ -1,6 +1,7 @@
 """From a model folder to an engine, or to an error that says what to do."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,11 +26,15 @@ from backends.hf.engine import HFEngine
 from backends.hf.info import model_info
 from backends.hf.lora import Adapters
 from backends.hf.media.loading import load_media
+from backends.hf.media.runner import MediaRunner
+from backends.hf.number_format import NumberFormat, choose_format
 from backends.hf.options import HFOptions
 from backends.hf.packed.decoder import is_known
 from backends.hf.packed.fused import fuse
 from backends.hf.packed.int8 import quantize
+from backends.hf.packed.narrow import narrow, widen_for_many
 from backends.hf.packed.prepack import prepack
+from backends.hf.packed.products import cpu_costs
 from backends.hf.pooling.folder import pooling_folder
 from backends.hf.pooling.loading import load_pooling_engine
 from backends.hf.sampling_runner import Vocabulary
@@ -75,7 +80,8 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
     config = _check_architecture(checkpoint, options)
     settings.report_progress("reading tokenizer", 0.0)
     tokenizer = load_tokenizer(checkpoint, **trust(options))
-    model = _load_model(checkpoint, config, options, settings.report_progress)
+    formats = _formats(checkpoint, options)
+    model = _load_model(checkpoint, config, options, formats, settings.report_progress)
     settings.report_progress("checking the model", 0.95)
     text_config = model.config.get_text_config(decoder=True)
     ends = eos_token_ids(
@@ -85,8 +91,7 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
         fuse(model)
     if options.quantize:
         _quantize(model, checkpoint)
-    if options.prepack:
-        _prepack(model)
+    _arrange(model, formats, options)
     adapters = _load_adapters(model, options, base)
     info = model_info(checkpoint, options, text_config, tokenizer)
     media = load_media(checkpoint, options, model, tokenizer)
@@ -95,22 +100,25 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
         model,
         checkpoint,
         options,
-        Vocabulary(tokenizer.token_text, info.vocab_size, ends),
+        Vocabulary(tokenizer.token_bytes, info.vocab_size, ends),
         token_ids,
         context_length=info.context_length,
         adapters=adapters,
         media=media,
     )
+    together = min(options.max_batch_size, runner.memory.slots)
+    info = replace(media.told(info) if media else info, limits=_limits(together, runner, formats))
     engine = HFEngine(
         runner,
         tokenizer,
-        media.told(info) if media else info,
+        info,
         BatchLimits(
-            max_batch_size=min(options.max_batch_size, runner.memory.slots),
+            max_batch_size=together,
             batch_tokens=(batch := _batch_tokens(options, model)),
             prefill_tokens=options.prefill_tokens
             or (batch if options.prefill_slowdown else _PREFILL_TOKENS),
             prefill_slowdown=options.prefill_slowdown,
+            deterministic=options.deterministic,
         ),
         eos_token_ids=ends,
         drafter=_drafter(options, base, tokenizer, runner.memory, info.context_length),
@@ -132,6 +140,17 @@ def load_engine(settings: BackendSettings) -> HFEngine | PoolingEngine:
     )
     settings.report_progress("ready", 1.0)
     return engine
+
+
+def _limits(together: int, runner: MediaRunner, formats: NumberFormat | None) -> str:
+    found = [
+        f"concurrent completions: {together} (max_batch_size)",
+        f"KV cache: {runner.memory.tokens} tokens (cache_tokens)",
+    ]
+    if formats:
+        narrow = f"{formats.weights}, computed in {formats.others}"
+        found.append(f"weights: {narrow if formats.is_narrow else formats.weights}")
+    return "; ".join(found)
 
 
 def _model_files(folder: Path) -> list[Path]:
@@ -157,16 +176,23 @@ def _check_architecture(checkpoint: Checkpoint, options: HFOptions) -> Pretraine
     return config
 
 
+def _formats(checkpoint: Checkpoint, options: HFOptions) -> NumberFormat | None:
+    device = placement.choose_device(checkpoint, options)
+    return choose_format(checkpoint, options, device.type, cpu_costs)
+
+
 def _load_model(
     checkpoint: Checkpoint,
     config: PretrainedConfig,
     options: HFOptions,
+    formats: NumberFormat | None,
     report_progress: ReportProgress,
 ) -> PreTrainedModel:
     sees = type(config) in MODEL_FOR_MULTIMODAL_LM_MAPPING
     text_only = any(name.endswith("ForCausalLM") for name in config.architectures or ())
     auto = AutoModelForMultimodalLM if sees and not text_only else AutoModelForCausalLM
-    model, missing = load_model(checkpoint, options, report_progress, auto.from_pretrained)
+    dtype = getattr(torch, formats.weights) if formats else None
+    model, missing = load_model(checkpoint, options, dtype, report_progress, auto.from_pretrained)
     if missing:
         raise checkpoint.unavailable(
             f"its weights lack {len(missing)} tensors of a language model, such as {missing[0]}; "
@@ -205,14 +231,14 @@ def _draft_model(
     vocab_size = check_vocabulary(draft, tokenizer, options)
     length = model_length(draft, HFOptions(), config.get_text_config(decoder=True))
     own = draft_options(options, length, context_length)
-    model = _load_model(draft, config, own, lambda stage, fraction: None)
-    if own.prepack:
-        _prepack(model)
+    formats = _formats(draft, own)
+    model = _load_model(draft, config, own, formats, lambda stage, fraction: None)
+    _arrange(model, formats, own)
     runner = choose_runner(
         model,
         draft,
         own,
-        Vocabulary(tokenizer.token_text, vocab_size),
+        Vocabulary(tokenizer.token_bytes, vocab_size),
         tokenizer.encode(_PROBE_TEXT * 8, add_special_tokens=True),
         context_length=own.context_length or length,
         adapters=None,
@@ -233,18 +259,21 @@ def _quantize(model: PreTrainedModel, checkpoint: Checkpoint) -> None:
         raise checkpoint.unavailable(
             f"quantize: int8 does not work: {error}. Remove the option quantize"
         ) from error
-    logger.info("%d layers multiply in 8 bits", count)
+    logger.debug("%d layers multiply in 8 bits", count)
 
 
-def _prepack(model: PreTrainedModel) -> None:
-    """Prepack where it is faster; in float32 the weights are kept twice, which must fit."""
-    free = placement.free_memory(torch.device("cpu"))
-    doubled = model.dtype == torch.float32 and model.device.type == "cpu"
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    if doubled and free is not None and 2 * weights > free:
-        return
-    if layers := prepack(model):
-        logger.info("%d layers are prepacked for this processor", layers)
+def _arrange(model: PreTrainedModel, formats: NumberFormat | None, options: HFOptions) -> None:
+    """Store the weights once, the way that this processor multiplies them fastest."""
+    if formats and formats.is_narrow:
+        logger.debug("%d layers are stored in 16 bits", narrow(model))
+    elif options.prepack and model.device.type == "cpu":
+        if layers := prepack(model):
+            logger.debug("%d layers are prepacked for this processor", layers)
+            # The other weights would keep all pages of the file in memory.
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.data = tensor.data.clone()
+        elif model.dtype != torch.float32:
+            logger.debug("%d layers are widened for many rows", widen_for_many(model))
 
 
 def _load_adapters(model: PreTrainedModel, options: HFOptions, folder: Path) -> Adapters:

@@ -19,7 +19,7 @@ class HFOptions(BaseModel):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="Number format of the weights; auto: the best the device supports.",
+        description="Number format; auto: the checkpoint's on a GPU, the fastest on a CPU.",
     )
     device_map: Literal["auto"] | dict[str, int | str] | None = Field(
         default=None,
@@ -63,6 +63,10 @@ class HFOptions(BaseModel):
         gt=1,
         description="Times slower streams may get while prompts are read; default: 4, or 50 ms.",
     )
+    deterministic: bool = Field(
+        default=False,
+        description="Repeat answers exactly: requests with a seed use no prefix cache, no drafts.",
+    )
     media_cache_mb: int = Field(
         default=256,
         ge=0,
@@ -78,10 +82,10 @@ class HFOptions(BaseModel):
     draft_tokens: int = Field(default=4, gt=0, le=16, description="Tokens drafted per step.")
     quantize: Literal["int8"] | None = Field(
         default=None,
-        description="int8: multiply in 8 bits on the CPU, faster and a little less exact.",
+        description="int8: store weights in 8 bits on the CPU, faster and a little less exact.",
     )
     prepack: bool = Field(
-        default=True, description="Prepack weights for the CPU's matrix units where that is faster."
+        default=True, description="Store weights the way the CPU multiplies them fastest."
     )
     fuse_projections: bool = Field(
         default=True,

@@ -1,10 +1,9 @@
-"""The device and number format of a model, and whether it fits."""
+"""The device of a model, and whether the model fits."""
 
 import torch
 
 from backends.checkpoint.folder import Checkpoint
 from backends.hf.estimate import beside_weights
-from backends.hf.number_format import choose_format
 from backends.hf.options import HFOptions
 from enginebay import free_ram
 
@@ -28,15 +27,6 @@ def choose_device(checkpoint: Checkpoint, options: HFOptions) -> torch.device:
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise checkpoint.unavailable("device mps is not available; use device: cpu")
     return device
-
-
-def choose_dtype(
-    checkpoint: Checkpoint, options: HFOptions, device: torch.device
-) -> torch.dtype | None:
-    """The number format to compute in; None leaves a quantized checkpoint as it is stored."""
-    name = choose_format(checkpoint, options, device.type)
-    chosen: torch.dtype | None = getattr(torch, name) if name else None
-    return chosen
 
 
 def check_memory(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype | None) -> None:

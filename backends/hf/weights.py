@@ -10,10 +10,11 @@ import transformers
 from safetensors import SafetensorError
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
+from backends import loaded_of
 from backends.checkpoint.folder import Checkpoint
 from backends.checkpoint.quantization import quant_method
 from backends.hf.options import HFOptions
-from backends.hf.placement import check_memory, choose_device, choose_dtype, max_memory
+from backends.hf.placement import check_memory, choose_device, max_memory
 from backends.hf.progress import weights_progress
 from enginebay import ReportProgress
 
@@ -51,16 +52,17 @@ def read_config(checkpoint: Checkpoint, options: HFOptions) -> PretrainedConfig:
 def load_model(
     checkpoint: Checkpoint,
     options: HFOptions,
+    dtype: torch.dtype | None,
     report_progress: ReportProgress,
     from_pretrained: Callable[..., Any],
 ) -> tuple[PreTrainedModel, list[str]]:
-    """The model, and the names of its tensors that the folder lacks.
+    """Return the model, and the names of its tensors that the folder lacks.
 
-    `from_pretrained` is that of a class of transformers, such as `AutoModelForCausalLM`.
+    `dtype` is None for a checkpoint that stays as it is stored. `from_pretrained` is the method of
+    a class of transformers, such as `AutoModelForCausalLM`.
     """
     arguments: dict[str, Any] = trust(options)
     device = choose_device(checkpoint, options)
-    dtype = choose_dtype(checkpoint, options, device)
     if options.device_map is not None:
         arguments["device_map"] = options.device_map
         if options.device_map == "auto":
@@ -71,9 +73,12 @@ def load_model(
             arguments["device_map"] = {"": device}
     if options.attn_implementation:
         arguments["attn_implementation"] = options.attn_implementation
-    progress = weights_progress(
-        lambda done: report_progress("loading weights", min(0.05 + 0.9 * done, 0.95))
-    )
+    size = checkpoint.stored_bytes
+
+    def report(done: float) -> None:
+        report_progress(loaded_of("loading weights", done, size), min(0.05 + 0.9 * done, 0.95))
+
+    progress = weights_progress(report)
     try:
         with progress, _without_report():
             loaded: Any = from_pretrained(

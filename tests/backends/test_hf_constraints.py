@@ -199,7 +199,14 @@ def test_a_call_that_is_opened_is_made(engine: HFEngine) -> None:
     grammar = Free((Case(Text("<tool_call>"), call),), once=True)
     bias = {TOOL_CALL: 4.0}
     jobs = [
-        constrained(grammar, str(seed), seed=seed, logit_bias=bias, max_tokens=150)
+        constrained(
+            grammar,
+            str(seed),
+            seed=seed,
+            logit_bias=bias,
+            max_tokens=150,
+            skip_special_tokens=False,
+        )
         for seed in range(20)
     ]
     run = Run(engine, *jobs).finish()

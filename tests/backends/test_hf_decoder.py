@@ -104,7 +104,7 @@ def test_a_model_that_is_not_what_it_seems_keeps_its_own_code(
     else:
         model.model.layers[0] = Scaled(model.model.layers[0])
     streams = [Stream(prompt, greedy_reference(model, prompt, NEW_TOKENS)) for prompt in prompts(3)]
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         runner = runner_of(model)
     assert runner._model._decoder is None
     reason = "other parts: gate" if "part" in unlike else "standard deviations off"

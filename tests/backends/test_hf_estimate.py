@@ -1,5 +1,6 @@
 """What a folder of transformers takes of memory, by its headers, against the loaded model."""
 
+import platform
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from backends.checkpoint.folder import Checkpoint
 from backends.hf import placement
 from backends.hf.estimate import ModelShape, beside_weights, estimated
+from backends.hf.number_format import NumberFormat
 from backends.hf.options import HFOptions
 from enginebay import BackendSettings, FreeMemory, MemoryEstimate
 from tests.backends.tiny import load, make_model
@@ -48,8 +50,19 @@ def test_half_of_the_numbers_take_half(tmp_path: Path) -> None:
     path = make_model(tmp_path)
     whole = taken(estimate(path, dtype="float32", cache_tokens=2048))
     half = taken(estimate(path, dtype="bfloat16", cache_tokens=2048))
-    for name in ("weights", "kv_cache", "prepacked_weights"):
-        assert whole.get(name, 0) == 2 * half.get(name, 0)
+    for name in ("weights", "kv_cache"):
+        assert whole[name] == 2 * half[name]
+
+
+def test_only_a_shared_output_layer_is_stored_twice(tmp_path: Path) -> None:
+    """REAL-3: a plain weight is freed once it is prepacked."""
+    tied = make_model(tmp_path / "tied", tie_word_embeddings=True)
+    own = make_model(tmp_path / "own", tie_word_embeddings=False)
+    assert "prepacked_weights" not in taken(estimate(own, dtype="float32"))
+    if platform.machine() == "x86_64":
+        config = AutoConfig.from_pretrained(tied)
+        twice = taken(estimate(tied, dtype="float32"))["prepacked_weights"]
+        assert twice == config.vocab_size * config.hidden_size * 4
 
 
 def test_little_memory_is_short(tmp_path: Path) -> None:
@@ -92,7 +105,9 @@ def test_shared_heads_linear_layers_and_latent_attention(tmp_path: Path) -> None
 
     def token_bytes(**config: Any) -> int:
         base = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 64}
-        return ModelShape(checkpoint, {**base, **config}, "bfloat16").token_bytes
+        return ModelShape(
+            checkpoint, {**base, **config}, NumberFormat("bfloat16", "bfloat16")
+        ).token_bytes
 
     assert token_bytes() == 4 * 8 * (8 + 8) * 2
     assert token_bytes(num_key_value_heads=2) == 4 * 2 * (8 + 8) * 2

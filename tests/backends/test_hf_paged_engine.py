@@ -66,7 +66,7 @@ def test_an_engine_answers_as_generate_does(
     cache_tokens: int | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG")
     engine = load(
         tiny_llama,
         max_batch_size=6,
@@ -96,7 +96,7 @@ def test_decoding_is_not_captured_where_that_fails(
         logits = forward()
         return lambda: logits if wrong == "does not follow" else forward() + 1
 
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG")
     monkeypatch.setattr(choose, "CudaCapture", lambda device: capture)
     engine = load(tiny_llama, max_batch_size=6)
     reason = "not permitted when" if wrong == "raises" else "standard deviations off"

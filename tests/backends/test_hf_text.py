@@ -57,9 +57,11 @@ def test_ignored_eos_goes_on_and_still_has_no_text(say: Any) -> None:
     assert run.last().finish_reason == "length"
 
 
-def test_other_special_tokens_are_text(say: Any) -> None:
-    run = said(say([75, TOOL_CALL, 76, EOS]))
+def test_other_special_tokens_are_text_if_asked(say: Any) -> None:
+    """REAL-5."""
+    run = said(say([75, TOOL_CALL, 76, EOS]), skip_special_tokens=False)
     assert "<tool_call>" in run.text()
+    assert "<tool_call>" not in said(say([75, TOOL_CALL, 76, EOS])).text()
 
 
 def test_stop_token_id_ends_without_text(say: Any) -> None:

@@ -62,7 +62,7 @@ def try_media(
             failed[kind] = "its tokens attend otherwise than those of other kinds"
         else:
             chosen[kind] = sees
-            logger.info("%s: tokens see %s (%.1g standard deviations off)", kind, sees, distance)
+            logger.debug("%s: tokens see %s (%.1g standard deviations off)", kind, sees, distance)
             if _batches(media, kind, model.dtype):
                 media.inputs.batches.add(kind)
     runner.see(chosen)

@@ -7,8 +7,9 @@ weights, norms and activations, in the same order, rounded at the same places.
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class Decoder:
         config = model.config.get_text_config(decoder=True)
         self._embedding: nn.Module = base.embed_tokens
         self._rotary: nn.Module = base.rotary_emb
-        self._norm: nn.Module = base.norm
+        self._norm = _norm(base.norm)
         self._model: Any = model
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._layers = [_layer(layer, i, kinds[i]) for i, layer in enumerate(base.layers)]
@@ -91,6 +92,9 @@ class Decoder:
         return cos[0, :, None], torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
 
 
+_Norm = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
     index: int
@@ -103,9 +107,9 @@ class _Layer:
     size: int
     heads: int
     key_heads: int
-    norms: tuple[nn.Module, nn.Module]
-    norms_after: tuple[nn.Module, nn.Module] | None
-    head_norms: tuple[nn.Module, nn.Module] | None
+    norms: tuple[_Norm, _Norm]
+    norms_after: tuple[_Norm, _Norm] | None
+    head_norms: tuple[_Norm, _Norm] | None
 
     def run(
         self, hidden: Tensor, angles: tuple[Tensor, Tensor], attention: Attention, adapted: bool
@@ -164,10 +168,10 @@ def _layer(module: Any, index: int, kind: Kind) -> _Layer:
     if own != expected:
         raise ValueError(f"its layers have other parts: {', '.join(sorted(own ^ expected))}")
     is_gated = all(hasattr(mlp, name) for name in (*_GATE_UP, "down_proj", "act_fn"))
-    after = (
-        (module.post_attention_layernorm, module.post_feedforward_layernorm) if sandwiched else None
-    )
-    feeding = module.pre_feedforward_layernorm if sandwiched else module.post_attention_layernorm
+    after = _norm(module.post_attention_layernorm)
+    before = _norm(module.input_layernorm)
+    own_norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+    query_norm, key_norm = (_norm(norm) if norm is not None else None for norm in own_norms)
     return _Layer(
         index=index,
         kind=kind,
@@ -179,7 +183,32 @@ def _layer(module: Any, index: int, kind: Kind) -> _Layer:
         size=size,
         heads=attention.q_proj.out_features // size,
         key_heads=attention.k_proj.out_features // size,
-        norms=(module.input_layernorm, feeding),
-        norms_after=after,
-        head_norms=(attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None,
+        norms=(before, _norm(module.pre_feedforward_layernorm) if sandwiched else after),
+        norms_after=(after, _norm(module.post_feedforward_layernorm)) if sandwiched else None,
+        head_norms=(query_norm, key_norm) if query_norm and key_norm else None,
     )
+
+
+def _norm(module: nn.Module) -> _Norm:
+    """Return the norm in one operation, if that gives the module's numbers; else the module.
+
+    Classes differ in what they call epsilon, and whether they add 1 to the weight.
+    """
+    weight: Any = getattr(module, "weight", None)
+    epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not isinstance(weight, nn.Parameter) or weight.ndim != 1 or not isinstance(epsilon, float):
+        return module
+    tried = torch.linspace(-3, 3, 2 * weight.numel(), device=weight.device).view(2, -1)
+    tried = tried.to(weight.dtype)
+    expected = module(tried)
+    for added in (0, 1):
+        scale = weight.detach().float() + added
+        norm = partial(_rms_norm, scale=scale, epsilon=epsilon)
+        if torch.allclose(norm(tried), expected, rtol=torch.finfo(weight.dtype).eps):
+            return norm
+    return module
+
+
+def _rms_norm(hidden: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    normed = torch.rms_norm(hidden.float(), scale.shape, scale, epsilon)
+    return normed.to(hidden.dtype)

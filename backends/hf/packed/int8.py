@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from backends.hf.packed.fused import is_plain
+from backends.hf.packed.narrow import NarrowLinear, widened
 
 logger = logging.getLogger(__name__)
 
 _ZERO = 128  # inputs are unsigned to oneDNN
 _LARGEST = 127
 _SMALLEST_SCALE = 1e-20
+_FEW_ROWS = 8
 
 
 class Int8Linear(nn.Module):
@@ -33,12 +35,8 @@ class Int8Linear(nn.Module):
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self.bias = linear.bias
-        weight = linear.weight.detach()
-        missing = torch.full((), torch.nan, dtype=weight.dtype)
-        self.weight = missing.expand(weight.shape)
-        numbers = weight.float()
-        self._scales = numbers.abs().amax(1).div_(_LARGEST).clamp_(min=_SMALLEST_SCALE)
-        codes = numbers.div(self._scales[:, None]).round_().to(torch.int8)
+        self.weight = _missing(linear)
+        codes, self._scales = _codes(linear)
         self._zeros = torch.zeros(self.out_features, dtype=torch.int32)
         self._packed: Tensor = torch.ops.onednn.qlinear_prepack(codes, None)
 
@@ -70,20 +68,61 @@ class Int8Linear(nn.Module):
         return output.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
 
 
+class Int8WeightLinear(nn.Module):
+    """Stands for an `nn.Linear` in inference, with weights in 8 bits and inputs as they are.
+
+    Few rows are rounded to bfloat16. `weight` has the layer's shape, dtype and device, but no
+    numbers.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.bias = linear.bias
+        self.weight = _missing(linear)
+        self._codes, self._scales = _codes(linear)
+        self._ones = torch.ones(self.out_features, dtype=torch.bfloat16)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Multiply as `nn.Linear` does."""
+        rows = hidden.reshape(-1, self.in_features)
+        if len(rows) <= _FEW_ROWS:
+            sums = torch._weight_int8pack_mm(rows.bfloat16(), self._codes, self._ones)
+        else:
+            sums = torch.cat([rows.float() @ block.T for block in widened(self._codes)], -1)
+        output = sums * self._scales
+        if self.bias is not None:
+            output = output.add_(self.bias)
+        return output.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
+
+
+def _codes(linear: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Return the weight in 8 bits, and a scale for each output in float32."""
+    numbers = linear.weight.detach().float()
+    scales = numbers.abs().amax(1).div_(_LARGEST).clamp_(min=_SMALLEST_SCALE)
+    return numbers.div(scales[:, None]).round_().to(torch.int8), scales
+
+
+def _missing(linear: nn.Linear) -> Tensor:
+    return torch.full((), torch.nan, dtype=linear.weight.dtype).expand(linear.weight.shape)
+
+
 @torch.inference_mode()
 def quantize(model: PreTrainedModel) -> int:
     """Replace the plain linear layers of the language model but its output; how many it were.
 
     Their plain weights are freed. A `ValueError` says why it cannot be done.
     """
-    if fault := product_fault():
-        raise ValueError(fault)
+    fault = product_fault()
+    if fault:
+        logger.debug("only weights are in 8 bits: %s", fault)
     base: Any = getattr(model.base_model, "language_model", None) or model.base_model
     replaced = 0
     for parent in list(base.modules()):
         for name, layer in list(parent.named_children()):
             if is_plain(layer) and layer.weight.device.type == "cpu":
-                setattr(parent, name, Int8Linear(layer))
+                setattr(parent, name, (Int8WeightLinear if fault else Int8Linear)(layer))
                 replaced += 1
     if not replaced:
         raise ValueError("it has no plain linear layers on the CPU")
@@ -91,12 +130,12 @@ def quantize(model: PreTrainedModel) -> int:
 
 
 def rounding(model: PreTrainedModel) -> torch.dtype:
-    """The number format as which the model rounds: 8 bits, of weights and inputs, as a half one.
+    """The number format as which the model rounds: like bfloat16, if any layer has fewer bits.
 
-    A difference in the last bit of a float32 is enough for another code.
+    A difference in the last bit of a float32 is enough for another code of 8 bits.
     """
-    quantized = any(isinstance(layer, Int8Linear) for layer in model.modules())
-    return torch.bfloat16 if quantized else model.dtype
+    coarse = (Int8Linear, Int8WeightLinear, NarrowLinear)
+    return torch.bfloat16 if any(isinstance(m, coarse) for m in model.modules()) else model.dtype
 
 
 def product_fault() -> str:

@@ -3,15 +3,13 @@
 torch reorders a weight anew in every call, which for the few rows of a decoding step costs as much
 as the multiplication. Reordered once, a step of a 100M-parameter model takes (one core with AMX, 1
 / 4 / 16 / 64 / 256 rows): bfloat16 0.70 / 0.70 / 0.67 / 0.73 / 0.82 of the time, float32 1.09 /
-0.71 / 0.80 / 0.88 / 0.96. So float32 keeps the plain weights, too, and uses them for 1 or 2 rows.
+0.71 / 0.80 / 0.88 / 0.96.
 """
 
 import logging
 import platform
-from collections import Counter
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -19,35 +17,29 @@ from backends.hf.packed.fused import is_plain
 
 logger = logging.getLogger(__name__)
 
-_FEW_ROWS = 2
 _TYPICAL_ROWS = 16
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 
 
 class PrepackedLinear(nn.Module):
-    """Stands for an `nn.Linear` in inference.
+    """Stands for an `nn.Linear` in inference."""
 
-    Without the plain weight, `weight` still has its shape, dtype and device, but no numbers.
-    """
-
-    def __init__(self, linear: nn.Linear, *, keep: bool) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self.bias = linear.bias
         weight = linear.weight.detach()
         self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
-        self._few_rows = _FEW_ROWS if keep and weight.dtype == torch.float32 else 0
-        # Whoever computes with it after all gets no numbers, rather than wrong ones.
-        missing = torch.full((), torch.nan, dtype=weight.dtype)
-        self.weight = linear.weight if keep else missing.expand(weight.shape)
+
+    @property
+    def weight(self) -> Tensor:
+        """A copy of the plain weight, for code that does not call the layer."""
+        return self._packed.to_dense()
 
     def forward(self, hidden: Tensor) -> Tensor:
         """As `nn.Linear`."""
-        rows = hidden.numel() // self.in_features
-        if rows <= self._few_rows:
-            return F.linear(hidden, self.weight, self.bias)
-        if not rows:
+        if not hidden.numel():
             return hidden.new_empty(*hidden.shape[:-1], self.out_features)
         output: Tensor = torch.ops.mkldnn._linear_pointwise(
             hidden, self._packed, self.bias, "none", [], ""
@@ -59,24 +51,22 @@ class PrepackedLinear(nn.Module):
 def prepack(model: PreTrainedModel) -> int:
     """Replace the plain linear layers on the CPU; how many it were.
 
-    None where torch or the processor lack what is needed. In bfloat16 the plain weights are freed,
-    except those that other layers use as well; in float32 the layers' memory doubles.
+    None where torch or the processor lack what is needed. The plain weights are freed, except
+    weights that other modules use as well.
     """
-    uses = Counter(id(p) for _, p in model.named_parameters(remove_duplicate=False))
-    working = {dtype: _works(dtype) for dtype in _TOLERANCE}
+    working = {dtype: works(dtype) for dtype in _TOLERANCE}
     replaced = 0
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if not is_plain(layer) or layer.weight.device.type != "cpu":
                 continue
             if working.get(layer.weight.dtype):
-                keep = layer.weight.dtype == torch.float32 or uses[id(layer.weight)] > 1
-                setattr(parent, name, PrepackedLinear(layer, keep=keep))
+                setattr(parent, name, PrepackedLinear(layer))
                 replaced += 1
     return replaced
 
 
-def _works(dtype: torch.dtype) -> bool:
+def works(dtype: torch.dtype) -> bool:
     """Whether torch's private operations are there and agree with the public one."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
@@ -86,7 +76,7 @@ def _works(dtype: torch.dtype) -> bool:
         parameter.data = torch.randn(parameter.shape, generator=generator)
     linear = linear.to(dtype)
     try:
-        packed = PrepackedLinear(linear, keep=False)
+        packed = PrepackedLinear(linear)
         for rows in (1, 5, 40):
             hidden = torch.randn(1, rows, 96, generator=generator).to(dtype)
             expected = linear(hidden)

@@ -140,7 +140,7 @@ def _compare(
             logger.debug("the layers cannot be run in fewer operations", exc_info=True)
             reason = f"{type(error).__name__}: {error}"
         name = type(model).__name__
-        logger.info("%s: its layers run by transformers' own code, because %s", name, reason)
+        logger.debug("%s: its layers run by transformers' own code, because %s", name, reason)
     worst = _worst(runner_of(model, shapes, None), texts, expected, before)
     if not worst < tolerance(rounding(model)):
         return Verdict(distance=worst, reason=f"its logits are {worst:.2g} standard deviations off")

@@ -4,11 +4,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import transformers
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from backends.checkpoint.tokenizer import load_tokenizer
+from backends.hf.number_format import choose_format, known_costs
 from backends.hf.options import HFOptions
+from backends.hf.placement import choose_device
 from backends.hf.pooling.build import build
 from backends.hf.pooling.folder import Answers, Classifies, PoolingFolder, Values
 from backends.hf.pooling.info import pooling_info
@@ -43,7 +46,13 @@ def load_pooling_engine(
     if folder.said.lower_case:
         tokenizer.lower_case()
     model: Any
-    model, missing = load_model(checkpoint, options, settings.report_progress, from_pretrained)
+    formats = choose_format(
+        checkpoint, options, choose_device(checkpoint, options).type, known_costs
+    )
+    dtype = getattr(torch, formats.others) if formats else None
+    model, missing = load_model(
+        checkpoint, options, dtype, settings.report_progress, from_pretrained
+    )
     if lacking := [name for name in missing if not name.startswith(_UNUSED)]:
         raise checkpoint.unavailable(
             f"its weights lack {len(lacking)} tensors, such as {lacking[0]}; download it again"
