@@ -153,9 +153,12 @@ from core.engine.sampler.draw import seeded_random as seeded_random
 from core.engine.sampler.logits import Mask as Mask
 from core.engine.sampler.logits import Row as Row
 from core.engine.sampler.logprobs import RowLogprobs as RowLogprobs
+from core.engine.sampler.logprobs import TokenText as TokenText
+from core.engine.sampler.logprobs import text_and_bytes as text_and_bytes
 from core.engine.sampler.row_sampler import RowSampler as RowSampler
 from core.engine.sampler.row_sampler import is_plain as is_plain
 from core.engine.sized_cache import SizedCache as SizedCache
+from core.engine.special_tokens import SpecialTokens as SpecialTokens
 from core.engine.stop_strings import StopStrings as StopStrings
 from core.engine.streams import DeltaStream as DeltaStream
 from core.engine.streams import EngineStream as EngineStream

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from enginebay import (
     RowSampler,
     Sampled,
     TokenLogprob,
+    TokenText,
 )
 
 _MOST_TRIES = 1000
@@ -33,7 +33,7 @@ class LibraryChoice(ChoiceState[RowSampler]):
     prompt; all choices of a picture have the same one.
     """
 
-    token_text: Callable[[int], str] = str
+    token_text: TokenText = str
     filter: MaskFilter | None = None
     healing: Healing | None = None
     held: list[Sampled] = field(default_factory=list)

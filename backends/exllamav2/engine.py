@@ -183,7 +183,7 @@ class ExLlamaV2Engine(TextEngine):
             index,
             end_token_ids=self._end_token_ids(request),
             vocab_size=self._usable,
-            token_text=self._tokenizer.token_text,
+            token_text=self._tokenizer.token_bytes,
         )
         return LibraryChoice(
             request,
@@ -191,7 +191,7 @@ class ExLlamaV2Engine(TextEngine):
             self._scheduler.next_arrival(),
             sampler,
             completion,
-            token_text=self._tokenizer.token_text,
+            token_text=self._tokenizer.token_bytes,
             filter=masks,
             healing=healing,
         )

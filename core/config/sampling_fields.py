@@ -119,7 +119,7 @@ class SamplingFields(NullIsUnset):
         "ignore_eos", "ban_eos_token", description="Continue past the end-of-sequence token."
     )
     skip_special_tokens: bool | None = Field(
-        None, description="Leave special tokens out of the text."
+        None, description="Leave special tokens out of the text; the default is true."
     )
     seed: Annotated[
         Annotated[int, Field(ge=-(2**63), lt=2**64)] | None, BeforeValidator(none_if_minus_one)

@@ -61,7 +61,8 @@ class MemoryEstimate:
     better (a longer context, more layers on the GPU), so idle models make room for it. `gpu_layers`
     of `layers` are on the GPU, None where layers are not placed one by one. `smaller`: changes of
     the options with which it takes less, such as `{"max_batch_size": 4}`; of those with the same
-    names the mildest comes first.
+    names the mildest comes first. `note`: how much the model can do at once, why, and which option
+    changes it.
     """
 
     parts: tuple[MemoryPart, ...]
@@ -72,6 +73,7 @@ class MemoryEstimate:
     layers: int | None = None
     short: bool = False
     smaller: tuple[Mapping[str, Any], ...] = ()
+    note: str = ""
 
     @property
     def total(self) -> MemoryUse:

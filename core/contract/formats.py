@@ -184,6 +184,19 @@ class ReasoningFormat(ABC):
         """
         return AnswerMarks()
 
+    def syntax(self) -> tuple[str, ...]:
+        """The texts that the format consists of, except reasoning and answers.
+
+        The parser receives the special tokens that occur in one of these texts. By default these
+        are the example and the texts of `marks` and `answer_marks`.
+        """
+        texts = [self.example]
+        for value in (True, False):
+            thought, answer = self.marks(tools=value), self.answer_marks(behind_thought=value)
+            texts += [*answer.opens, *answer.closes, *answer.calls]
+            texts += [thought.start, thought.end, thought.close, *thought.others] if thought else []
+        return tuple(dict.fromkeys(filter(None, texts)))
+
 
 class ToolFormat(ABC):
     """A tool-call format, registered by name.
@@ -208,6 +221,15 @@ class ToolFormat(ABC):
         Where the syntax does not distinguish a number from text that looks like one, `schemas`
         decide; a value without a schema stays text.
         """
+
+    def syntax(self) -> tuple[str, ...]:
+        """The texts that the format consists of, except names, arguments and answers.
+
+        The parser receives the special tokens that occur in one of these texts. By default these
+        are the example and the starts and ends of `spans`.
+        """
+        ends = (text for span in self.spans for text in (span.start, span.end))
+        return tuple(dict.fromkeys(filter(None, (self.example, *ends))))
 
     def answer_parser(self) -> Parser | None:
         """A parser for one choice where no function is offered: text to `ContentDelta`.

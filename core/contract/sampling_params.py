@@ -49,7 +49,9 @@ class SamplingParams:
     `allowed_token_ids`: only these can be chosen, any if empty. A `logit_bias` of minus infinity
     bans a token.
     `include_stop_str_in_output`: the text ends with the stop string, or the stop token, that was
-    met. `skip_special_tokens`: special tokens are left out of the text.
+    met. `skip_special_tokens`: special tokens are left out of the text, except those that occur in
+    one of the `format_marks`, which are the texts that the parsers of the answer's formats read.
+    Stop strings find a special token by its text, whether or not it is left out.
 
     `banned_strings`: texts that the completion never has, whatever their case; tokens that began
     one are rolled back. `token_healing`: the prompt's last token is sampled again among the tokens
@@ -108,7 +110,8 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
-    skip_special_tokens: bool = False
+    skip_special_tokens: bool = True
+    format_marks: tuple[str, ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
     prompt_logprobs: int | None = None

@@ -63,13 +63,28 @@ class Lora:
     scaling: float = 1.0
 
 
+def added_bytes(token: str, text_bytes: bytes | None) -> bytes:
+    """The bytes of a token: its own ones, or those of its text if it has no others."""
+    return token.encode(errors="replace") if text_bytes is None else text_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class TopLogprob:
-    """One candidate token and its natural-log probability."""
+    """One candidate token and its natural-log probability.
+
+    `token`: its text, with U+FFFD in place of bytes that are no text by themselves. `text_bytes`:
+    the bytes that it adds to the completion's text, if they are not those of `token`.
+    """
 
     token_id: int
     token: str
     logprob: float
+    text_bytes: bytes | None = None
+
+    @property
+    def added_bytes(self) -> bytes:
+        """The bytes that the token adds to the completion's text."""
+        return added_bytes(self.token, self.text_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +92,8 @@ class TokenLogprob:
     """A token, its natural-log probability and the likeliest candidates, best first.
 
     `rank`, of tokens of prompts: the token's place among all by probability, 1 for the likeliest,
-    ties in the order of ids; None where the engine cannot say.
+    ties in the order of ids; None where the engine cannot say. `token` and `text_bytes`: see
+    `TopLogprob`. The `added_bytes` of a completion's tokens, joined, are the bytes of its text.
     """
 
     token_id: int
@@ -85,6 +101,12 @@ class TokenLogprob:
     logprob: float
     top: tuple[TopLogprob, ...] = ()
     rank: int | None = None
+    text_bytes: bytes | None = None
+
+    @property
+    def added_bytes(self) -> bytes:
+        """The bytes that the token adds to the completion's text."""
+        return added_bytes(self.token, self.text_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +275,9 @@ class ModelInfo:
     `media_options`: the names of `Media.options` that it heeds, such as `max_pixels`.
     `reports_prefill`: it says how far a prompt is read, if asked (`Delta.prefill`).
     `predictions`: it drafts from `GenerationRequest.predicted_token_ids`.
+    `limits`: what limits its memory and concurrency, and the options that change it, for the log
+    and for `enginebay models inspect`, such as `KV cache 65536 tokens (1.1 GiB), concurrent
+    completions: 16 (max_batch_size)`. It includes `max_batch_size` if that is known.
     """
 
     context_length: int
@@ -280,6 +305,7 @@ class ModelInfo:
     media_options: frozenset[str] = frozenset()
     reports_prefill: bool = False
     predictions: bool = False
+    limits: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

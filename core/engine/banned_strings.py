@@ -25,14 +25,17 @@ class BannedStrings:
     def uncertain(self) -> int:
         return len(self._lengths)
 
-    def add(self, text: str, *, stays: bool = False) -> int:
+    def add(self, text: str, unseen: str = "", *, stays: bool = False) -> int:
         """There is one more token, which completes these characters. `stays`: no other can come.
+
+        `unseen`: the text of a token that is left out of the completion's text.
 
         Returns how many of the last tokens have to be taken back: those from the one in which the
         first banned string begins, or from the first one behind it for which there may be another.
         This object is of no more use then. 0 also for a string that has to come.
         """
         self.read += len(text)
+        text += unseen
         self._text += _lower(text)
         self._lengths.append(len(text))
         self._stay.append(stays)

@@ -2,16 +2,23 @@
 
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import ClassVar, Protocol
 
 from core.contract.sampling_params import ReasoningBudget
-from core.contract.types import Delta, EngineFinishReason, GenerationRequest, TokenLogprob
+from core.contract.types import (
+    Delta,
+    EngineFinishReason,
+    GenerationRequest,
+    TokenLogprob,
+    TopLogprob,
+)
 from core.engine.banned_strings import BannedStrings
 from core.engine.reasoning_budget import BudgetWatch
 from core.engine.repetition import REPETITION, RepetitionWatch, watches_repetition
+from core.engine.special_tokens import SpecialTokens
 from core.engine.stop_strings import StopStrings
 from core.grammar.constraint import Constraint
 
@@ -37,8 +44,10 @@ class Completion:
     `min_tokens`; then the sampling params in `keeps` are honoured.
 
     `max_tokens`: as requested, limited by the context. `eos_token_ids`: every token that ends the
-    model's answers. `special_token_ids`: what `skip_special_tokens` leaves out. `takes_back`: the
-    engine heeds `to_take_back` and `uncertain`; then `banned_strings` are honoured as well.
+    model's answers. `special_tokens`: the tokens that `skip_special_tokens` leaves out of the text,
+    except those of `format_marks`. Stop strings and banned strings find such tokens anyway.
+    `takes_back`: the engine heeds `to_take_back` and `uncertain`; then `banned_strings` are
+    honoured as well.
     """
 
     keeps: ClassVar[frozenset[str]] = frozenset(
@@ -49,6 +58,7 @@ class Completion:
             "ignore_eos",
             "include_stop_str_in_output",
             "skip_special_tokens",
+            "format_marks",
             "loop_detect_window",
             "repetition_detection",
             "constraint",
@@ -64,7 +74,7 @@ class Completion:
         max_tokens: int,
         eos_token_ids: frozenset[int],
         detokenizer: TokensToText,
-        special_token_ids: frozenset[int] = frozenset(),
+        special_tokens: SpecialTokens | None = None,
         constraint: Constraint | None = None,
         takes_back: bool = False,
     ) -> None:
@@ -79,14 +89,17 @@ class Completion:
         self._detokenizer = detokenizer
         self._stops = StopStrings(params.stop, keep=params.include_stop_str_in_output)
         self._keeps_stop = params.include_stop_str_in_output
-        self._silent = eos_token_ids  # no text, even where they do not end anything
-        if params.skip_special_tokens:
-            self._silent |= special_token_ids
-        self._held = _HeldLogprobs() if params.logprobs is not None else None
+        banned = params.banned_strings if takes_back else ()
+        self._silent = eos_token_ids if params.skip_special_tokens else frozenset()
+        self._unseen: Mapping[int, str] = {}  # silent tokens that stop strings and bans look for
+        if special_tokens:
+            self._silent |= special_tokens.left_out(params)
+            if named := (*params.stop, *banned):
+                self._unseen = special_tokens.named_in(named, any_case=bool(banned))
+        self._held = _HeldLogprobs(self._silent) if params.logprobs is not None else None
         budget = params.reasoning_budget
         self._watch = BudgetWatch(budget) if budget else None
         self._repeats = RepetitionWatch(params) if watches_repetition(params) else None
-        banned = params.banned_strings if takes_back else ()
         self._banned = BannedStrings(banned) if banned else None
         self.to_take_back = 0
         """How many of the last tokens must go: it is of no use then, a new one begins without."""
@@ -199,18 +212,18 @@ class Completion:
             self._texts.append(text)
         if self._watch and self._watch.forced in (None, token_id):
             self._watch.add(text)  # another one was chosen before that was forced
-        if silent:
-            if self._banned:
-                self._banned.add("", stays=stays)
-            return ""
         if self._held and logprob:
             self._held.add(logprob, text)
-        shown = self._stops.feed(text) if self._tokens >= self._min_tokens else text
+        unseen = self._unseen.get(token_id, "") if silent else ""
+        shown = text
+        if self._tokens >= self._min_tokens:
+            shown = self._stops.feed(unseen or text, hidden=bool(unseen))
         if self._banned:
             read = len(text)
             if self._stops.found is not None:  # what a stop string cut off does not count
                 read = self._kept + len(shown) - self._banned.read
-            self.to_take_back = self._banned.add(text[: max(0, read)], stays=stays)
+                unseen = ""
+            self.to_take_back = self._banned.add(text[: max(0, read)], unseen, stays=stays)
         return shown
 
     def _heed_constraint(self) -> None:
@@ -241,20 +254,48 @@ class _HeldLogprobs:
     """Logprob entries held back until their token's text is emitted.
 
     So a token that a stop string cuts off entirely has no entry, and one cut in the middle has.
+    `silent`: tokens that add no bytes to the text.
     """
 
-    def __init__(self) -> None:
-        self._entries: deque[tuple[int, TokenLogprob]] = deque()  # with where its text starts
+    def __init__(self, silent: frozenset[int]) -> None:
+        self._silent = silent
+        self._entries: deque[tuple[int, TokenLogprob]] = deque()  # after how many characters
+        self._begun = False
         self._fed = 0
         self._released = 0
 
     def add(self, entry: TokenLogprob, text: str) -> None:
-        self._entries.append((self._fed, entry))
+        """Hold the entry of the next token, which completes these characters."""
+        if any(top.token_id in self._silent for top in entry.top):
+            entry = replace(entry, top=tuple(map(self._without_bytes, entry.top)))
+        if entry.token_id in self._silent:
+            self._entries.append((self._fed, replace(entry, text_bytes=b"")))
+            return
+        if not self._begun:
+            self._begun = True
+            entry = _as_shown(entry, text)
+        self._entries.append((self._fed + 1, entry))
         self._fed += len(text)
 
     def release(self, text: str, *, everything: bool) -> list[TokenLogprob]:
+        """The entries of the tokens that are in the text up to and including this."""
         self._released += len(text)
         released = []
-        while self._entries and (everything or self._entries[0][0] < self._released):
+        while self._entries and (everything or self._entries[0][0] <= self._released):
             released.append(self._entries.popleft()[1])
         return released
+
+    def _without_bytes(self, top: TopLogprob) -> TopLogprob:
+        return replace(top, text_bytes=b"") if top.token_id in self._silent else top
+
+
+def _as_shown(entry: TokenLogprob, text: str) -> TokenLogprob:
+    """The entry of a text's first token, which tokenizers may write otherwise than inside a text.
+
+    It may lack its leading space, or what the prompt has of it. A part of a character is the same
+    everywhere.
+    """
+    if entry.token == text or "\ufffd" in entry.token:
+        return entry
+    top = (replace(t, token=text) if t.token_id == entry.token_id else t for t in entry.top)
+    return replace(entry, token=text, top=tuple(top))

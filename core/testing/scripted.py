@@ -42,6 +42,7 @@ _HONOURED = {
     "stop_token_ids",
     "include_stop_str_in_output",
     "skip_special_tokens",
+    "format_marks",
     "logprobs",
     "prompt_logprobs",
     "loop_detect_window",

@@ -76,6 +76,10 @@ class Channels(ReasoningFormat):
         opening = self.answer if behind_thought else self.answer.removeprefix(role)
         return AnswerMarks((opening,), required=True, calls=("",))
 
+    def syntax(self) -> tuple[str, ...]:
+        """The tags of messages."""
+        return self.tags.texts
+
 
 class _ChannelsParser(ReasoningParser):
     def __init__(self, form: Channels, inside: bool, calls: bool, calls_in_reasoning: bool) -> None:

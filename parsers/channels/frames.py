@@ -32,6 +32,11 @@ class Tags:
     call: re.Pattern[str]
     channel: str = ""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All tags."""
+        return tuple(filter(None, (self.begin, self.channel, self.message, *self.ends)))
+
     def is_call(self, header: str) -> bool:
         """Whether a tool call follows this header."""
         return header.endswith(self.message) and self.call.search(header) is not None
@@ -64,7 +69,7 @@ class MessageReader:
 
     def __init__(self, tags: Tags, *, in_body: bool = False) -> None:
         self._tags = tags
-        self._splitter = TagSplitter((tags.begin, tags.message, tags.channel, *tags.ends))
+        self._splitter = TagSplitter(tags.texts)
         begin, channel = re.escape(tags.begin), re.escape(tags.channel)
         to, form = r"(?: +to=[^\s<]+)?", r"(?: *<\|\w+\|> *\w*)?"
         heads = [rf"[^\n]*{channel} *[a-z]*{to}{form}"] if tags.channel else []

@@ -65,6 +65,10 @@ class HarmonyCalls(ToolFormat):
             self._require_readable(name)
         return harmony_grammar(argument_grammars(schemas), parallel=parallel)
 
+    def syntax(self) -> tuple[str, ...]:
+        """The tags of messages, and the tag of a type in their headers."""
+        return (*TAGS.texts, "<|constrain|>")
+
     def _require_readable(self, name: str) -> None:
         parser = self.parser({name: {}})
         parts = parser.feed(f" to=functions.{name}{TAGS.channel}commentary json{TAGS.message}{{}}")

@@ -51,6 +51,10 @@ class MuseCalls(ToolFormat):
         """How calls are written, without the headers of their messages."""
         return self.calls.grammar(schemas, parallel=parallel)
 
+    def syntax(self) -> tuple[str, ...]:
+        """The tags of messages and of calls."""
+        return (*TAGS.texts, *self.calls.syntax())
+
 
 class _MuseParser(Parser):
     def __init__(self, calls: ToolFormat, schemas: Schemas | None) -> None:

@@ -52,6 +52,13 @@ class JsonFormat(Frame, ToolFormat):
         """
         return CallsParser(self, self._new_call, schemas if self.bare else None)
 
+    def syntax(self) -> tuple[str, ...]:
+        """All tags, and the layout."""
+        layout = self._layout
+        texts = (layout.lead, layout.between, layout.tail, layout.gap, *layout.calls, layout.header)
+        tags = (*self.starts, self.end, self.opening, self.closing, *self.dropped)
+        return tuple(filter(None, (*tags, *texts)))
+
     def answer_parser(self) -> Parser | None:
         """A parser that drops what surrounds answers: a name before content, tags."""
         if not (self._content_name or self.dropped):

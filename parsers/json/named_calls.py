@@ -158,6 +158,10 @@ class NamedCalls(JsonFormat):
     def _content_name(self) -> str:
         return self.content_name
 
+    def syntax(self) -> tuple[str, ...]:
+        """All tags, the marks in the head of a call, and the layout."""
+        return (*super().syntax(), *(mark for mark, _ in self.marks))
+
     def _written_name(self, name: str) -> str:
         return name
 

@@ -45,6 +45,11 @@ class LiteralCalls(LiteralSyntax, ToolFormat):
         """
         return _LiteralCallsParser(self, schemas)
 
+    def syntax(self) -> tuple[str, ...]:
+        """The tags, the brackets, and the quotes of strings."""
+        quotes = (quote.mark for quote in self.quotes)
+        return (self.start, self.end, self.call, self.closer, self.separator, *quotes)
+
     def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
         """How calls are written: arguments by name, in the order of their schema."""
         return literal_grammar(self, schemas, parallel=parallel)

@@ -90,6 +90,10 @@ class TagPair(ReasoningFormat):
         """The tags of the answer, which may be left out: some are in prompts, or nowhere."""
         return AnswerMarks(self.opens, self.closes, calls=self.answer)
 
+    def syntax(self) -> tuple[str, ...]:
+        """All tags, and the header."""
+        return (self.start + self.header, self.end, *self.answer, *self.opens, *self.closes)
+
 
 class _TagPairParser(ReasoningParser):
     def __init__(

@@ -44,6 +44,11 @@ class ElementCalls(ToolFormat):
         """
         return _ElementCallsParser(self.patterns, schemas or {})
 
+    def syntax(self) -> tuple[str, ...]:
+        """The tags of blocks and calls, with their prefix."""
+        names = ("<tool_call>", "</tool_call>", '<invoke name="', "</invoke>")
+        return tuple(f"{self.prefix}{name}" for name in names)
+
     def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
         """How calls are written: elements in the order of the schema, leaves as it says.
 

@@ -51,6 +51,13 @@ class XmlCalls(XmlSyntax, ToolFormat):
         """
         return _XmlCallsParser(self, schemas or {})
 
+    def syntax(self) -> tuple[str, ...]:
+        """The tags of blocks, calls and parameters."""
+        parameters = (tag for each in self.parameters for tag in (each.start, each.end))
+        return tuple(
+            filter(None, (self.block, self.block_end, self.call, self.call_end, *parameters))
+        )
+
     def grammar(self, schemas: Schemas, *, parallel: bool) -> CallGrammar:
         """How calls are written: parameters in the order of their schema, values as it says.
 

@@ -194,17 +194,42 @@ def test_adapters_are_tokenized_by_their_model() -> None:
     assert base.prompt_token_ids == adapted.prompt_token_ids
 
 
-@pytest.mark.parametrize(("tools", "kept"), [("hermes", True), ("none", False)])
-def test_a_tool_format_keeps_the_tokens_it_is_made_of(tools: str, kept: bool) -> None:
-    # VLLM-25
+HERMES = {"<tool_call>", "</tool_call>"}
+THINK = {"<think>", "</think>"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "reasoning", "offers", "kept"),
+    [
+        ("hermes", "think", True, HERMES | THINK),
+        ("hermes", "think", False, THINK),
+        ("hermes", "none", True, HERMES),
+        ("none", "none", True, set()),
+    ],
+)
+def test_parsers_get_the_tokens_that_their_formats_are_made_of(
+    tools: str, reasoning: str, offers: bool, kept: set[str]
+) -> None:
+    # VLLM-25, REAL-5
     engine = ScriptedEngine(["ok"])
-    engine.info = replace(engine.info, unsupported=frozenset())
     tool = {"type": "function", "function": {"name": "f"}}
-    with watched(engine, tools=tools, reasoning="none") as (server, watcher):
-        body = {"messages": USER, "tools": [tool], "skip_special_tokens": True}
-        answer = server.http.post(CHAT, json=body)
-    assert watcher.seen[0].sampling.skip_special_tokens is not kept
-    assert ("skip_special_tokens" in answer.headers.get("x-unsupported-params", "")) == kept
+    offered = {"tools": [tool]} if offers else {}
+    with watched(engine, tools=tools, reasoning=reasoning) as (server, watcher):
+        for skip in ({}, {"skip_special_tokens": False}):
+            answer = server.http.post(CHAT, json={"messages": USER, **offered, **skip})
+            assert "x-unsupported-params" not in answer.headers
+    skips, shows = (request.sampling for request in watcher.seen)
+    assert (skips.skip_special_tokens, shows.skip_special_tokens) == (True, False)
+    assert kept == {tag for tag in HERMES | THINK if any(tag in t for t in skips.format_marks)}
+    assert shows.format_marks == ()
+
+
+def test_completions_have_no_format() -> None:
+    # REAL-5
+    with watched(ScriptedEngine(["ok"]), tools="hermes", reasoning="think") as (server, watcher):
+        server.http.post("/v1/completions", json={"prompt": "a"})
+    assert watcher.seen[0].sampling.skip_special_tokens
+    assert watcher.seen[0].sampling.format_marks == ()
 
 
 class Prefilling(InlineBackend):

@@ -76,7 +76,7 @@ OPTIONS_REFUSED: dict[str, Any] = {
     **dict.fromkeys(("trust_remote_code", "vision", "build_extension", "tensor_parallel"), True),
     **dict.fromkeys(("paged", "mlock", "mmap", "check_tensors", "swa_full", "offload_kv"), True),
     **dict.fromkeys(("repack", "kv_unified", "prepack", "fuse_projections", "embeddings"), False),
-    **dict.fromkeys(("matryoshka",), True),
+    **dict.fromkeys(("matryoshka", "deterministic"), True),
     **dict.fromkeys(("draft_model", "value_head", "mmproj"), "/etc/passwd"),
     **dict.fromkeys(("max_batch_size", "cache_tokens", "batch_tokens", "ubatch_tokens"), 1),
     **dict.fromkeys(("prefill_tokens", "media_cache_mb", "prompt_lookup", "draft_tokens"), 1),

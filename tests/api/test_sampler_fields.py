@@ -50,8 +50,8 @@ def test_other_names(name: str, value: Any, field: str) -> None:
 
 
 # `logprobs` is a number in one API and a switch in the other, a budget of thought the chat's alone,
-# and a constraint has many names.
-OF_ONE_API = {"logprobs", "reasoning_budget", "constraint"}
+# a constraint has many names, and a chat's formats have their marks.
+OF_ONE_API = {"logprobs", "reasoning_budget", "constraint", "format_marks"}
 
 
 @pytest.mark.parametrize("field", sorted(SamplingParams.__dataclass_fields__.keys() - OF_ONE_API))

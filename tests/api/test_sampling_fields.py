@@ -33,7 +33,7 @@ def good(name: str) -> Any:
     field = described(name)
     match field["type"]:
         case "boolean":
-            return True
+            return name != "skip_special_tokens"
         case "array":
             items = field["items"].get("anyOf", [field["items"]])
             return ["x"] if items[0]["type"] == "string" else [5]

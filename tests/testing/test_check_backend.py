@@ -415,6 +415,6 @@ async def test_every_sampling_param_is_tried_or_disowned() -> None:
     tried = {name for names, _ in _CHECKS for name in names} | {"stop", "constraint"}
     not_tried = {
         "presence_penalty", "ignore_eos", "dry_base", "mirostat_eta", "adaptive_decay",
-        "skip_special_tokens",
+        "skip_special_tokens", "format_marks",
     }  # fmt: skip
     assert tried | not_tried == set(SamplingParams.__dataclass_fields__)

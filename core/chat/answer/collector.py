@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from core.chat.answer.parts import attach_logprobs, joined
+from core.chat.answer.parts import attach_logprobs, content_of, joined
 from core.chat.answer.reasoning_tokens import ThoughtTokens
 from core.contract.errors import ServingError
 from core.contract.formats import (
@@ -139,6 +139,8 @@ class Collector:
             if self._phase != "reasoning":
                 result += self._close_tag()
             logprobs += (*self._logprobs, *self._held_logprobs)
+            if logprobs and self._phase == "content" and not (self._space or content_of(result)):
+                result.append(ContentDelta(""))  # for tokens without text at the end
         return attach_logprobs(joined(result), logprobs)
 
     def _find_passthrough(self) -> Literal["content", "reasoning"] | None:

@@ -213,7 +213,7 @@ class ChatComposer(OpenAIComposer):
             message.function_call = gained.calls[0].function
         elif gained.calls:
             message.tool_calls = gained.calls
-        show = self._logprobs and bool(gained.content)
+        show = self._logprobs and bool(gained.content or gained.logprobs)
         choice = ChatChoice(
             index=index,
             message=message,

@@ -1,5 +1,6 @@
 """Updates to OpenAI's wire form: text completions."""
 
+import codecs
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,10 +29,14 @@ class Echo:
         """Every token of the prompt; one that is not in the text (a BOS) takes no space."""
         yield TextToken(self.first_token_id, self.first_token, 0, None)
         offset = len(self.first_token) if self.text.startswith(self.first_token) else 0
+        characters = _decoder()
         for entry in logprobs[1:]:
             assert entry is not None
             yield TextToken(entry.token_id, entry.token, min(offset, len(self.text)), entry)
-            offset += len(entry.token)
+            added = characters.decode(entry.added_bytes)
+            if added[:1] == " " and not self.text.startswith(added, offset):
+                added = added[1:]  # the tokenizer put the space there
+            offset += len(added)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +90,9 @@ class TextComposer(OpenAIComposer):
             yield from self._opening(index)
         self._token_ids[index] += update.token_ids
         parts = [part for part in update.parts if isinstance(part, ContentDelta)]
-        pieces = [piece for part in parts for piece in self._cut(part)]
-        for left, (piece, entries) in zip(reversed(range(len(pieces))), pieces, strict=True):
-            choice = self._choice(index, piece, text.place(entries))
+        pieces = [piece for part in parts for piece in self._cut(part, index)]
+        for left, (piece, tokens) in zip(reversed(range(len(pieces))), pieces, strict=True):
+            choice = self._choice(index, piece, tokens)
             yield self._wrap(choice, update.tokens - left)
         if update.finish_reason:
             choice = CompletionChoice(
@@ -100,8 +105,8 @@ class TextComposer(OpenAIComposer):
     def pieces(self, part: ContentDelta, choice: int) -> list[tuple[str, bytes | None]]:
         if not self._shown.logprobs:
             return [(part.text, None)]
-        place = self._texts[choice].place
-        return [(text, to_json(self._form.text(place(entries)))) for text, entries in split(part)]
+        pieces = self._texts[choice].split(part)
+        return [(text, to_json(self._form.text(tokens))) for text, tokens in pieces]
 
     def mark(self, chunk: WireAnswer, text: str, token_ids: list[int]) -> object:
         assert isinstance(chunk, Completion)
@@ -140,7 +145,7 @@ class TextComposer(OpenAIComposer):
 
     def _whole_choice(self, index: int, prompt: int, text: "_Text") -> CompletionChoice:
         echo = self._echoes[prompt] if self._echoes else None
-        tokens = self._echoed_tokens(prompt) + text.place(text.entries)
+        tokens = self._echoed_tokens(prompt) + text.tokens
         choice = self._choice(index, (echo.text if echo else "") + "".join(text.pieces), tokens)
         choice.finish_reason = text.finish_reason
         if text.stop_reason is not None:
@@ -179,8 +184,8 @@ class TextComposer(OpenAIComposer):
         if (token_ids := self.token_ids_since(made)) is not None:
             choice.token_ids = token_ids
 
-    def _cut(self, part: ContentDelta) -> list[tuple[str, Sequence[TokenLogprob]]]:
-        return split(part) if self._shown.logprobs else [(part.text, ())]
+    def _cut(self, part: ContentDelta, choice: int) -> list[tuple[str, Sequence[TextToken]]]:
+        return self._texts[choice].split(part) if self._shown.logprobs else [(part.text, ())]
 
     def _choice(self, index: int, text: str, tokens: Sequence[TextToken]) -> CompletionChoice:
         logprobs = self._form.text(tokens) if self._shown.logprobs else None
@@ -206,9 +211,10 @@ class _Text:
 
     def __init__(self, offset: int) -> None:
         self.begun = False
-        self.offset = offset
         self.pieces: list[str] = []
-        self.entries: list[TokenLogprob] = []
+        self.tokens: list[TextToken] = []
+        self._offset = offset
+        self._characters = _decoder()
         self.finish_reason: FinishReason = "stop"
         self.stop_reason: str | int | None = None
 
@@ -216,36 +222,34 @@ class _Text:
         for part in update.parts:
             if isinstance(part, ContentDelta):
                 self.pieces.append(part.text)
-                self.entries += part.logprobs
+                self.tokens += [token for _, tokens in self.split(part) for token in tokens]
         if update.finish_reason:
             self.finish_reason = update.finish_reason
             self.stop_reason = update.stop_reason
 
-    def place(self, entries: Iterable[TokenLogprob]) -> list[TextToken]:
-        """The next tokens, each where it begins."""
-        tokens = []
-        for entry in entries:
-            tokens.append(TextToken(entry.token_id, entry.token, self.offset, entry))
-            self.offset += len(entry.token)
-        return tokens
+    def split(self, part: ContentDelta) -> list[tuple[str, Sequence[TextToken]]]:
+        """A piece of the next text for each of its tokens; together they are the text.
+
+        A token that begins inside a character begins where the character does. The last token gets
+        the characters that the others leave.
+        """
+        pieces: list[tuple[str, Sequence[TextToken]]] = []
+        text, at = part.text, 0
+        for left, entry in zip(reversed(range(len(part.logprobs))), part.logprobs, strict=True):
+            token = TextToken(entry.token_id, entry.token, self._offset, entry)
+            added = len(self._characters.decode(entry.added_bytes))
+            self._offset += added
+            end = at + added if left else len(text)
+            pieces.append((text[at:end], (token,)))
+            at = end
+        return pieces or [(text, ())]
 
     @property
     def mean_logprob(self) -> float:
-        logprobs = [entry.logprob for entry in self.entries]
+        logprobs = [token.entry.logprob for token in self.tokens if token.entry]
         return sum(logprobs) / len(logprobs) if logprobs else -math.inf
 
 
-def split(part: ContentDelta) -> list[tuple[str, Sequence[TokenLogprob]]]:
-    """A piece of text for each of its logprobs; together they are the text.
-
-    A token may be written otherwise alone than in a text (without its leading space).
-    """
-    pieces: list[tuple[str, Sequence[TokenLogprob]]] = []
-    at = 0
-    for entry in part.logprobs[:-1]:
-        starts = (start for start in (at, at + 1) if part.text.startswith(entry.token, start))
-        start = next(starts, None)
-        end = at if start is None else start + len(entry.token)
-        pieces.append((part.text[at:end], (entry,)))
-        at = end
-    return [*pieces, (part.text[at:], part.logprobs[-1:])]
+def _decoder() -> codecs.IncrementalDecoder:
+    """Turns the bytes of tokens into characters, each with the byte that completes it."""
+    return codecs.getincrementaldecoder("utf-8")("replace")

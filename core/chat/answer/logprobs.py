@@ -12,7 +12,7 @@ from core.chat.schemas.chat_answer import ChatLogprobs, TopLogprob
 from core.chat.schemas.chat_answer import TokenLogprob as ChatToken
 from core.chat.schemas.completion_bodies import CompletionLogprobs
 from core.chat.schemas.usage_bodies import PromptLogprob, PromptLogprobs
-from core.contract.types import TokenLogprob
+from core.contract.types import TokenLogprob, added_bytes
 from core.contract.types import TopLogprob as Candidate
 
 LOWEST = -9999.0  # stands for what JSON cannot say: minus infinity, and no number at all
@@ -33,8 +33,8 @@ class TextToken:
     entry: TokenLogprob | None
 
 
-Token = str | tuple[int, str]
-"""What is written of a token: its text, or, where tokens are written as ids, both."""
+Token = str | tuple[int | None, str, bytes | None]
+"""What is written of a token: its text, or its id if tokens are written as ids, text and bytes."""
 
 _Pieces = tuple[bytes, bytes, bytes, bytes]
 
@@ -53,12 +53,10 @@ class TokenPieces(dict[Token, _Pieces]):
         self._longest = longest
 
     def __missing__(self, token: Token) -> _Pieces:
-        if isinstance(token, str):
-            name = text = token
-        else:
-            name, text = _id_name(token[0]), token[1]
+        token_id, text, own_bytes = (None, token, None) if isinstance(token, str) else token
+        name = text if token_id is None else _id_name(token_id)
         mark = uuid4().hex
-        candidate = _candidate(name, text, 0.0)
+        candidate = _candidate(name, added_bytes(text, own_bytes), 0.0)
         before, behind = _around(mark, {**candidate, "logprob": mark})
         _, between, end = _around(
             mark, {**_chosen(candidate, []), "logprob": mark, "top_logprobs": mark}
@@ -101,16 +99,14 @@ class LogprobForm:
             values.append(entry.logprob)
             values += [top.logprob for top in entry.top]
         numbers = iter(to_json(list(map(finite, values)))[1:-1].split(b","))
-        pieces, as_ids = self.pieces, self.as_ids
+        pieces, key = self.pieces, self._key
         json: list[bytes] = []
         for entry in logprobs:
-            before, _, between, end = pieces[
-                (entry.token_id, entry.token) if as_ids else entry.token
-            ]
+            before, _, between, end = pieces[key(entry)]
             json += (before, next(numbers), between)
             tops: list[bytes] = []
             for top in entry.top:
-                before, behind, _, _ = pieces[(top.token_id, top.token) if as_ids else top.token]
+                before, behind, _, _ = pieces[key(top)]
                 tops += (before, next(numbers), behind)
             json += (b"".join(tops)[1:], end)
         return b"[" + b"".join(json)[1:] + b"]"
@@ -134,9 +130,16 @@ class LogprobForm:
         """Of a prompt: every token's own entry first, then the likeliest ones."""
         return [None if entry is None else self._candidates(entry) for entry in logprobs]
 
+    def _key(self, entry: TokenLogprob | Candidate) -> Token:
+        if self.as_ids:
+            return entry.token_id, entry.token, entry.text_bytes
+        if entry.text_bytes is None:
+            return entry.token
+        return None, entry.token, entry.text_bytes
+
     def _candidate(self, entry: TokenLogprob | Candidate) -> TopLogprob:
         name = self.name(entry.token_id, entry.token)
-        return _candidate(name, entry.token, finite(entry.logprob))
+        return _candidate(name, entry.added_bytes, finite(entry.logprob))
 
     def _candidates(self, entry: TokenLogprob) -> dict[int, PromptLogprob]:
         ranks = {top.token_id: rank for rank, top in enumerate(entry.top, 1)}
@@ -168,7 +171,7 @@ class SplicedLogprobs:
 
     def __init__(self, form: LogprobForm) -> None:
         self._form = form
-        self._mark = _chosen(_candidate(uuid4().hex, "", 0.0), [])
+        self._mark = _chosen(_candidate(uuid4().hex, b"", 0.0), [])
         self._lists: list[bytes] = []
 
     def chat(self, logprobs: Sequence[TokenLogprob]) -> ChatLogprobs:
@@ -190,8 +193,8 @@ def _id_name(token_id: int) -> str:
     return f"token_id:{token_id}"
 
 
-def _candidate(name: str, text: str, logprob: float) -> TopLogprob:
-    return TopLogprob(token=name, logprob=logprob, bytes=list(text.encode(errors="replace")))
+def _candidate(name: str, own_bytes: bytes, logprob: float) -> TopLogprob:
+    return TopLogprob(token=name, logprob=logprob, bytes=list(own_bytes))
 
 
 def _chosen(candidate: TopLogprob, top_logprobs: list[TopLogprob]) -> ChatToken:

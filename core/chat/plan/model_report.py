@@ -20,6 +20,7 @@ def model_report(model: ServedModel, template: TemplateFeatures | None = None) -
         backend=model.config.backend,
         context_length=info.context_length,
         vocab_size=info.vocab_size,
+        limits=info.limits,
         capabilities=capabilities(info),
         embedding_size=info.embedding_size,
         shorter_embeddings=info.shorter_embeddings,

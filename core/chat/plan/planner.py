@@ -39,7 +39,7 @@ from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.plan.request_media import RequestMedia, check_passed_on, request_media
 from core.chat.plan.request_plan import RequestPlan
 from core.chat.plan.strictness import accept_ignored
-from core.chat.plan.tool_choice import call_rules, reads_calls
+from core.chat.plan.tool_choice import call_rules
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.completion_bodies import CompletionRequest
 from core.chat.schemas.generation_request import GenerationBody
@@ -126,11 +126,6 @@ class Planner:
         logprobs = _top_logprobs(body)
         planned = planned_params(sent, body, model, most_tokens, logprobs=logprobs)
         ignored = self._ignored(sent, body, planned, model, request_id)
-        if planned.params.skip_special_tokens and (
-            model.reasoning or (model.tools and reads_calls(body, model.config))
-        ):  # formats are made of them
-            planned = replace(planned, params=replace(planned.params, skip_special_tokens=False))
-            ignored.append("skip_special_tokens")
         if planned.params.prompt_logprobs is not None and any(media_parts(body.messages)):
             raise InvalidRequestError(
                 "there are no logprobs of a prompt with media", param="prompt_logprobs"
@@ -149,7 +144,7 @@ class Planner:
         end = thought_end(body, model, inside=inside)
         planned = await planned_budget(planned, body, model, end)
         planned = planned.set("request", constraint=constraint.grammar)
-        return RenderedChat(
+        chat = RenderedChat(
             body,
             model,
             planned,
@@ -160,6 +155,9 @@ class Planner:
             thought_end=end,
             dropped=fitting.dropped,
         )
+        if not (planned.params.skip_special_tokens and (marks := chat.format_marks)):
+            return chat
+        return replace(chat, params=planned.set("template", format_marks=marks))
 
     async def prompt(self, sent: ChatCompletionRequest, model: ServedModel) -> Prompt:
         """The prompt of a chat, without a plan for its answer; its media are fetched.

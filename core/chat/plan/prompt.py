@@ -193,8 +193,8 @@ def _template(
             param="chat_template",
         )
     raise InvalidRequestError(
-        f"model {model.name!r} has no chat template: use /v1/completions, or name one as "
-        "`chat_template` in the config",
+        f"model {model.name!r} has no chat template: use /v1/completions, or set the model's "
+        f"`chat_template` in the config to one of: {', '.join(model.templates.files)}",
         param="model",
     )
 

@@ -48,6 +48,15 @@ class RenderedChat:
         )
 
     @property
+    def format_marks(self) -> tuple[str, ...]:
+        """The texts that the parsers of the answer read, special tokens among them."""
+        reasoning, tools, recipe = self.model.reasoning, self.model.tools, self.recipe
+        marks = reasoning.syntax() if reasoning and recipe.reasoning else ()
+        if tools and (recipe.tools or (recipe.answer and tools.answer_parser())):
+            marks += tools.syntax()
+        return tuple(dict.fromkeys(marks))
+
+    @property
     def recipe(self) -> CollectorRecipe:
         """How the text of each choice is parsed."""
         body, model, form = self.body, self.model, self.constraint.form

@@ -41,7 +41,7 @@ class TemplateReport(BaseModel):
 class ModelReport(BaseModel):
     """What is known of a model; `defaults` are its own sampling params.
 
-    `constraints`: whether its engine supports constrained decoding. `embedding_size`,
+    `constraints`: whether its engine supports constrained decoding. `limits`, `embedding_size`,
     `shorter_embeddings`, `prompts`, `default_prompt`, `labels`, `placeholders` and `media_options`
     are those of `ModelInfo`.
     """
@@ -50,6 +50,7 @@ class ModelReport(BaseModel):
     backend: str
     context_length: int
     vocab_size: int
+    limits: str
     capabilities: list[str]
     embedding_size: int | None
     shorter_embeddings: tuple[int, ...] | None

@@ -1,6 +1,6 @@
 """Base of runners with numpy logits: sampling, without the model."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from math import isnan
 from typing import ClassVar, TypeAlias
 
@@ -12,7 +12,7 @@ from core.contract.types import GenerationRequest, TokenLogprob
 from core.engine.batching.runner import Runner, Sampled
 from core.engine.completion import Completion
 from core.engine.sampler.logits import Mask, Row
-from core.engine.sampler.logprobs import RowLogprobs
+from core.engine.sampler.logprobs import RowLogprobs, TokenText
 from core.engine.sampler.row_sampler import RowSampler
 
 Rows: TypeAlias = NDArray[np.float32] | Sequence[Row]
@@ -35,9 +35,9 @@ class NumpyRunner(Runner[Rows, RowSampler]):
     )
 
     def __init__(
-        self, vocab_size: int, eos_token_ids: Collection[int], token_text: Callable[[int], str]
+        self, vocab_size: int, eos_token_ids: Collection[int], token_text: TokenText
     ) -> None:
-        """`vocab_size` is the length of a row; `token_text` gives the text of a token."""
+        """`vocab_size` is the length of a row; `token_text` gives a token's text or its bytes."""
         self._vocab_size = vocab_size
         self._eos_token_ids = frozenset(eos_token_ids)
         self._token_text = token_text

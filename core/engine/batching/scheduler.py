@@ -55,6 +55,7 @@ class Scheduler(Generic[Sampler]):
         self._arrivals = count()
         self._adapter: str | None = None
         self._failed_together = 0
+        self._is_full = False
         self._preempted = 0
         self._cache_queries = 0
         self._cache_hits = 0
@@ -147,16 +148,21 @@ class Scheduler(Generic[Sampler]):
             self._slots.release(choice.slot)
             choice.slot = None
             self.running.remove(choice)
+            self._is_full = False
         elif choice in self.waiting:
             self.waiting.remove(choice)
 
     def memory_is_full(self) -> bool:
-        """Make room after the model unexpectedly ran out of it; False if impossible."""
+        """Make room after the model unexpectedly ran out of it; False if impossible.
+
+        What is preempted for it waits until another choice has ended.
+        """
         if self._slots.evict():
             return True
         if len(self.running) < 2:
             return False
         self._preempt()
+        self._is_full = True
         return self._slots.evict()
 
     def start_over(self, suspects: Iterable[ChoiceState[Sampler]]) -> None:
@@ -215,6 +221,8 @@ class Scheduler(Generic[Sampler]):
         logger.debug("request %s was preempted", last.request.request_id)
 
     def _admit(self, candidates: Iterable[ChoiceState[Sampler]]) -> None:
+        if self._is_full and self.running:
+            return
         for choice in list(candidates):
             places = self._max_running - len(self.running)
             if not self._memory.cuts and self.running:
@@ -268,6 +276,8 @@ class Scheduler(Generic[Sampler]):
 
     def _reusable(self, choice: ChoiceState[Sampler]) -> int | None:
         """How many tokens of a prefix may be reused at most; None: all but the last."""
+        if self._limits.fixes(choice.request.sampling):
+            return 0
         if choice.reads_prompt:
             return choice.known_logprobs
         spans = choice.request.media
@@ -278,6 +288,8 @@ class Scheduler(Generic[Sampler]):
     def _worth_waiting(self, choice: ChoiceState[Sampler]) -> bool:
         """Whether a running choice is prefilling the same prefix."""
         if not self._memory.cuts or choice.reads_prompt:
+            return False
+        if self._limits.fixes(choice.request.sampling):
             return False
         return any(
             other.computed < common_prefix(other.cache_ids, choice.cache_ids) >= _WORTH_WAITING

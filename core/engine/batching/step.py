@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Generic
 
 from core.contract.media import Media
+from core.contract.sampling_params import SamplingParams
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter, Predictions
 from core.engine.batching.pace import PrefillPace
@@ -30,7 +31,8 @@ class BatchLimits:
     `max_batch_size`: choices that run together. `batch_tokens`: prompt tokens of one step.
     `prefill_tokens`: of each prompt, on average, while others decode; fewer where a pass would take
     too long, which is `prefill_slowdown` times the usual time (`PrefillPace`). `draft_tokens`:
-    drafted for all choices of one step together.
+    drafted for all choices of one step together. `deterministic`: the passes of a request that has
+    a seed, or samples greedily, have the same shapes whenever it runs alone.
     """
 
     max_batch_size: int
@@ -38,6 +40,14 @@ class BatchLimits:
     prefill_tokens: int = 256
     prefill_slowdown: float | None = None
     draft_tokens: int = 64
+    deterministic: bool = False
+
+    def fixes(self, sampling: SamplingParams) -> bool:
+        """Whether passes with these params must not depend on the cache, or on how long they take.
+
+        Numbers of other rows in a pass, or of other passes, are rounded differently.
+        """
+        return self.deterministic and (sampling.seed is not None or sampling.temperature == 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,6 +214,7 @@ class StepDivider(Generic[Sampler]):
         self, decoding: list[ChoiceState[Sampler]], room: int
     ) -> Mapping[ChoiceState[Sampler], Sequence[int]]:
         most = min(room, self._limits.draft_tokens, self._limits.batch_tokens - len(decoding))
+        decoding = [s for s in decoding if not self._limits.fixes(s.request.sampling)]
         predicted = [s for s in decoding if s.request.predicted_token_ids]
         drafter = self._drafter
         if not (drafter or predicted) or not self._runner.memory.cuts:

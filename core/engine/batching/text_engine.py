@@ -14,6 +14,7 @@ from core.contract.types import GenerationRequest, Lora, ModelInfo
 from core.engine.batching.limits import RequestLimits
 from core.engine.batching.tokenizing import Tokenizer, TokenizingEngine
 from core.engine.completion import Completion, TokensToText
+from core.engine.special_tokens import SpecialTokens
 from core.grammar.compiler import GrammarCompiler
 from core.grammar.constraint import Constraint
 
@@ -60,6 +61,9 @@ class TextEngine(TokenizingEngine):
         self._compiler = compiler
         self._adapters = adapters
         self._eos_token_ids = eos_token_ids
+        self._special_tokens = SpecialTokens(
+            self._special_token_ids | eos_token_ids, lambda token_id: tokenizer.decode((token_id,))
+        )
 
     def compile(self, grammar: Grammar) -> float:
         return self._require_compiler().compile(grammar)
@@ -97,7 +101,7 @@ class TextEngine(TokenizingEngine):
             index,
             max_tokens=self._limits.max_tokens(request),
             eos_token_ids=self._eos_token_ids,
-            special_token_ids=self._special_token_ids,
+            special_tokens=self._special_tokens,
             detokenizer=detokenizer,
             constraint=self._new_constraint(request),
             takes_back=takes_back,

@@ -55,6 +55,8 @@ class Dialect:
             value = getattr(sampling, name)
             if name in _ALWAYS or value != getattr(_NEUTRAL, name):
                 body[self.names.get(name, name)] = _sent(value)
+        if sampling.format_marks and "skip_special_tokens" in body:
+            body["skip_special_tokens"] = False  # else the server leaves out the marks as well
         if body.get("top_k") == 0:
             body["top_k"] = -1  # off in every dialect; 0 is an error in some
         if sampling.logit_bias and "logit_bias" in known:
@@ -88,7 +90,7 @@ def bias_fields(logit_bias: Mapping[int, float], *, bans: bool) -> dict[str, Any
 
 DIALECTS: Mapping[Server, Dialect] = {
     "enginebay": Dialect(
-        known=ALL - {"constraint", "reasoning_budget"},
+        known=ALL - {"constraint", "reasoning_budget", "format_marks"},
         names={},
         constant={},
         bans=True,
@@ -132,7 +134,7 @@ TRIAL: Mapping[str, Any] = {
     "stop_token_ids": [0],
     "ignore_eos": True,
     "include_stop_str_in_output": True,
-    "skip_special_tokens": True,
+    "skip_special_tokens": False,
     "allowed_token_ids": [0, 1, 2, 3],
     "logprobs": 0,
     "prompt_logprobs": 0,

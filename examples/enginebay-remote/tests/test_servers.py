@@ -81,7 +81,7 @@ async def test_vllm() -> None:
         "repetition_penalty": 1.0,
         "presence_penalty": 0.0,
         "frequency_penalty": 0.0,
-        "skip_special_tokens": False,
+        "skip_special_tokens": True,
         "spaces_between_special_tokens": False,
         "stop_token_ids": [5],
         "logit_bias": {"3": -100.0},
