@@ -2,12 +2,14 @@
 
     python3 start.py python benchmarks/real.py
     python3 start.py python benchmarks/real.py --engines llamacpp --rounds 5
+    python3 start.py python benchmarks/real.py --model 1b
 
-Gemma 3 270M comes from the package index (`tests/real/artifacts.py`). Each server first starts
-alone: the time from the start of its process to the end of its first answer, and the memory of its
-processes after this answer. Then the servers take turns under the same load, as in `peers.py`.
-The peers are llama.cpp's own server with 4 slots, from the package xllamacpp, for llamacpp, and
-`transformers serve` and `generate()` for hf.
+Gemma 3 270M comes from the package index (`tests/real/artifacts.py`). `1b` has random weights, the
+shapes of Llama 3.2 1B and Qwen's real vocabulary of 151,936 tokens: bfloat16, and Q8_0 as GGUF.
+Each server first starts alone: the time from the start of its process to the end of its first
+answer, and the memory of its processes after this answer. Then the servers take turns under the
+same load, as in `peers.py`. The peers are llama.cpp's own server with 4 slots, from the package
+xllamacpp, for llamacpp, and `transformers serve` and `generate()` for hf.
 """
 
 import argparse
@@ -18,8 +20,8 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ from benchmarks.peers import Measured, show
 from benchmarks.prompts import Prompts
 from benchmarks.servers import Peer, Server, Settings, running
 
-RESULTS = Path(__file__).parent / "results" / "real.json"
+RESULTS = Path(__file__).parent / "results"
 GENERATE = "generate()"
 _CONTEXT = 32768
 _FIRST_TOKENS = 24
@@ -193,9 +195,52 @@ def summary(results: report.Json) -> str:
     return report.markdown(head, rows) + "\n\n" + report.tables(results)
 
 
-async def measure(plan: argparse.Namespace, artifacts: Mapping[str, Path]) -> None:
+def find(name: str) -> Model:
+    """The model called `gemma` or `1b`, downloaded or made if need be."""
+    from tests.real import artifacts
+
+    if name == "gemma":
+        return Model("gemma-3-270m", artifacts.folder(), artifacts.gguf(), "auto")
+    made = environments.FOLDER / "models" / "1b-151936"
+    model = Model(name, made, made.with_suffix(".gguf"), "auto")
+    if not model.gguf.exists():
+        _make(made, artifacts.tokenizer("qwen3"), model.gguf)
+    return model
+
+
+def _make(folder: Path, tokenizer: Path, file: Path) -> None:
+    """Write a model of random weights as a folder and as a GGUF file."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=151_936,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=_CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=151_645,
+    )
+    shutil.copytree(tokenizer, folder, dirs_exist_ok=True)
+    settings = folder / "tokenizer_config.json"
+    known = json.loads(settings.read_text(encoding="utf-8"))
+    settings.write_text(json.dumps(known | {"bos_token": known["eos_token"]}), encoding="utf-8")
+    model = LlamaForCausalLM(config)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as copy:  # numpy has no bfloat16
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        model.half().save_pretrained(copy)
+        command = [sys.executable, "-m", "demo.to_gguf", copy, str(file), "--type", "q8_0"]
+        subprocess.run(command, cwd=environments.ROOT, check=True)
+    model.bfloat16().save_pretrained(folder)
+
+
+async def measure(plan: argparse.Namespace, model: Model) -> None:
     """Measure everything, write the results, print their tables."""
-    model = Model("gemma-3-270m", artifacts["folder"], artifacts["gguf"], "auto")
     settings = Settings(model, plan.threads, slots=max(plan.streams), context=_CONTEXT)
     prompts = Prompts(model.folder)
     results: report.Json = {
@@ -244,17 +289,17 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--engines", default="llamacpp,hf")
+    parser.add_argument("--model", choices=["gemma", "1b"], default="gemma")
     parser.add_argument("--streams", default="1,4,16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--threads", type=int, default=report.usable_cores())
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, help="default: results/real-MODEL.json")
     plan = parser.parse_args()
     plan.streams = [int(number) for number in plan.streams.split(",")]
-    from tests.real import artifacts
-
-    asyncio.run(measure(plan, {"folder": artifacts.folder(), "gguf": artifacts.gguf()}))
+    plan.output = plan.output or RESULTS / f"real-{plan.model}.json"
+    asyncio.run(measure(plan, find(plan.model)))
 
 
 if __name__ == "__main__":

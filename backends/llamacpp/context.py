@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from backends.llamacpp.adapters import LoadedLora
 from backends.llamacpp.batch import Batch, RowBatch
+from backends.llamacpp.cache import CacheSize
 from backends.llamacpp.cpu import physical_cores
 from backends.llamacpp.files import unavailable
 from backends.llamacpp.library import (
@@ -22,9 +23,10 @@ from backends.llamacpp.library import (
     memory_seq_cp,
     memory_seq_rm,
 )
-from backends.llamacpp.memory import CacheSize, PassSizes
+from backends.llamacpp.memory import PassSizes
 from backends.llamacpp.model import Model
-from backends.llamacpp.options import LlamaCppOptions
+from backends.llamacpp.options import MAX_SEQUENCES, LlamaCppOptions
+from backends.llamacpp.states import SHAPE_BYTES, for_streams, write_shape
 
 Rows = NDArray[np.float32]
 
@@ -70,7 +72,15 @@ class Context:
         at_once: int = 0,
     ) -> None:
         """`at_once`: how many rows `run_rows` must be able to compute at once, at least."""
+        self.size = size
+        self._slides = llama.llama_model_n_swa(model.pointer) > 0
+        self._keeps_windows = (
+            self._slides and size.unified and options.swa_full and 2 * size.slots <= MAX_SEQUENCES
+        )
         params = _params(options, size, gpu=gpu)
+        if self._keeps_windows:
+            params.n_seq_max *= 2
+            params.n_outputs_max = max(params.n_outputs_max, params.n_seq_max)
         self.batch_tokens: int = params.n_batch
         params.n_batch = max(params.n_batch, at_once)
         params.n_ubatch = max(params.n_ubatch, at_once)
@@ -173,6 +183,9 @@ class Context:
 
     def remove(self, slot: int, start: int = 0) -> bool:
         """Forget the positions from `start` on; False where the model cannot, and has not."""
+        if self._keeps_windows:
+            self._keep_windows()
+            memory_seq_rm(self._memory, self.size.slots + slot, start, -1)
         return bool(memory_seq_rm(self._memory, slot, start, -1))
 
     def copy(self, source: int, target: int, tokens: int | None = None) -> None:
@@ -180,25 +193,68 @@ class Context:
 
         A part of a sequence that has a cache of its own would end the process.
         """
-        start, end = (0, tokens) if tokens is not None else (-1, -1)
-        memory_seq_cp(self._memory, source, target, start, end)
+        if self.size.unified or self._slides:
+            start, end = (0, tokens) if tokens is not None else (-1, -1)
+            memory_seq_cp(self._memory, source, target, start, end)
+        else:
+            # llama.cpp copies the cells of separate caches only in its next pass, and a state that
+            # is saved before would not have them.
+            self.restore(target, self.save(source))
 
     def save(self, slot: int) -> memoryview:
-        """A copy of what a slot holds."""
+        """A copy of what a slot holds; of sliding-window layers only what is in the window."""
         size = llama.llama_state_seq_get_size(self._pointer, slot)
-        state = np.empty(size, np.uint8)
+        state = np.empty(size + SHAPE_BYTES, np.uint8)
         written = llama.llama_state_seq_get_data(self._pointer, _bytes(state), size, slot)
         if not written:
             raise RuntimeError("llama.cpp cannot copy the state of a sequence")
-        return state[:written].data
+        state = state[: written + SHAPE_BYTES]
+        write_shape(state, self._streams, slot)
+        return state.data
 
     def restore(self, slot: int, state: memoryview) -> None:
         """Fill a slot with such a copy of a context like this; `RuntimeError` if it is not."""
-        data = np.frombuffer(state, np.uint8)
+        try:
+            data = for_streams(np.frombuffer(state, np.uint8), self._streams)
+        except ValueError as error:
+            raise RuntimeError(f"a saved state cannot be used: {error}") from error
         with logged_errors() as errors:
             read = llama.llama_state_seq_set_data(self._pointer, _bytes(data), len(data), slot)
         if read != len(data):
             raise RuntimeError(f"llama.cpp does not take a saved state: {'; '.join(errors)}")
+
+    def take(self, other: "Context", held: Sequence[int]) -> None:
+        """Copy all that another context of the model holds, `held` tokens in each slot."""
+        if self._streams == other._streams:
+            size = llama.llama_state_get_size(other._pointer)
+            state = np.empty(size, np.uint8)
+            written = llama.llama_state_get_data(other._pointer, _bytes(state), size)
+            with logged_errors() as errors:
+                read = llama.llama_state_set_data(self._pointer, _bytes(state), written)
+            if not written or read != written:
+                raise RuntimeError(f"llama.cpp cannot copy its state: {'; '.join(errors)}")
+            if self._keeps_windows:
+                self._keep_windows()
+        elif self._slides:
+            raise RuntimeError("tokens outside of a sliding window cannot be copied")
+        else:
+            for slot, tokens in enumerate(held):
+                if tokens:
+                    self.restore(slot, other.save(slot))
+
+    def _keep_windows(self) -> None:
+        """Give every cell a second sequence.
+
+        llama.cpp writes new tokens over cells of one sequence that have left its sliding window,
+        where it looks for free cells; it does so after some were freed. They would be missed when
+        the sequence is truncated.
+        """
+        for slot in range(self.size.slots):
+            memory_seq_cp(self._memory, slot, self.size.slots + slot, -1, -1)
+
+    @property
+    def _streams(self) -> int:
+        return 1 if self.size.unified else self.size.slots
 
     def set_loras(self, loras: Sequence[LoadedLora]) -> None:
         """Add the weights of these, or of none, to the model's from now on."""

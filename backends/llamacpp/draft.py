@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from operator import ne
 from pathlib import Path
 
+from backends.llamacpp.cache import draft_size
 from backends.llamacpp.context import Context
 from backends.llamacpp.files import find_gguf, unavailable
-from backends.llamacpp.memory import CacheSize, draft_cache, draft_options
+from backends.llamacpp.memory import draft_options
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.tokenizer import Tokenizer
@@ -37,21 +38,21 @@ def load_drafter(
         raise unavailable(
             path, f"its vocabulary differs from that of {served.name}; choose another"
         )
-    size = draft_cache(model.shape, options, context_length)
+    size, length = draft_size(model.shape, options, context_length)
     context = Context(model, own, size, gpu=gpu)
     if not context.can_cut():
         raise unavailable(path, "a recurrent model cannot be a draft model; choose another")
     shared = min(len(pieces), len(tokenizer.pieces))
-    return ModelDrafter(_Drafts(context, size, shared), options.draft_tokens)
+    return ModelDrafter(_Drafts(context, length, shared), options.draft_tokens)
 
 
 class _Drafts(DraftModel):
     """On the engine thread, as every context of a process: threads of two would get in the way."""
 
-    def __init__(self, context: Context, size: CacheSize, vocab_size: int) -> None:
+    def __init__(self, context: Context, length: int, vocab_size: int) -> None:
         self._context = context
-        self.slots = size.slots
-        self.length = min(size.context_length, context.tokens_per_sequence)
+        self.slots = context.size.slots
+        self.length = min(length, context.tokens_per_sequence)
         self.tokens = context.tokens
         self.vocab_size = vocab_size
         self.batch_tokens = context.batch_tokens

@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from backends.estimates import part_of, saved_kv, shorter_contexts
+from backends.llamacpp.cache import cache_plan, draft_size
 from backends.llamacpp.files import find_gguf, find_mmproj, size
 from backends.llamacpp.memory import (
     Layout,
     PassSizes,
     PoolingSizes,
-    cache_size,
     compute_bytes,
     context_length,
-    draft_cache,
     draft_options,
-    is_short,
     output_bytes,
     placed,
 )
@@ -79,6 +77,7 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         layers=shape.layers + 1,
         short=chosen.short or (gpu and options.gpu_layers == "auto" and _spills(shape, layout)),
         smaller=tuple(_smaller(shape, path, options, chosen.length, free, gpu=gpu)),
+        note=chosen.note,
     )
 
 
@@ -88,9 +87,11 @@ class _Caches:
 
     length: int
     tokens: int
+    slots: int
     compute: int
     output: int
     short: bool
+    note: str = ""
     pools: bool = False
 
     @classmethod
@@ -107,18 +108,27 @@ class _Caches:
             sizes = PoolingSizes.of(shape, options, gpu=gpu)
             passes = PassSizes(sizes.together, sizes.together, 0)
             compute = compute_bytes(shape, passes, sizes.tokens, options)
-            return cls(sizes.longest, sizes.tokens, compute, 0, short=False, pools=True)
-        cache = cache_size(shape, options, layout.affordable_tokens(free), gpu=gpu)
-        passes = PassSizes.of(options, cache.slots, gpu=gpu)
-        each = cache.tokens if cache.unified else cache.tokens // cache.slots
-        compute = compute_bytes(shape, passes, each, options)
-        short = is_short(cache, shape, options)
-        return cls(cache.context_length, cache.tokens, compute, output_bytes(shape, passes), short)
+            return cls(sizes.longest, sizes.tokens, 0, compute, 0, short=False, pools=True)
+        plan = cache_plan(shape, options, layout, free, gpu=gpu)
+        passes = PassSizes.of(options, plan.slots, gpu=gpu)
+        return cls(
+            length=plan.context_length,
+            tokens=plan.tokens,
+            slots=plan.slots,
+            compute=compute_bytes(shape, passes, plan.largest().each, options),
+            output=output_bytes(shape, passes),
+            short=plan.is_short,
+            note=plan.describe(),
+        )
 
     def parts(self, layout: Layout, on_gpu: bool) -> list[MemoryPart]:
         cached = (int(self.tokens * layout.ram_token), int(self.tokens * layout.gpu_token))
         buffers = (self.output, self.compute) if on_gpu else (self.output + self.compute, 0)
-        return [MemoryPart("kv_cache", *cached), MemoryPart("buffers", *buffers)]
+        parts = [MemoryPart("kv_cache", *cached), MemoryPart("buffers", *buffers)]
+        if layout.state_bytes:
+            states = (self.slots * layout.ram_state, self.slots * layout.gpu_state)
+            parts.append(MemoryPart("recurrent_states", *states))
+        return parts
 
 
 def _left(free: FreeMemory, layout: Layout, on_gpu: bool) -> FreeMemory:
@@ -157,7 +167,7 @@ def _draft(
     path = find_gguf(Path(settings.base) / Path(options.draft_model).expanduser())
     shape = ModelShape.of(path)
     layout = placed(shape, own, free.gpu if gpu else None)
-    cache = draft_cache(shape, options, length)
+    cache, _ = draft_size(shape, options, length)
     passes = PassSizes.of(own, cache.slots, gpu=gpu)
     buffers = compute_bytes(shape, passes, cache.tokens, own)
     output = output_bytes(shape, passes) + _BYTES_OF_A_TOKEN * shape.vocab_size

@@ -2,22 +2,24 @@
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from llama_cpp import __version__ as bindings_version
 
 from backends.llamacpp.adapters import configured_adapters
-from backends.llamacpp.context import POSITION_OPTIONS, Context
+from backends.llamacpp.cache import CachePlan, cache_plan
+from backends.llamacpp.context import POSITION_OPTIONS
 from backends.llamacpp.draft import load_drafter
 from backends.llamacpp.embedding import EmbeddingContext
 from backends.llamacpp.engine import LlamaCppEngine
 from backends.llamacpp.files import find_gguf, parts_of, unavailable
+from backends.llamacpp.growing import GrowingCache
 from backends.llamacpp.info import model_info
 from backends.llamacpp.library import llama
 from backends.llamacpp.media_loading import load_projector
-from backends.llamacpp.memory import DRAFT_TOKENS, CacheSize, cache_size
+from backends.llamacpp.memory import DRAFT_TOKENS
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.pairs import PairTokenizer
@@ -69,7 +71,6 @@ def load_engine(settings: BackendSettings) -> LlamaCppEngine | PoolingEngine:
     _check_gpu(path, options, gpu=gpu)
     if options.numa != "disabled":
         llama.llama_numa_init(_NUMA[options.numa])
-    settings.report_progress("loading weights", 0.05)
     model = Model(path, options, settings.report_progress, gpu=gpu)
     model.check_supported()
     settings.report_progress("allocating the KV cache", 0.9)
@@ -142,9 +143,11 @@ def _text_engine(
     loaded = load_projector(settings, model, options, gpu=gpu)
     if loaded:
         settings.report_progress("allocating the KV cache", 0.94)
-    size = cache_size(model.shape, options, model.affordable_tokens(options), gpu=gpu)
+    plan = cache_plan(model.shape, options, model.layout, model.free_memory(options), gpu=gpu)
+    _log(settings.name, options, model, plan)
     at_once = loaded.at_once if loaded else 0
-    context = Context(model, options, size, gpu=gpu, at_once=at_once)
+    cache = GrowingCache(model, options, plan, gpu=gpu, at_once=at_once)
+    context = cache.context
     if not context.has_memory:
         raise unavailable(
             model.path, "it does not generate text; set embeddings: true to use it for embeddings"
@@ -152,10 +155,11 @@ def _text_engine(
     settings.report_progress("checking the model", 0.95)
     keeps_all = options.swa_full or not llama.llama_model_n_swa(model.pointer)
     media = loaded.store(tokenizer, options, context) if loaded else None
-    runner = LlamaRunner(model, context, tokenizer, size, adapters, media, keeps_all=keeps_all)
-    length = min(size.context_length, context.tokens_per_sequence)
-    info = model_info(model, tokenizer, length, adapters.names)
-    _log(settings.name, options, model, size, context, length)
+    runner = LlamaRunner(model, cache, tokenizer, adapters, media, keeps_all=keeps_all)
+    info = replace(
+        model_info(model, tokenizer, plan.context_length, adapters.names),
+        limits=f"concurrent completions: {options.max_batch_size} (max_batch_size)",
+    )
     default_prefill = _PREFILL_TOKENS_GPU if gpu else _PREFILL_TOKENS
     return LlamaCppEngine(
         runner,
@@ -167,9 +171,10 @@ def _text_engine(
             prefill_tokens=options.prefill_tokens
             or (context.batch_tokens if options.prefill_slowdown else default_prefill),
             prefill_slowdown=options.prefill_slowdown,
+            deterministic=options.deterministic,
             draft_tokens=DRAFT_TOKENS,
         ),
-        _drafter(settings, model.path, options, tokenizer, runner, length, gpu=gpu),
+        _drafter(settings, model.path, options, tokenizer, runner, plan.context_length, gpu=gpu),
         _grammar_compiler(settings.name, tokenizer),
         adapters,
         media,
@@ -177,15 +182,15 @@ def _text_engine(
             settings,
             runner.state_layout,
             cuts=runner.memory.cuts,
-            kind=_kind_of_state(model, options, context),
+            kind=_kind_of_state(model, options, plan),
         ),
     )
 
 
-def _kind_of_state(model: Model, options: LlamaCppOptions, context: Context) -> Mapping[str, Any]:
+def _kind_of_state(model: Model, options: LlamaCppOptions, plan: CachePlan) -> Mapping[str, Any]:
     """What a saved sequence depends on."""
     return {
-        "range of context lengths": model.shape.length_range(context.tokens_per_sequence),
+        "range of context lengths": model.shape.length_range(plan.largest().each),
         "model file": fingerprint(parts_of(model.path)),
         "version of llama-cpp-python": bindings_version,
         **options.model_dump(include=_OF_STATE, mode="json"),
@@ -193,14 +198,11 @@ def _kind_of_state(model: Model, options: LlamaCppOptions, context: Context) -> 
 
 
 def _grammar_compiler(name: str, tokenizer: Tokenizer) -> GrammarCompiler | None:
-    start = perf_counter()
     try:
-        compiler = GrammarCompiler(tokenizer.vocabulary)
+        return GrammarCompiler(tokenizer.vocabulary)
     except ValueError as error:
         logger.warning("%s: structured output is not available: %s", name, error)
         return None
-    logger.info("%s: vocabulary read for grammars in %.2f s", name, perf_counter() - start)
-    return compiler
 
 
 def _drafter(
@@ -235,14 +237,7 @@ def _check_gpu(path: Path, options: LlamaCppOptions, *, gpu: bool) -> None:
         )
 
 
-def _log(
-    name: str,
-    options: LlamaCppOptions,
-    model: Model,
-    size: CacheSize,
-    context: Context,
-    length: int,
-) -> None:
+def _log(name: str, options: LlamaCppOptions, model: Model, plan: CachePlan) -> None:
     layout = model.layout
     if layout.gpu_layers:
         logger.info(
@@ -254,17 +249,4 @@ def _log(
             layout.gpu / 2**30,
             layout.ram / 2**30,
         )
-    cached = layout.ram_token + layout.gpu_token
-    logger.info(
-        "%s: KV cache of %d tokens (%s), about %.2f GiB in %s/%s; contexts of %d tokens; "
-        "%d sequences, %d decoded together",
-        name,
-        context.tokens,
-        "unified" if size.unified else "split per sequence",
-        size.tokens * cached / 2**30,
-        options.cache_type_k,
-        options.cache_type_v,
-        length,
-        size.slots,
-        options.max_batch_size,
-    )
+    logger.info("%s: %s", name, plan.describe())

@@ -1,4 +1,4 @@
-"""The size and layout of the KV cache, and where the layers of a model go."""
+"""Where the layers of a model go, and what it takes of memory beside its cache."""
 
 import re
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from backends.llamacpp.shape import EXPERTS, ModelShape
 from enginebay import FreeMemory
 
 _SHARE_OF_FREE_MEMORY = 0.5
+_SHARE_OF_STATES = 0.25  # of that memory, for the recurrent states of all sequences
 _TOKENS_A_SEQUENCE = 4096
 _PADDING = 256
 _UNTOLD_CONTEXT = 4096
@@ -20,8 +21,6 @@ _UBATCH_TOKENS = 512
 DRAFT_TOKENS = 64
 """Drafted for all choices of a step together: so many more rows of logits."""
 
-_DRAFTED_AT_LENGTH = 4  # sequences that the draft model's cache holds at their full length
-
 _REPACKED = (2, 10, 12, 20, 39)  # Q4_0, Q2_K, Q4_K, IQ4_NL, MXFP4: ggml's numbers
 _LONGEST_TEXT = 8192  # by default: compute buffers grow with it
 
@@ -29,28 +28,13 @@ _LONGEST_TEXT = 8192  # by default: compute buffers grow with it
 _GPU_SPARE, _GPU_SPARE_SHARE = 256 << 20, 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheSize:
-    """`tokens` of `slots` sequences."""
-
-    unified: bool
-    slots: int
-    tokens: int
-    context_length: int
-
-    @classmethod
-    def separate(cls, slots: int, context_length: int) -> "CacheSize":
-        """One part for each of `slots` sequences, whatever memory that takes."""
-        tokens = slots * padded(context_length)
-        return cls(unified=False, slots=slots, tokens=tokens, context_length=context_length)
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What lies where: `gpu_layers`, the output one of them, are on the GPU, the last ones first.
 
     `ram` and `gpu` are bytes of weights, `repacked` of those in RAM that are kept a second time in
-    the order of the CPU's kernels; `ram_token` and `gpu_token` of a token in the KV cache.
+    the order of the CPU's kernels; `ram_token` and `gpu_token` of a token in the KV cache,
+    `ram_state` and `gpu_state` of a sequence's recurrent state.
     """
 
     gpu_layers: int
@@ -59,14 +43,33 @@ class Layout:
     repacked: int
     ram_token: float
     gpu_token: float
+    ram_state: int
+    gpu_state: int
 
-    def affordable_tokens(self, free: FreeMemory) -> int:
-        """Tokens of cache that may be taken of what is free once the weights are loaded."""
-        ram = free.ram * _SHARE_OF_FREE_MEMORY / self.ram_token if self.ram_token else inf
-        gpu = inf
+    @property
+    def state_bytes(self) -> int:
+        """Of a sequence's recurrent state, wherever its layers are; 0 for most models."""
+        return self.ram_state + self.gpu_state
+
+    def affordable_tokens(self, free: FreeMemory, slots: int) -> int:
+        """Tokens of cache that may be taken of what is free once the weights are loaded.
+
+        Beside them are the recurrent states of `slots` sequences.
+        """
+        ram = free.ram * _SHARE_OF_FREE_MEMORY - slots * self.ram_state
+        tokens = ram / self.ram_token if self.ram_token else inf
         if free.gpu is not None and self.gpu_token:
-            gpu = free.gpu * _SHARE_OF_FREE_MEMORY / self.gpu_token
-        return max(0, int(min(ram, gpu, _NO_LIMIT)))
+            gpu = free.gpu * _SHARE_OF_FREE_MEMORY - slots * self.gpu_state
+            tokens = min(tokens, gpu / self.gpu_token)
+        return max(0, int(min(tokens, _NO_LIMIT)))
+
+    def affordable_sequences(self, free: FreeMemory) -> int:
+        """Sequences whose recurrent states may be taken of what is free."""
+        share = _SHARE_OF_FREE_MEMORY * _SHARE_OF_STATES
+        most = free.ram * share / self.ram_state if self.ram_state else inf
+        if free.gpu is not None and self.gpu_state:
+            most = min(most, free.gpu * share / self.gpu_state)
+        return int(min(most, MAX_SEQUENCES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ def placed(shape: ModelShape, options: LlamaCppOptions, free_gpu: int | None) ->
     left -= compute_bytes(shape, PassSizes.of(options, slots, gpu=True), tokens, options)
     for count in range(most, 0, -1):
         tried = layout(shape, options, count)
-        if tried.gpu + tokens * tried.gpu_token <= left:
+        states = options.max_batch_size * tried.gpu_state
+        if tried.gpu + tokens * tried.gpu_token + states <= left:
             return tried
     return layout(shape, options, 0)
 
@@ -145,8 +149,18 @@ def layout(shape: ModelShape, options: LlamaCppOptions, gpu_layers: int) -> Layo
     if gpu_layers and shape.tied:
         gpu += shape.embedding_bytes  # the output is a copy of the embeddings, which stay in RAM
     layers = shape.cache_bytes(options.cache_type_k, options.cache_type_v)
-    there = sum(layers[max(0, first) :]) if options.offload_kv else 0.0
-    return Layout(gpu_layers, ram, gpu, repacked, sum(layers) - there, there)
+    states = shape.state_bytes()
+    begin = max(0, first) if options.offload_kv else len(layers)
+    return Layout(
+        gpu_layers=gpu_layers,
+        ram=ram,
+        gpu=gpu,
+        repacked=repacked,
+        ram_token=sum(layers[:begin]),
+        gpu_token=sum(layers[begin:]),
+        ram_state=sum(states[:begin]),
+        gpu_state=sum(states[begin:]),
+    )
 
 
 def tensor_overrides(options: LlamaCppOptions) -> list[tuple[str, str]]:
@@ -179,39 +193,6 @@ def compute_bytes(
 def output_bytes(shape: ModelShape, passes: PassSizes) -> int:
     """Of the rows of logits that a pass gives."""
     return 4 * passes.outputs * shape.vocab_size
-
-
-def cache_size(
-    shape: ModelShape, options: LlamaCppOptions, affordable: int, *, gpu: bool
-) -> CacheSize:
-    """As the options say, and otherwise what serves well and is `affordable`, in tokens."""
-    wanted = context_length(shape, options)
-    rows = options.max_batch_size
-    unified = options.kv_unified
-    if unified is None:
-        unified = not _separate_serves(options, wanted, affordable, gpu=gpu)
-    if unified:
-        slots = min(2 * rows, MAX_SEQUENCES)
-        if options.cache_tokens:
-            tokens = options.cache_tokens
-        else:
-            good = min(rows * wanted, max(wanted, rows * _TOKENS_A_SEQUENCE))
-            tokens = min(good, max(affordable, options.context_length or _PADDING))
-        length = min(wanted, tokens)
-    else:
-        slots = rows
-        length = min(wanted, (options.cache_tokens or slots * wanted) // slots)
-        if not (options.context_length or options.cache_tokens):
-            length = min(length, max(affordable // slots, _PADDING))
-        tokens = slots * padded(length)
-    if options.context_length and length < options.context_length:
-        raise unavailable(
-            shape.path,
-            f"cache_tokens {options.cache_tokens} for {slots} sequences leaves {length} tokens "
-            f"each, less than context_length {options.context_length}; raise cache_tokens, lower "
-            "max_batch_size or set kv_unified: true",
-        )
-    return CacheSize(unified=unified, slots=slots, tokens=padded(tokens), context_length=length)
 
 
 def context_length(shape: ModelShape, options: LlamaCppOptions) -> int:
@@ -263,35 +244,6 @@ _SHARED_WITH_DRAFT = {
 def draft_options(options: LlamaCppOptions) -> LlamaCppOptions:
     """Those of the draft model, given those of the large one."""
     return LlamaCppOptions(**options.model_dump(include=_SHARED_WITH_DRAFT))
-
-
-def draft_cache(shape: ModelShape, options: LlamaCppOptions, context_length: int) -> CacheSize:
-    """That of the draft model, given the options and contexts of the large one.
-
-    A sequence for each choice, of which all share the room of a few long ones.
-    """
-    slots = options.max_batch_size
-    length = padded(min(context_length, shape.trained_context or context_length))
-    tokens = min(slots, _DRAFTED_AT_LENGTH) * length
-    return CacheSize(unified=True, slots=slots, tokens=tokens, context_length=length)
-
-
-def is_short(size: CacheSize, shape: ModelShape, options: LlamaCppOptions) -> bool:
-    """Whether contexts are shorter than was asked for, or than most chats need."""
-    return size.context_length < min(context_length(shape, options), _TOKENS_A_SEQUENCE)
-
-
-def _separate_serves(
-    options: LlamaCppOptions, context_length: int, affordable: int, *, gpu: bool
-) -> bool:
-    """Whether splitting the cache per sequence is better.
-
-    In a unified cache every sequence attends over the cells of all, masked. On a CPU that costs
-    more than is gained by sharing. A single sequence has nobody to share with, and two slots.
-    """
-    needed = options.max_batch_size * context_length
-    fits = needed <= (options.cache_tokens or affordable)
-    return not gpu and options.max_batch_size > 1 and fits
 
 
 def padded(tokens: int) -> int:

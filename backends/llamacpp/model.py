@@ -10,12 +10,12 @@ from typing import Any
 
 from backends.llamacpp.cpu import has_amx
 from backends.llamacpp.devices import buffer_types, free_memory
-from backends.llamacpp.files import parts_of, unavailable
+from backends.llamacpp.files import parts_of, size, unavailable
 from backends.llamacpp.library import LoadProgress, address, llama, logged_errors, read_text
 from backends.llamacpp.memory import placed, tensor_overrides
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.shape import ModelShape
-from enginebay import BackendUnavailableError, MemoryUse, ReportProgress
+from enginebay import BackendUnavailableError, FreeMemory, MemoryUse, ReportProgress
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Model:
         self.path = path
         self.shape = ModelShape.of(path, options.override_kv)
         self.layout = placed(self.shape, options, free_memory(gpu=gpu).gpu)
-        loading = LoadProgress(report_progress, "loading weights", 0.05, 0.9)
+        loading = LoadProgress(report_progress, "loading weights", size(path), 0.05, 0.9)
         params = _params(options)
         params.n_gpu_layers = self.layout.gpu_layers
         overrides = _buffer_overrides(path, options)
@@ -100,12 +100,12 @@ class Model:
     def _own_metadata(self, key: str) -> str | None:
         return self.metadata(f"{self.metadata('general.architecture')}.{key}")
 
-    def affordable_tokens(self, options: LlamaCppOptions) -> int:
-        """Tokens of KV cache that may be taken of what is free now."""
+    def free_memory(self, options: LlamaCppOptions) -> FreeMemory:
+        """What is free now, beside the weights."""
         free = free_memory(gpu=bool(self.layout.gpu_layers))
         if options.mmap:  # pages of a mapped file count as free, and are needed all the same
             free += MemoryUse(ram=-self.layout.ram)
-        return self.layout.affordable_tokens(free)
+        return free
 
     def check_supported(self) -> None:
         """Raise a `BackendUnavailableError` for models that no engine here can run."""

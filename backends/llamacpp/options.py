@@ -29,7 +29,7 @@ class LlamaCppOptions(BaseModel):
     context_length: int | None = Field(
         default=None,
         gt=0,
-        description="Maximum tokens of prompt and answer together; default: the model's.",
+        description="Maximum tokens of one prompt and answer together; default: the model's.",
     )
     max_batch_size: int = Field(
         default=16,
@@ -40,7 +40,7 @@ class LlamaCppOptions(BaseModel):
     cache_tokens: int | None = Field(
         default=None,
         gt=0,
-        description="KV cache size in tokens, for all sequences; default: what fits memory.",
+        description="Most tokens of all sequences together; default: a few long ones, if they fit.",
     )
     kv_unified: bool | None = Field(
         default=None,
@@ -75,6 +75,10 @@ class LlamaCppOptions(BaseModel):
         default=None,
         gt=1,
         description="Times slower streams may get while prompts are read; default: 4, or 50 ms.",
+    )
+    deterministic: bool = Field(
+        default=False,
+        description="Repeat answers exactly: requests with a seed use no prefix cache, no drafts.",
     )
     threads: int | None = Field(
         default=None, gt=0, description="CPU threads for decoding; default: the physical cores."

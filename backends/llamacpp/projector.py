@@ -63,7 +63,9 @@ class Projector:
                 '`CMAKE_ARGS="-DLLAVA_BUILD=ON"`, or set `mmproj: false` for text only',
             )
         self.path = path
-        loading = LoadProgress(report_progress, "loading the mmproj file", 0.9, 0.93)
+        loading = LoadProgress(
+            report_progress, "loading the mmproj file", path.stat().st_size, 0.9, 0.93
+        )
         params = mtmd.mtmd_context_params_default()
         params.use_gpu = gpu
         params.n_threads = options.threads_batch or options.threads or physical_cores()

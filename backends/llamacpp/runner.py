@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from backends.llamacpp.adapters import Adapters
 from backends.llamacpp.context import Context, NoRoomError
+from backends.llamacpp.growing import GrowingCache
 from backends.llamacpp.media import EncodedTile, MediaStore
-from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
 from backends.llamacpp.positions import Positions
 from backends.llamacpp.tokenizer import Tokenizer
@@ -47,9 +47,8 @@ class LlamaRunner(NumpyRunner):
     def __init__(
         self,
         model: Model,
-        context: Context,
+        cache: GrowingCache,
         tokenizer: Tokenizer,
-        size: CacheSize,
         adapters: Adapters,
         media: MediaStore | None = None,
         *,
@@ -59,24 +58,25 @@ class LlamaRunner(NumpyRunner):
 
         `media`: None for a model that takes text only.
         """
-        super().__init__(model.vocab_size, tokenizer.eos_token_ids, tokenizer.text)
-        self._context = context
-        self._unified = size.unified
+        super().__init__(model.vocab_size, tokenizer.eos_token_ids, tokenizer.pieces.__getitem__)
+        self._cache = cache
+        plan = cache.plan
         self._adapters = adapters
         self._media = media
-        cuts = keeps_all and context.can_cut()
-        # As llama.cpp lays it out: caches of their own are written with how many there are.
-        self.state_layout = f"llama.cpp, {1 if size.unified else size.slots} streams"
-        self._held = [0] * size.slots
+        cuts = keeps_all and self._context.can_cut()
+        # As llama.cpp lays it out, but a cache that grows takes all layouts.
+        streams = {"grows": "any", "separate": plan.slots}.get(plan.layout, 1)
+        self.state_layout = f"llama.cpp, {streams} streams, shape at the end"
+        self._held = [0] * plan.slots
         self._positions = [Positions() for _ in self._held]
         self.memory = RunnerMemory(
-            slots=size.slots,
-            tokens=context.tokens,
+            slots=plan.slots,
+            tokens=plan.tokens,
             cuts=cuts,
-            shares=size.unified,
+            shares=plan.shares,
             one_adapter=True,
-            neighbours=not size.unified,
-            even=not size.unified,
+            neighbours=not plan.shares,
+            even=not plan.shares,
             tile=_TILE,
             media_spans="cut" if media is None or media.causal else "whole",
             media_apart=True,
@@ -85,10 +85,12 @@ class LlamaRunner(NumpyRunner):
     def run(self, chunks: Sequence[Chunk]) -> Rows:
         if any(chunk.start != self._held[chunk.slot] for chunk in chunks):
             raise ValueError("a chunk does not continue where its slot ends")
+        self._make_room(chunks)
         self._set_adapter({chunk.adapter for chunk in chunks})
         # Caches of their own are computed together only for ascending slots without gaps.
         order = range(len(chunks))
-        placed = order if self._unified else sorted(order, key=lambda i: chunks[i].slot)
+        unified = self._context.size.unified
+        placed = order if unified else sorted(order, key=lambda i: chunks[i].slot)
         tiles = self._tiles(chunks, placed)
         groups = _groups(tiles)
         pictured = [tile.index for group in groups for tile in group]
@@ -112,7 +114,7 @@ class LlamaRunner(NumpyRunner):
         held = self._positions[source]
         self._positions[target] = held.copy(tokens)
         part = tokens < self._held[source]
-        if part and self._unified and self.memory.cuts:
+        if part and self._context.size.unified and self.memory.cuts:
             self._context.copy(source, target, held.of(tokens))
         else:
             self._context.copy(source, target)
@@ -132,6 +134,9 @@ class LlamaRunner(NumpyRunner):
         return self._context.save(slot)
 
     def restore(self, slot: int, state: memoryview, held: int, tokens: int) -> None:
+        lengths = [*self._held]
+        lengths[slot] = held
+        self._cache.make_room(lengths, self._held)
         self._context.restore(slot, state)
         self._held[slot] = held
         if tokens < held:
@@ -143,7 +148,23 @@ class LlamaRunner(NumpyRunner):
         self._positions = [Positions() for _ in self._held]
 
     def close(self) -> None:
-        self._context.close()
+        self._cache.close()
+
+    @property
+    def _context(self) -> Context:
+        return self._cache.context
+
+    def _make_room(self, chunks: Sequence[Chunk]) -> None:
+        """Let the cache grow, at once for the whole of a prompt."""
+        lengths, expected = [*self._held], [*self._held]
+        for chunk in chunks:
+            length = chunk.start + len(chunk.token_ids)
+            prompt = len(chunk.request.prompt_token_ids) + 1 if chunk.request else 0
+            lengths[chunk.slot], expected[chunk.slot] = length, max(length, prompt)
+        try:
+            self._cache.make_room(lengths, self._held, expected)
+        except NoRoomError as error:
+            raise MemoryFullError("there is not enough memory for a larger KV cache") from error
 
     def _tiles(self, chunks: Sequence[Chunk], placed: Sequence[int]) -> list[_TileChunk]:
         """The chunks that stand for tiles, encoded."""
@@ -218,7 +239,7 @@ class LlamaRunner(NumpyRunner):
     def _set_adapter(self, names: set[str | None]) -> None:
         if len(names) > 1:
             raise ValueError("llama.cpp runs one adapter at a time")
-        self._adapters.apply(names.pop(), self._context)
+        self._adapters.apply(names.pop(), self._cache)
 
 
 def _span(chunk: Chunk) -> MediaSpan | None:

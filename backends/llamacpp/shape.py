@@ -25,6 +25,10 @@ _EMBEDDING_MODELS = {
     "nomic-bert",
     "nomic-bert-moe",
 }
+_RECURRENT = ("ssm_", "shortconv.", "time_mix_")
+"""How the names of a recurrent layer's tensors begin."""
+
+_STATE_BYTES = 4  # of a number in a recurrent state, which is float32 whatever the options say
 _CACHE_BYTES = {
     "f32": 4.0,
     "f16": 2.0,
@@ -98,6 +102,11 @@ class ModelShape:
         return max(self._list("attention.head_count"), default=0)
 
     @property
+    def slides(self) -> bool:
+        """Whether some layers see only a window of the last tokens."""
+        return bool(self._number("attention.sliding_window"))
+
+    @property
     def pools(self) -> bool:
         """Whether the file says that it embeds or ranks, rather than generates."""
         return bool(self._value("pooling_type")) or not self.causal
@@ -131,7 +140,7 @@ class ModelShape:
     def cache_bytes(self, type_k: str, type_v: str) -> list[float]:
         """Of a token in the KV cache of each layer; too high where layers keep only a window.
 
-        0 for a recurrent layer, and for a model without attention.
+        0 for a layer without attention.
         """
         if not self.heads or not self.causal:
             return [0.0] * self.layers
@@ -141,7 +150,47 @@ class ModelShape:
         heads = self._list("attention.head_count_kv") or self._list("attention.head_count")
         each = (heads * self.layers)[: self.layers] if len(heads) == 1 else heads[: self.layers]
         row = key * _CACHE_BYTES[type_k] + value * _CACHE_BYTES[type_v]
-        return [count * row for count in each] + [0.0] * (self.layers - len(each))
+        counts = [*each, *[0] * (self.layers - len(each))]
+        return [
+            0.0 if recurrent and not attends else count * row
+            for count, recurrent, attends in zip(
+                counts, self._recurrent, self._attends, strict=True
+            )
+        ]
+
+    def state_bytes(self) -> list[int]:
+        """Of a sequence's recurrent state in each layer, as llama.cpp 0.3.36 lays it out."""
+        numbers = self._state_numbers() if any(self._recurrent) else 0
+        return [recurrent * numbers * _STATE_BYTES for recurrent in self._recurrent]
+
+    def _state_numbers(self) -> int:
+        if head := self._number("wkv.head_size"):
+            return self.width * (head + (self._number("token_shift_count") or 2))
+        if length := self._number("shortconv.l_cache"):
+            return self.width * (length - 1)
+        before = self._number("ssm.conv_kernel") - 1
+        if head := self._number("kda.head_dim"):
+            return self.heads * head * (head + 3 * before)
+        inner, size = self._number("ssm.inner_size"), self._number("ssm.state_size")
+        return inner * size + before * (inner + 2 * self._number("ssm.group_count") * size)
+
+    @property
+    def _recurrent(self) -> list[bool]:
+        return [any(name.startswith(_RECURRENT) for name in names) for names in self._names]
+
+    @property
+    def _attends(self) -> list[bool]:
+        return ["attn_k.weight" in names for names in self._names]
+
+    @cached_property
+    def _names(self) -> list[list[str]]:
+        """The tensors of each layer."""
+        found: list[list[str]] = [[] for _ in range(self.layers)]
+        for tensor in self.tensors:
+            match = _LAYER.match(tensor.name)
+            if match and int(match[1]) < self.layers:
+                found[int(match[1])].append(tensor.name[match.end() :])
+        return found
 
     def _value(self, key: str) -> Any:
         return self.values.get(f"{self.kind}.{key}")

@@ -74,7 +74,7 @@ def _start(
         _add_sentencepiece(file)
     else:
         _add_bytes(file, without_byte, special_tokens)
-    if kind != "bert":
+    if kind not in ("bert", "lfm2"):
         writer.ones("output_norm.weight", WIDTH)
     if template:
         file.add_chat_template(template)
@@ -143,13 +143,22 @@ def _attention(file: gguf.GGUFWriter) -> None:
     file.add_value_length(WIDTH // HEADS)
 
 
-def _layer(writer: _Writer, prefix: str, experts: int = 0) -> None:
+def _layer(writer: _Writer, prefix: str, experts: int = 0, convolves: bool | None = None) -> None:
+    """`convolves`: whether it has a convolution in place of attention; None: the kind has none."""
     size = WIDTH // HEADS
     writer.ones(f"{prefix}.attn_norm.weight", WIDTH)
-    writer.normal(f"{prefix}.attn_q.weight", WIDTH, WIDTH)
-    writer.normal(f"{prefix}.attn_k.weight", size, WIDTH)
-    writer.normal(f"{prefix}.attn_v.weight", size, WIDTH)
-    writer.normal(f"{prefix}.attn_output.weight", WIDTH, WIDTH)
+    if convolves:
+        writer.normal(f"{prefix}.shortconv.conv.weight", WIDTH, _KERNEL)
+        writer.normal(f"{prefix}.shortconv.in_proj.weight", 3 * WIDTH, WIDTH)
+        writer.normal(f"{prefix}.shortconv.out_proj.weight", WIDTH, WIDTH)
+    else:
+        writer.normal(f"{prefix}.attn_q.weight", WIDTH, WIDTH)
+        writer.normal(f"{prefix}.attn_k.weight", size, WIDTH)
+        writer.normal(f"{prefix}.attn_v.weight", size, WIDTH)
+        writer.normal(f"{prefix}.attn_output.weight", WIDTH, WIDTH)
+        if convolves is False:
+            writer.ones(f"{prefix}.attn_q_norm.weight", size)
+            writer.ones(f"{prefix}.attn_k_norm.weight", size)
     writer.ones(f"{prefix}.ffn_norm.weight", WIDTH)
     if experts:
         writer.normal(f"{prefix}.ffn_gate_inp.weight", experts, WIDTH)
@@ -299,6 +308,22 @@ def write_recurrent(path: Path) -> Path:
         file.add_tensor(f"{prefix}.ssm_a", -decay)
         writer.ones(f"{prefix}.ssm_d", inner)
         writer.normal(f"{prefix}.ssm_out.weight", WIDTH, inner)
+    return writer.finish()
+
+
+def write_hybrid(path: Path) -> Path:
+    """LFM2: a short convolution, then attention."""
+    writer = _start(path, "lfm2", 3)
+    file = writer.file
+    file.add_feed_forward_length(FEED_FORWARD)
+    file.add_head_count(HEADS)
+    file.add_head_count_kv([0, 1])
+    file.add_key_length(WIDTH // HEADS)
+    file.add_value_length(WIDTH // HEADS)
+    file.add_shortconv_l_cache(_KERNEL)
+    writer.ones("token_embd_norm.weight", WIDTH)
+    for layer in range(LAYERS):
+        _layer(writer, f"blk.{layer}", convolves=layer == 0)
     return writer.finish()
 
 

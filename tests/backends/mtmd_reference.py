@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from backends.llamacpp.cache import CacheSize
 from backends.llamacpp.context import Context
 from backends.llamacpp.library import llama, mtmd
-from backends.llamacpp.memory import CacheSize
 from backends.llamacpp.model import Model
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.projector import Projector, _bitmap

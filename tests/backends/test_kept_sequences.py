@@ -18,7 +18,6 @@ from backends.hf.choose_paged import paged_runner
 from backends.hf.estimate import estimated as estimated_hf
 from backends.hf.loading import load_engine as load_hf
 from backends.hf.options import HFOptions
-from backends.hf.packed.int8 import product_fault
 from backends.llamacpp.estimate import estimated as estimated_llamacpp
 from backends.llamacpp.loading import load_engine as load_llamacpp
 from backends.llamacpp.options import LlamaCppOptions
@@ -227,8 +226,6 @@ def test_what_another_model_has_saved_is_not_used(
     engine: str, what: str, models: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """ENG-8: neither of another file, nor with other settings; it is said once."""
-    if "quantize" in LATER[engine][what] and (fault := product_fault()):
-        pytest.skip(fault)
     kept = KvStoreSettings(folder=str(tmp_path / "kv"), disk=1 << 30)
     path, load = (
         (models / "llama.gguf", partial(load_gguf, kv_unified=True))

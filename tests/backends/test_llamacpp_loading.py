@@ -193,13 +193,6 @@ def test_the_cache_is_as_large_as_asked(shared: Path) -> None:
     assert "leaves 128 tokens each" in problem
 
 
-def test_several_sequences_on_a_cpu_have_a_cache_each(shared: Path) -> None:
-    assert memory_of(load(shared, gpu_layers=0, max_batch_size=1))[2]
-    assert not memory_of(load(shared, gpu_layers=0, max_batch_size=2))[2]
-    assert not memory_of(load(shared, gpu_layers=0, max_batch_size=16))[2]
-    assert memory_of(load(shared, gpu_layers=0, max_batch_size=16, cache_tokens=CONTEXT))[2]
-
-
 def test_little_memory_makes_the_context_shorter(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,9 +308,10 @@ def test_the_log_says_how_large_the_cache_is(
 ) -> None:
     caplog.set_level("INFO")
     load(shared, context_length=256, max_batch_size=2).close()
-    line = next(record.getMessage() for record in caplog.records if "KV cache" in record.msg)
+    lines = [record.getMessage() for record in caplog.records]
+    line = next(line for line in lines if "KV cache" in line)
+    assert "2 conversations of 256 tokens at once" in line
     assert "KV cache of 512 tokens" in line
-    assert "contexts of 256 tokens" in line
 
 
 # The processor.

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,19 @@ from backends.llamacpp.estimate import estimated
 from backends.llamacpp.memory import layout, placed
 from backends.llamacpp.options import LlamaCppOptions
 from backends.llamacpp.shape import ModelShape
-from enginebay import BackendSettings, BackendUnavailableError, FreeMemory, MemoryEstimate
+from enginebay import (
+    BackendSettings,
+    BackendUnavailableError,
+    FreeMemory,
+    GgufTensor,
+    MemoryEstimate,
+)
 from tests.backends.gguf_models import (
     CONTEXT,
     LAYERS,
     WIDTH,
     write_bert,
+    write_hybrid,
     write_llama,
     write_moe,
     write_recurrent,
@@ -25,8 +33,8 @@ from tests.backends.gguf_models import (
 from tests.backends.llamacpp import load, refusal, request
 from tests.run import Run
 
-GIB = 2**30
-BUFFER = re.compile(r"CPU\w* +(model|output|KV|compute) buffer size = +([\d.]+) MiB")
+GIB, MIB = 2**30, 2**20
+BUFFER = re.compile(r"CPU\w* +(model|output|KV|RS|compute) buffer size = +([\d.]+) MiB")
 
 
 def estimate(path: Path, free: FreeMemory | None = None, **options: Any) -> MemoryEstimate:
@@ -43,12 +51,24 @@ def taken(estimate: MemoryEstimate) -> dict[str, int]:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        {"kv_unified": True},
+        {"kv_unified": False},
         {"context_length": 256, "max_batch_size": 4, "kv_unified": True},
-        {"cache_type_k": "q8_0", "cache_type_v": "q8_0", "cache_tokens": 4096},
-        {"ubatch_tokens": 64, "prompt_lookup": 4, "max_batch_size": 2, "cache_tokens": 8192},
+        {
+            "cache_type_k": "q8_0",
+            "cache_type_v": "q8_0",
+            "cache_tokens": 4096,
+            "kv_unified": True,
+        },
+        {
+            "ubatch_tokens": 64,
+            "prompt_lookup": 4,
+            "max_batch_size": 2,
+            "cache_tokens": 8192,
+            "kv_unified": True,
+        },
     ],
-    ids=["defaults", "small", "q8", "drafts"],
+    ids=["unified", "separate", "small", "q8", "drafts"],
 )
 def test_the_estimate_is_llama_cpps_own_account(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
@@ -63,6 +83,58 @@ def test_the_estimate_is_llama_cpps_own_account(
     assert parts["kv_cache"] == pytest.approx(sizes["KV"], abs=rounding)
     buffers = sizes["output"] + sizes["compute"]
     assert parts["buffers"] == pytest.approx(buffers, abs=0.3 * 2**20)  # of 2 MiB
+
+
+@pytest.mark.parametrize("write", [write_hybrid, write_recurrent], ids=["hybrid", "recurrent"])
+def test_recurrent_states_and_the_other_layers_keys_count(
+    write: Callable[[Path], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # HYB-7
+    path = write(tmp_path / "model.gguf")
+    options = {"max_batch_size": 64, "kv_unified": True, "cache_tokens": 8192}
+    with caplog.at_level(logging.DEBUG, "backends.llamacpp.library"):
+        load(path, **options)
+    sizes = {kind: float(size) * 2**20 for kind, size in BUFFER.findall(caplog.text)}
+    parts = taken(estimate(path, **options))
+    rounding = 0.01 * 2**20
+    assert parts["recurrent_states"] == pytest.approx(sizes["RS"], abs=rounding)
+    assert parts["recurrent_states"] > rounding
+    assert parts["kv_cache"] == pytest.approx(sizes.get("KV", 0), abs=rounding)
+
+
+def test_kinds_with_one_number_of_heads_have_keys_in_some_layers() -> None:
+    # HYB-7: Qwen3.5 27B has 16 layers of attention and 48 with a state of 149.6 MiB in all
+    layers = range(64)
+    names = [f"blk.{i}.attn_k.weight" if i % 4 == 3 else f"blk.{i}.ssm_a" for i in layers]
+    values = {
+        "general.architecture": "qwen35",
+        "qwen35.block_count": 64,
+        "qwen35.embedding_length": 5120,
+        "qwen35.attention.head_count": 24,
+        "qwen35.attention.head_count_kv": 4,
+        "qwen35.attention.key_length": 256,
+        "qwen35.attention.value_length": 256,
+        "qwen35.ssm.conv_kernel": 4,
+        "qwen35.ssm.inner_size": 48 * 128,
+        "qwen35.ssm.state_size": 128,
+        "qwen35.ssm.group_count": 16,
+    }
+    tensors = [GgufTensor(name, (1,), 0, 4) for name in names]
+    shape = ModelShape(Path("m.gguf"), values, 1000, tensors)
+    keys = shape.cache_bytes("f16", "f16")
+    assert sum(keys) == 16 * 4 * 512 * 2
+    assert keys[:4] == [0, 0, 0, 4 * 512 * 2]
+    assert sum(shape.state_bytes()) / 2**20 == pytest.approx(149.626, abs=0.01)
+
+
+def test_states_that_leave_no_room_make_fewer_sequences(tmp_path: Path) -> None:
+    path = write_recurrent(tmp_path / "model.gguf")
+    roomy, tight = estimate(path), estimate(path, FreeMemory(2 * MIB))
+    each = taken(roomy)["recurrent_states"] // 16
+    assert 0 < taken(tight)["recurrent_states"] <= 2 * MIB // 8
+    assert taken(estimate(path, FreeMemory(0)))["recurrent_states"] == each
+    asked = estimate(path, FreeMemory(0), max_batch_size=16)
+    assert taken(asked)["recurrent_states"] == 16 * each
 
 
 def test_a_model_chooses_at_its_load_what_was_estimated(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.batching.drafts import PromptLookup
-from core.engine.batching.runner import RunnerMemory
+from core.engine.batching.runner import MemoryFullError, RunnerMemory
 from enginebay import GenerationRequest, InvalidRequestError
 from tests.batching.model import CONTEXT, EOS, HashEngine, budget, expected, make_engine, request
 from tests.effort import examples
@@ -299,6 +299,34 @@ def test_the_youngest_gives_way_when_the_memory_is_full() -> None:
     run.finish()
     check(run, old)
     check(run, young)
+
+
+def test_what_made_the_memory_full_waits_until_another_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REAL-1: a KV cache that grows may find less memory than it hoped for."""
+    engine = make_engine(RunnerMemory(slots=4, tokens=4 * CONTEXT))
+    runner, refused = engine._runner, []
+    run_chunks = runner.run
+
+    def run_in_little(chunks: Any) -> Any:
+        lengths = {slot: len(cells) for slot, cells in enumerate(runner.slots)}
+        for chunk in chunks:
+            lengths[chunk.slot] = chunk.start + len(chunk.token_ids)
+        if sum(lengths.values()) > 70:
+            refused.append(len(engine._runner.runs))
+            raise MemoryFullError("there is not enough memory")
+        return run_chunks(chunks)
+
+    monkeypatch.setattr(runner, "run", run_in_little)
+    old = request(range(2, 32), id="old", max_tokens=30)
+    young = request(range(40, 49), id="young", max_tokens=30)
+    run = Run(engine, old).steps(3)
+    run.add(young)
+    run.finish()
+    check(run, old)
+    check(run, young)
+    assert 1 <= len(refused) <= 4
 
 
 def test_lower_priority_numbers_start_first_and_are_preempted_last() -> None:

@@ -23,6 +23,7 @@ class ModelMemory(BaseModel):
     them; `free_gpu` is None where no GPU is known. `fits`: whether all parts do. `context_length`
     is the one that it will have, `gpu_layers` how many of its `layers` will be on the GPU; None
     where that is not known before the load. `advice`: the settings with which it would fit.
+    `note`: how much it can do at once, and which option changes that.
     """
 
     object: Literal["model.memory"] = "model.memory"
@@ -37,6 +38,7 @@ class ModelMemory(BaseModel):
     gpu_layers: int | None
     layers: int | None
     advice: list[str]
+    note: str = ""
 
     @classmethod
     def of(cls, name: str, fit: Fit, advice: Sequence[str]) -> "ModelMemory":
@@ -55,4 +57,5 @@ class ModelMemory(BaseModel):
             gpu_layers=estimate.gpu_layers,
             layers=estimate.layers,
             advice=list(advice),
+            note=estimate.note,
         )
