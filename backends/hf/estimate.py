@@ -75,6 +75,9 @@ def estimated(settings: BackendSettings, free: FreeMemory) -> MemoryEstimate:
         MemoryPart("runtime", _RUNTIME, _RUNTIME_GPU if gpu else 0),
     ]
     cache = part_of("kv_cache", tokens * shape.token_bytes, gpu=gpu)
+    if not folder:
+        states = options.max_batch_size * shape.state_bytes
+        fixed.append(part_of("recurrent_states", states, gpu=gpu))
     saved = [] if folder else saved_kv(settings)
     least = part_of("kv_cache", smallest * shape.token_bytes, gpu=gpu)
     return MemoryEstimate(
@@ -138,10 +141,7 @@ class ModelShape:
     @property
     def token_bytes(self) -> int:
         """Of a token in the KV cache, in all layers."""
-        layers = self.number("num_hidden_layers", "n_layer", "num_layers")
-        kinds = self.config.get("layer_types")
-        if isinstance(kinds, list):
-            layers = sum(not str(kind).startswith(_WITHOUT_CACHE) for kind in kinds)
+        layers = self._layers[0]
         heads = self.number("num_attention_heads", "n_head")
         shared = self.number("num_key_value_heads") or heads
         key = value = self.number("head_dim") or self._width // max(heads, 1)
@@ -150,6 +150,39 @@ class ModelShape:
             key = self.number("qk_nope_head_dim") + self.number("qk_rope_head_dim")
             value = self.number("v_head_dim")
         return layers * shared * (key + value) * self._bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of a sequence's recurrent states, as transformers keeps them, in float32."""
+        if key := self.number("linear_key_head_dim"):  # gated delta nets
+            keys = self.number("linear_num_key_heads") * key
+            values = self.number("linear_num_value_heads") * self.number("linear_value_head_dim")
+            numbers = key * values + self.number("linear_conv_kernel_dim") * (2 * keys + values)
+        elif length := self.number("conv_L_cache"):  # short convolutions
+            numbers = self._width * length
+        elif size := self.number("mamba_d_state", "ssm_state_size", "state_size"):
+            heads = self.number("mamba_n_heads", "mamba_num_heads", "num_heads")
+            inner = self.number("mamba_d_ssm", "intermediate_size" if not heads else "")
+            inner = inner or heads * self.number("mamba_d_head", "mamba_head_dim", "head_dim")
+            groups = self.number("mamba_n_groups", "n_groups")
+            kernel = self.number("mamba_d_conv", "conv_kernel")
+            numbers = inner * size + kernel * (inner + 2 * groups * size)
+        else:
+            numbers = 0
+        return self._layers[1] * numbers * FORMAT_BYTES["float32"]
+
+    @property
+    def _layers(self) -> tuple[int, int]:
+        """How many layers have a KV cache, and how many have recurrent states."""
+        layers = self.number("num_hidden_layers", "n_layer", "num_layers")
+        kinds = self.config.get("layer_types") or self.config.get("layers_block_type")
+        if isinstance(kinds, list):
+            without = sum(str(kind).startswith(_WITHOUT_CACHE) for kind in kinds)
+            return len(kinds) - without, without
+        if isinstance(attending := self.config.get("attn_layer_indices"), list):
+            return len(attending), layers - len(attending)
+        attends = bool(self.number("num_attention_heads", "n_head"))
+        return layers if attends else 0, layers  # some have both in each layer
 
     def prepacked_bytes(self, options: HFOptions) -> int:
         """Memory of an output layer that is prepacked in addition to the embedding it shares."""

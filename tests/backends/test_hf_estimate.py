@@ -117,6 +117,54 @@ def test_shared_heads_linear_layers_and_latent_attention(tmp_path: Path) -> None
     assert token_bytes(**latent) == 4 * 8 * (8 + 4) * 2
 
 
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1}
+RECURRENT: dict[str, dict[str, Any]] = {
+    "qwen3_next": {
+        **{"head_dim": 16, "linear_num_value_heads": 4, "linear_num_key_heads": 2},
+        **{"linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4},
+        **{"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16},
+        "shared_expert_intermediate_size": 16,
+        "layer_types": [*["linear_attention"] * 3, "full_attention"],
+    },
+    "lfm2": {"layer_types": ["conv", "conv", "full_attention", "conv"]},
+    "granitemoehybrid": {
+        **MAMBA,
+        "layer_types": ["mamba", "mamba", "attention", "mamba"],
+        "num_local_experts": 0,
+        "shared_intermediate_size": 64,
+    },
+    "falcon_h1": {**MAMBA, "mamba_d_ssm": 64, "mamba_d_head": 16},
+    "bamba": {**MAMBA, "attn_layer_indices": [2]},
+    "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1},
+    "llama": {},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_recurrent_states_and_layers_without_keys(kind: str, tmp_path: Path) -> None:
+    """REAL-2, HYB-7: the cache of each kind, by its config and as transformers has it."""
+    sizes = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4}
+    heads = {} if kind == "mamba2" else {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(kind, **sizes, **heads, **RECURRENT[kind])
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        output = model(torch.arange(8)[None], use_cache=True)
+    layers = (getattr(output, "past_key_values", None) or output.cache_params).layers
+    states = keys = 0
+    for layer in layers:
+        for name in ("conv_states", "recurrent_states"):
+            found = getattr(layer, name, None) or {}
+            states += sum(state.nbytes for state in found.values() if state is not None)
+        for name in ("keys", "values"):
+            tensor = getattr(layer, name, None)
+            keys += 0 if tensor is None else tensor.nbytes
+    checkpoint = Checkpoint(make_model(tmp_path))
+    shape = ModelShape(checkpoint, config.to_dict(), NumberFormat("float32", "float32"))
+    assert shape.state_bytes == states
+    assert 8 * shape.token_bytes == keys
+
+
 def test_max_memory_leaves_room_for_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
