@@ -55,6 +55,7 @@ class CachePlan:
     small at first, and is unified or separate, as serves the lengths that sequences have then;
     "grows unified": it is always unified. `token_bytes` and `state_bytes`: of a token and of a
     sequence's recurrent state, wherever they lie. `wanted`: the context length that was asked for.
+    `cause`: why there are so many tokens, and which option changes that.
     """
 
     layout: Literal["unified", "separate", "grows", "grows unified"]
@@ -62,6 +63,7 @@ class CachePlan:
     tokens: int
     context_length: int
     wanted: int
+    cause: str
     token_bytes: float
     state_bytes: int
 
@@ -120,7 +122,7 @@ class CachePlan:
         size = f"KV cache of {self.tokens:,} tokens ({_mib(self.bytes(self.largest()))})"
         if self.grows and self.first() != self.largest():
             size += f", which starts with {_mib(self.bytes(self.first()))} and grows with use"
-        return f"{holds}; {size}; cache_tokens changes this"
+        return f"{holds}; {size}; {self.cause}"
 
 
 def cache_plan(
@@ -139,6 +141,7 @@ def cache_plan(
     elif layout.state_bytes and "max_batch_size" not in options.model_fields_set:
         slots = max(1, min(slots, layout.affordable_sequences(free)))
     affordable = layout.affordable_tokens(free, slots)
+    cause = "cache_tokens changes this"
     if options.kv_unified is False:
         length = min(wanted, (options.cache_tokens or slots * wanted) // slots)
         if not (options.context_length or options.cache_tokens):
@@ -148,6 +151,8 @@ def cache_plan(
         good = min(rows * wanted, max(wanted, rows * TOKENS_A_SEQUENCE))
         most = max(affordable, options.context_length or _LEAST_TOKENS)
         tokens = options.cache_tokens or min(good, most)
+        if not options.cache_tokens and most < good:
+            cause = "free memory limits this, unless cache_tokens is set"
         length = min(wanted, tokens)
         tokens = padded(tokens)
     if options.context_length and length < options.context_length:
@@ -171,6 +176,7 @@ def cache_plan(
         tokens=tokens,
         context_length=length,
         wanted=wanted,
+        cause=cause,
         token_bytes=layout.ram_token + layout.gpu_token,
         state_bytes=layout.state_bytes,
     )

@@ -125,6 +125,11 @@ def test_the_plan_is_said_before_memory_is_taken(
     everyone = plan(path, kv_unified=False).describe()
     assert "16 conversations of 32,768 tokens at once" in everyone
     assert "524,288 tokens (128 MiB)" in everyone
+    little = plan(path, FreeMemory(8 << 20)).describe()
+    assert little.endswith("free memory limits this, unless cache_tokens is set")
+    assert (
+        "cache_tokens changes this" in plan(path, FreeMemory(8 << 20), cache_tokens=512).describe()
+    )
 
 
 # Growing.
