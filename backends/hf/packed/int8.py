@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from backends.hf.packed.fused import is_plain
-from backends.hf.packed.narrow import NarrowLinear, widened
+from backends.hf.packed.narrow import NarrowLinear, many_rows
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Int8WeightLinear(nn.Module):
         if len(rows) <= _FEW_ROWS:
             sums = torch._weight_int8pack_mm(rows.bfloat16(), self._codes, self._ones)
         else:
-            sums = torch.cat([rows.float() @ block.T for block in widened(self._codes)], -1)
+            sums = many_rows(rows, self._codes)
         output = sums * self._scales
         if self.bias is not None:
             output = output.add_(self.bias)
