@@ -258,7 +258,9 @@ def test_logprobs_are_those_of_the_model(demo: Server, tokenizer: Any) -> None:
         logits = model(torch.tensor([prompt + completion])).logits[0]
     reference = logits.log_softmax(-1)[len(prompt) - 1 : -1]
     for position, (entry, token_id) in enumerate(zip(entries, completion, strict=True)):
-        assert entry.logprob == pytest.approx(reference[position, token_id].item(), abs=1e-3)
+        assert entry.logprob == pytest.approx(
+            reference[position, token_id].item(), rel=5e-3, abs=1e-2
+        )
         assert [top.logprob for top in entry.top_logprobs] == pytest.approx(
-            reference[position].topk(3).values.tolist(), abs=1e-3
+            reference[position].topk(3).values.tolist(), rel=5e-3, abs=1e-2
         )

@@ -24,6 +24,9 @@ from tests.support import DEMO_MODEL, REPOSITORY
 
 LINEAR = nn.Linear(96, 80)
 
+needs_equal_rows = pytest.mark.skipif(
+    bool(product_fault()), reason="without VNNI, few rows are rounded otherwise than many"
+)
 LAYERS = [pytest.param(Int8WeightLinear, id="weights")]
 if not product_fault():  # on x86, without VNNI
     LAYERS.append(pytest.param(Int8Linear, id="weights and inputs"))
@@ -57,6 +60,7 @@ def test_a_product_is_close(
     assert quantized.weight.shape == linear.weight.shape
 
 
+@needs_equal_rows
 @pytest.mark.parametrize("name", ["llama", "qwen3", "olmo2"])
 def test_tokens_are_the_same_alone_and_in_company(name: str, tmp_path: Path) -> None:
     changes = {**GQA, "head_dim": 16} if name == "qwen3" else GQA
@@ -83,6 +87,7 @@ def test_the_output_layer_and_other_weights_stay(tmp_path: Path) -> None:
         quantize(model)
 
 
+@torch.inference_mode()
 def test_adapters_apply_on_top(tmp_path: Path) -> None:
     model = build(tmp_path, "llama", GQA)
     folder = save_adapter(tmp_path / "one", model, ["self_attn.q_proj", "mlp.down_proj"], seed=1)
@@ -97,6 +102,7 @@ def test_adapters_apply_on_top(tmp_path: Path) -> None:
     assert not torch.allclose(adapted, plain, atol=0.1)
 
 
+@needs_equal_rows
 def test_an_engine_in_8_bits_answers(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model", "llama", **GQA)
     alone = Run(load(folder, quantize="int8"), request([5, 6, 7])).finish()
