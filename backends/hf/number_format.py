@@ -26,7 +26,7 @@ CpuFormat = Literal["bfloat16", "narrow", "float32"]
 CpuCosts = Mapping[CpuFormat, float]
 """Time of a product in each format that the processor and torch offer, relative to each other."""
 
-_DOUBLE_MEMORY = 1.25
+_DOUBLE_MEMORY = 1.15
 """float32 must be so many times faster than 16 bits, because its weights take twice the memory."""
 
 
