@@ -54,13 +54,19 @@ threading.Event().wait()
 """
 
 
-def _enginebay(_: Path, settings: Settings, port: int, path: Path) -> list[str]:
-    """Serve a model folder that holds the model alone, without any option of the model."""
+def _model_folder(path: Path) -> Path:
+    """The folder that holds a copy of the model alone, as a self-hoster would drop it."""
     models = environments.FOLDER / "real" / path.name
     models.mkdir(parents=True, exist_ok=True)
     copy = models / ("bench" if path.is_dir() else "bench.gguf")
     if not copy.exists():
         (shutil.copytree if path.is_dir() else shutil.copy)(path, copy)
+    return models
+
+
+def _enginebay(path: Path, port: int) -> list[str]:
+    """Serve a model folder without any option of the model."""
+    models = _model_folder(path)
     config = models.with_name(f"{path.name}.yml")
     server = {"port": port, "log_level": "warning", "model_dir": str(models)}
     config.write_text(json.dumps({"server": server}), encoding="utf-8")
@@ -72,16 +78,15 @@ def _llama_server(python: Path, settings: Settings, port: int) -> list[str]:
     return [str(python), "-c", _LLAMA_SERVER, str(settings.model.gguf), *map(str, numbers)]
 
 
+def _path(model: Model, engine: str) -> Path:
+    return model.folder if engine == "hf" else model.gguf
+
+
 def peers(engine: str) -> list[Peer]:
     """The servers of an engine, Enginebay first."""
     ours = replace(
         PEERS[f"enginebay-{engine}"],
-        command=lambda python, settings, port: _enginebay(
-            python,
-            settings,
-            port,
-            settings.model.folder if engine == "hf" else settings.model.gguf,
-        ),
+        command=lambda _, settings, port: _enginebay(_path(settings.model, engine), port),
     )
     if engine == "hf":
         found = [ours, PEERS["transformers"]]
@@ -256,6 +261,7 @@ async def measure(plan: argparse.Namespace, model: Model) -> None:
     }
     for engine in plan.engines.split(","):
         starts: dict[str, list[report.Json]] = {}
+        _model_folder(_path(model, engine))  # before any clock runs
         for number in range(plan.starts):
             for peer in peers(engine):
                 peer.install()
