@@ -105,6 +105,7 @@ def parse_helper_understands_answers(server: Endpoint) -> None:
 def parse_helper_understands_schemas(server: Endpoint) -> None:
     """The SDK's `parse` sends the schema of a model and gives an object of it."""
     asked: dict[str, Any] = {"model": server.model, "messages": STORY, "max_tokens": 300}
+    asked |= {"temperature": 0, "seed": 1}
     try:
         answer = server.openai.chat.completions.parse(**asked, response_format=_Parcel)
     except openai.LengthFinishReasonError as error:
