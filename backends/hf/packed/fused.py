@@ -5,6 +5,7 @@ longer too small for them: with 1 to 16 rows queries, keys and values take 0.6 t
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 import torch
@@ -112,6 +113,14 @@ def is_plain(layer: Any) -> TypeGuard[nn.Linear]:
     hooked: Any = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
     weight = layer.weight  # quantized ones are subclasses of a tensor
     return type(weight) is nn.Parameter and weight.device.type != "meta" and not hooked
+
+
+def plain_layers(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    """Yield each plain linear layer on the CPU with its parent and name; it may be replaced."""
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if is_plain(layer) and layer.weight.device.type == "cpu":
+                yield parent, name, layer
 
 
 def _are_alike(layers: list[Any]) -> bool:

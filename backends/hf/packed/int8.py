@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backends.hf.packed.fused import is_plain
+from backends.hf.packed.fused import plain_layers
 from backends.hf.packed.narrow import NarrowLinear, many_rows
 
 logger = logging.getLogger(__name__)
@@ -119,11 +119,9 @@ def quantize(model: PreTrainedModel) -> int:
         logger.debug("only weights are in 8 bits: %s", fault)
     base: Any = getattr(model.base_model, "language_model", None) or model.base_model
     replaced = 0
-    for parent in list(base.modules()):
-        for name, layer in list(parent.named_children()):
-            if is_plain(layer) and layer.weight.device.type == "cpu":
-                setattr(parent, name, (Int8WeightLinear if fault else Int8Linear)(layer))
-                replaced += 1
+    for parent, name, layer in plain_layers(base):
+        setattr(parent, name, (Int8WeightLinear if fault else Int8Linear)(layer))
+        replaced += 1
     if not replaced:
         raise ValueError("it has no plain linear layers on the CPU")
     return replaced

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
-from backends.hf.packed.fused import is_plain
+from backends.hf.packed.fused import is_plain, plain_layers
 
 FEW_ROWS = 3
 """Up to so many rows are multiplied in 16 bits."""
@@ -127,16 +127,17 @@ def narrow(model: PreTrainedModel) -> int:
     Layers with numbers too large for float16 become float32, too. Return how many linear layers
     were replaced.
     """
-    halves: dict[int, Tensor] = {}
+    halves: dict[int, Tensor | None] = {}  # of weights that may be shared; None if too large
     replaced = 0
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if not (isinstance(layer, nn.Embedding) or is_plain(layer)):
                 continue
-            half = halves.get(id(layer.weight))
+            if id(layer.weight) not in halves:
+                made = layer.weight.detach().half()
+                halves[id(layer.weight)] = made if _fits(made) else None
+            half = halves[id(layer.weight)]
             if half is None:
-                half = halves[id(layer.weight)] = layer.weight.detach().half()
-            if not _fits(half):
                 continue
             if not isinstance(layer, nn.Embedding):
                 setattr(parent, name, NarrowLinear(layer, half))
@@ -160,9 +161,7 @@ def _fits(weight: Tensor) -> bool:
 def widen_for_many(model: PreTrainedModel) -> int:
     """Multiply many rows in blocks of float32, in a model that is computed in 16 bits."""
     replaced = 0
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if is_plain(layer) and layer.weight.device.type == "cpu":
-                setattr(parent, name, NarrowLinear(layer, layer.weight.detach()))
-                replaced += 1
+    for parent, name, layer in plain_layers(model):
+        setattr(parent, name, NarrowLinear(layer, layer.weight.detach()))
+        replaced += 1
     return replaced

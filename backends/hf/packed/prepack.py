@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from backends.hf.packed.fused import is_plain
+from backends.hf.packed.fused import plain_layers
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +56,10 @@ def prepack(model: PreTrainedModel) -> int:
     """
     working = {dtype: works(dtype) for dtype in _TOLERANCE}
     replaced = 0
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if not is_plain(layer) or layer.weight.device.type != "cpu":
-                continue
-            if working.get(layer.weight.dtype):
-                setattr(parent, name, PrepackedLinear(layer))
-                replaced += 1
+    for parent, name, layer in plain_layers(model):
+        if working.get(layer.weight.dtype):
+            setattr(parent, name, PrepackedLinear(layer))
+            replaced += 1
     return replaced
 
 
