@@ -1,8 +1,8 @@
-"""The modules of the page that parse: events and Markdown."""
+"""The modules of the page that parse and pace: events, Markdown, frames."""
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -100,6 +100,16 @@ CASES: dict[str, str] = {
     "````\n```\n````": "<figure><pre><code>```</code></pre></figure>",
     "```\nnot closed": "<figure><pre><code>not closed</code></pre></figure>",
     "- a\n  ```\n  x\n  ```": "<ul><li>a<figure><pre><code>x</code></pre></figure></li></ul>",
+    "***a*** **a *b*** *a **b*** **a *b** c *a **b** c*": "<p><strong><em>a</em></strong> "
+    "<strong>a <em>b</em></strong> <em>a <strong>b</strong></em> <strong>a *b</strong> c "
+    "<em>a <strong>b</strong> c</em></p>",
+    "**a `**` b** **not __init__ ****": "<p><strong>a <code>**</code> b</strong> **not "
+    "<strong>init</strong> ****</p>",
+    "`a ``b` ``c": "<p><code>a ``b</code> ``c</p>",
+    "**https://x.example/a_b** \\[a](https://y.example)": '<p><strong><a href="https://x.example/a_b">'
+    'https://x.example/a_b</a></strong> [a](<a href="https://y.example">https://y.example</a>)</p>',
+    "- a  \n  b\\\n  c": "<ul><li>a<br>b<br>c</li></ul>",
+    "# C#\n## a ##": "<h3>C#</h3><h4>a</h4>",
     "|a|b|\n|-|-|\n|1|`2`|3|\n|4|": "<div><table><thead><tr><th>a</th><th>b</th></tr></thead>"
     "<tbody>"
     "<tr><td>1</td><td><code>2</code></td></tr><tr><td>4</td><td></td></tr></tbody></table></div>",
@@ -120,12 +130,3 @@ def test_markdown(modules: "Page", text: str) -> None:
 def test_markdown_that_grows_ends_the_same(modules: "Page") -> None:
     text = "\n\n".join(CASES)
     assert render(modules, text, steps=True) == render(modules, text)
-
-
-@pytest.mark.parametrize(
-    "piece", ["*a ", "**", "[", "`", "_", "> ", "- ", "|", "  - a\n", "https://x ", "~~a"]
-)
-def test_no_text_takes_forever(modules: "Page", piece: str) -> None:
-    modules.set_default_timeout(60_000)
-    said: Any = render(modules, piece * 3000)
-    assert said

@@ -1,5 +1,7 @@
 // Elements without markup: text that models and servers send only ever becomes text nodes.
 
+import { shortened } from "./shortened.js";
+
 /** An element. Props are properties, `on...` listeners, else attributes; null and false are left out. */
 export function h(tag, props = {}, ...children) {
   const element = document.createElement(tag);
@@ -10,7 +12,9 @@ export function h(tag, props = {}, ...children) {
     else if (name.includes("-") || !(name in element)) element.setAttribute(name, value);
     else element[name] = value;
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
   return element;
 }
 
@@ -26,7 +30,8 @@ export const byId = (id) => document.getElementById(id);
 
 /** Show this text; leave the node alone when it does already, so that nothing is announced twice. */
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = shortened(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 /** A button that copies what `text()` is when it is pressed. */

@@ -2,27 +2,32 @@
 
 import { copyButton, h } from "./dom.js";
 import { inline } from "./inline.js";
+import { shortened } from "./shortened.js";
 
-const FENCE = /^ {0,3}(`{3,}|~{3,}) *([^\s`]*)/;
-const HEADING = /^ {0,3}(#{1,6})(?: +(.*?))? *#*$/;
+const FENCE = /^ {0,3}(`{3,}|~{3,}) *([^\s`]{0,40})/;
+const HEADING = /^ {0,3}(#{1,6})(?: ([^]*))?$/;
+const HEADING_END = /(?<![^ ])#+$/;
 const RULE = /^ {0,3}([-*_])(?: *\1){2,} *$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +|$)/;
-const TABLE = /^ *\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$/;
+const TABLE = /^(?:\| *)?(?::?-+:? *\| *)+(?::?-+:?)?$/;
+const COLUMNS = 64; // of a table; what has more is shown as text
 const DEEPEST = 12; // lists and quotes in each other
 
 /** Show `text` in `container`. Blocks that are as they were stay: only the last one grows. */
 export function renderMarkdown(container, text) {
-  const sources = split(text);
-  sources.forEach((source, at) => {
-    const shown = container.children[at];
-    if (shown?.source === source) return;
-    const element = block(source, 0);
-    element.source = source;
-    if (shown) shown.replaceWith(element);
-    else container.append(element);
-  });
-  while (container.children.length > sources.length) container.lastElementChild.remove();
+  let shown = container.firstElementChild;
+  for (const source of split(text)) {
+    if (shown?.source !== source) {
+      const element = block(source, 0);
+      element.source = source;
+      if (shown) shown.replaceWith(element);
+      else container.append(element);
+      shown = element;
+    }
+    shown = shown.nextElementSibling;
+  }
+  while (shown) [shown] = [shown.nextElementSibling, shown.remove()];
 }
 
 /** The sources of the blocks of a text. */
@@ -44,8 +49,9 @@ function endOf(lines, start) {
   const first = lines[start];
   const fence = FENCE.exec(first);
   if (fence) {
-    const close = lines.findIndex((line, at) => at > start && closes(line, fence[1]));
-    return close < 0 ? lines.length : close + 1;
+    let last = start + 1;
+    while (last < lines.length && !closes(lines[last], fence[1])) last += 1;
+    return Math.min(last + 1, lines.length);
   }
   if (HEADING.test(first) || RULE.test(first)) return start + 1;
   let goesOn = (line, at) => line.trim() && !begins(lines, at);
@@ -60,7 +66,10 @@ function endOf(lines, start) {
 const closes = (line, fence) =>
   line.trim().startsWith(fence) && !line.trim().replaceAll(fence[0], "");
 
-const isTable = (lines, at) => lines[at].includes("|") && TABLE.test(lines[at + 1] ?? "");
+const isTable = (lines, at) =>
+  lines[at].includes("|") &&
+  TABLE.test((lines[at + 1] ?? "").trim()) &&
+  cells(lines[at]).length <= COLUMNS;
 
 const begins = (lines, at) =>
   [FENCE, HEADING, RULE, QUOTE, ITEM].some((start) => start.test(lines[at])) || isTable(lines, at);
@@ -84,7 +93,10 @@ function block(source, depth) {
   const fence = FENCE.exec(lines[0]);
   if (fence) return code(lines, fence);
   const heading = HEADING.exec(lines[0]);
-  if (heading) return h(`h${Math.min(heading[1].length + 2, 6)}`, {}, inline(heading[2] ?? ""));
+  if (heading) {
+    const title = (heading[2] ?? "").trim().replace(HEADING_END, "").trim();
+    return h(`h${Math.min(heading[1].length + 2, 6)}`, {}, inline(title));
+  }
   if (RULE.test(lines[0])) return h("hr");
   if (depth < DEEPEST && QUOTE.test(lines[0])) {
     return h("blockquote", {}, blocks(lines.map((line) => line.replace(QUOTE, "")), depth));
@@ -102,8 +114,8 @@ function code(lines, [, fence, language]) {
   return h(
     "figure",
     { class: "code" },
-    h("figcaption", {}, h("span", {}, language || "text"), copyButton(() => text)),
-    h("pre", { tabIndex: 0 }, h("code", {}, text)),
+    h("figcaption", {}, h("span", {}, shortened(language) || "text"), copyButton(() => text)),
+    h("pre", { tabIndex: 0 }, h("code", {}, shortened(text))),
   );
 }
 
@@ -130,8 +142,11 @@ function tight(lines, depth) {
 
 function table(lines) {
   const [head, , ...rows] = lines.map(cells);
-  const row = (tag, texts) =>
-    h("tr", {}, head.map((_, at) => h(tag, {}, inline(texts[at] ?? ""))));
+  const row = (tag, texts) => {
+    const missing = head.length - texts.length; // one cell has the place of all of them
+    const rest = missing > 0 ? h(tag, { colSpan: missing > 1 ? missing : null }) : null;
+    return h("tr", {}, texts.slice(0, head.length).map((text) => h(tag, {}, inline(text))), rest);
+  };
   const body = h("tbody", {}, rows.map((each) => row("td", each)));
   return h("div", { class: "table", tabIndex: 0 }, h("table", {}, h("thead", {}, row("th", head)), body));
 }

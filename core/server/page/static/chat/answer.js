@@ -2,6 +2,8 @@
 
 import { contentOf } from "./media.js";
 
+const DEEPEST = 32; // lists and objects in each other that arguments are shown with line breaks for
+
 /** A message of the assistant without text yet. */
 export function newAnswer(model) {
   return { role: "assistant", content: "", reasoning: "", toolCalls: [], state: "waiting", model };
@@ -56,13 +58,23 @@ export function asText(messages) {
   return messages.map((each) => parts(each).map(({ text = "" }) => text).join("")).join("\n");
 }
 
-/** JSON with line breaks, or the text itself if it is not JSON. */
+/** JSON with line breaks, or the text itself if it is not JSON, or so deep that indents fill it. */
 export function prettyArguments(text) {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    return depth(text) > DEEPEST ? text : JSON.stringify(JSON.parse(text), null, 2);
   } catch {
     return text;
   }
+}
+
+/** How deep lists and objects are in each other; brackets in strings count as well. */
+function depth(text) {
+  let [now, deepest] = [0, 0];
+  for (const [bracket] of text.matchAll(/[[\]{}]/g)) {
+    now += "[{".includes(bracket) ? 1 : -1;
+    deepest = Math.max(deepest, now);
+  }
+  return deepest;
 }
 
 /** What an answer took, in words: tokens, their speed, the time to the first one. */

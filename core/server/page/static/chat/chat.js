@@ -1,6 +1,7 @@
 // The chat: the conversation on the screen, and the box one writes in.
 
 import { byId, h, setText } from "../dom.js";
+import { Pace } from "../pace.js";
 import { load, save } from "../store.js";
 import { Attachments } from "./attachments.js";
 import { Conversation } from "./conversation.js";
@@ -22,7 +23,7 @@ export class Chat {
   constructor({ askForKey, changed }) {
     this.params = new Params(byId("params"));
     this.views = new Map();
-    this.frame = null;
+    this.growing = new Pace((answer) => this.#showAnswer(answer));
     this.askForKey = askForKey;
     this.picker = byId("model");
     this.takes = new Map();
@@ -166,11 +167,10 @@ export class Chat {
     if (what === "list") this.#showList();
     else if (what === "refused") this.askForKey(detail.message);
     else if (what === "unkept") notice(`Too much to keep: reloading the page loses ${detail} of the pictures and sounds.`);
-    else this.frame ??= requestAnimationFrame(() => this.#showAnswer(detail));
+    else this.growing.ask(detail);
   }
 
   #showAnswer(answer) {
-    this.frame = null;
     this.#readingAlong(() => this.views.get(answer)?.update());
     this.#showState();
   }

@@ -1,6 +1,7 @@
 // Results of tool calls, typed in by the user, since no tool runs here.
 
 import { h } from "../dom.js";
+import { shortened } from "../shortened.js";
 
 /** A form with a box for each call; `send` gets the results, in the order of the calls. */
 export function resultForm(calls, send) {
@@ -8,7 +9,7 @@ export function resultForm(calls, send) {
   const form = h(
     "form",
     { class: "results" },
-    calls.map((call, at) => h("label", {}, `Result of ${call.name} `, boxes[at])),
+    calls.map((call, at) => h("label", {}, `Result of ${shortened(call.name)} `, boxes[at])),
     h("button", { type: "submit" }, calls.length > 1 ? "Send results" : "Send result"),
   );
   form.addEventListener("submit", (event) => {

@@ -30,7 +30,7 @@ function section({ role, content, reasoning, model, media = [], toolCalls = [] }
 }
 
 function fenced(text) {
-  const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((ticks) => ticks.length));
+  const longest = (text.match(/`+/g) ?? []).reduce((most, { length }) => Math.max(most, length), 2);
   const fence = "`".repeat(longest + 1);
   return `${fence}json\n${text}\n${fence}`;
 }
