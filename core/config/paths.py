@@ -1,10 +1,13 @@
 """Files: names that clients send for those in a folder of the config, what they are, changes."""
 
+import re
 from pathlib import Path
 
 from core.contract.errors import InvalidRequestError
 
 _LONGEST, _LONGEST_PART = 1000, 255  # bytes; of a part on most file systems
+_OF_WINDOWS = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?|.*[. ]", re.IGNORECASE)
+"""Names that Windows takes for devices, and those of which it drops the end."""
 
 
 def inside(folder: Path, name: str, param: str) -> Path:
@@ -20,6 +23,7 @@ def inside(folder: Path, name: str, param: str) -> Path:
         or len(name.encode()) > _LONGEST
         or any(character in name for character in '\\:*?"<>|')
         or any(part in ("", ".", "..") or len(part.encode()) > _LONGEST_PART for part in parts)
+        or any(_OF_WINDOWS.fullmatch(part) for part in parts)
     ):
         raise InvalidRequestError(
             f"{name[:100]!r} is not a valid name of a file or folder", param=param

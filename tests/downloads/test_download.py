@@ -188,6 +188,13 @@ def test_a_part_that_is_no_beginning_is_given_up(
         "x" * 300,
         ".cache/enginebay/download.json",
         ".cache/huggingface/x",
+        ".CACHE/enginebay/download.json",
+        "NUL",  # SEC-12, from here on
+        "sub/Com1.txt",
+        "model.",
+        "sub /model",
+        "a/" * 600 + "a",
+        "\ud800",
     ],
 )
 def test_hostile_file_names_are_refused(
@@ -201,6 +208,41 @@ def test_hostile_file_names_are_refused(
     assert not places.models.exists()
     exclude = name.replace("[", "?")
     assert content(get(exclude=(exclude,))) == FILES
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("evil", "evil/x"), "the first name is also that of a folder"),
+        (("evil/x/y", "evil"), "the first name is also that of a folder"),
+        (("Evil", "evil/x"), "the first name is also that of a folder"),
+        (("a/evil", "A/Evil"), "their names differ only in case"),
+        (("\u00e9", "e\u0301"), "their names differ only in case, or not at all"),
+        (("stra\u00dfe", "STRASSE"), "their names differ only in case"),
+    ],
+)
+def test_names_that_exclude_each_other(
+    start_hub: StartHub, get: Get, places: Places, names: tuple[str, str], reason: str
+) -> None:
+    # SEC-12
+    hub = start_hub({**FILES, **dict.fromkeys(names, b"evil")})
+    with pytest.raises(InvalidRequestError, match=reason) as caught:
+        get()
+    assert caught.value.param == "repo_id"
+    assert all(repr(name) in caught.value.message for name in names)
+    assert (hub.fetched, places.models.exists()) == ([], False)
+    assert names[1] in content(get(exclude=(names[0],)))
+
+
+def test_a_file_that_became_a_folder(start_hub: StartHub, get: Get) -> None:
+    # SEC-12
+    hub = start_hub()
+    folder = get()
+    hub.files["config.json/new"] = hub.files.pop("config.json")
+    with pytest.raises(DownloadConflictError, match=r"config\.json is in the way; remove it"):
+        get()
+    (folder / "config.json").unlink()
+    assert content(get())["config.json/new"] == b"{}"
 
 
 def test_links_lead_nowhere_else(
@@ -343,6 +385,7 @@ def test_refusals_of_the_hub(
         ({"sizes": {"config.json": None}}, "reports no size for config.json"),
         ({"digests": {"config.json": "x"}}, "reports no hash for config.json"),
         ({"commit": "../../x"}, "returned no commit"),
+        ({"files": {"//": b""}}, "reports a file without a name"),
     ],
 )
 def test_answers_that_make_no_sense(
@@ -402,8 +445,70 @@ def test_its_time_is_up(start_hub: StartHub, get: Get) -> None:
         get(timeout=1e-9)
 
 
+MANY = {f"{number}.txt": b"" for number in range(1000)}
+
+
+class Late(Control):
+    """Reaches its timeout at the check of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left_checks = number
+
+    def check(self) -> None:
+        self.left_checks -= 1
+        if self.left_checks < 0:
+            raise self.too_late()
+
+
+@pytest.mark.parametrize("number", [1, 1000, 2500, 3500])
+def test_many_files_do_not_delay_the_timeout(
+    start_hub: StartHub, places: Places, number: int
+) -> None:
+    # SEC-12: each pass over the files looks at the clock, before the first one is fetched.
+    hub = start_hub(MANY)
+    with pytest.raises(DownloadTimeoutError):
+        download(Wanted(repo_id=REPO), places, lambda _: None, Late(number))
+    assert hub.fetched == []
+
+
+def test_many_files_take_no_record_each(
+    start_hub: StartHub, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SEC-12: the record has all files, so a record for each would take the square of their number.
+    written: list[str] = []
+    write = Path.write_text
+
+    def count(path: Path, text: str, **more: Any) -> int:
+        written.append(text)
+        return write(path, text, **more)
+
+    monkeypatch.setattr(Hub, "fetch", lambda hub, file, commit, part, on_bytes: part.touch())
+    monkeypatch.setattr(Path, "write_text", count)
+    start_hub(MANY)
+    folder = get()
+    assert set(content(folder)) == set(MANY)
+    assert sum(map(len, written)) < 80 * len(written[-1])
+
+
 class TestDownloads:
     """Several of them, over the event loop."""
+
+    async def test_the_timeout_holds_while_the_hub_says_nothing(
+        self, start_hub: StartHub, places: Places, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # SEC-12: a thread that waits for a connection cannot look at the clock.
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 3600)
+        gate = threading.Event()
+        start_hub(gates={"model.safetensors": gate}, breaks={"model.safetensors": [5000]})
+        downloads = Downloads(places)
+        async with asyncio.timeout(60):
+            with pytest.raises(DownloadTimeoutError):
+                async for _ in downloads.run(Wanted(repo_id=REPO, timeout=1)):
+                    pass
+        gate.set()
+        await until(lambda: not downloads._taken)
+        downloads.close()
 
     async def test_the_last_report_has_the_path(self, start_hub: StartHub, places: Places) -> None:
         start_hub()

@@ -149,6 +149,14 @@ def test_bad_bodies(start_hub: StartHub, server: Server, body: dict[str, Any], p
     assert "two words" not in answer.text
 
 
+def test_a_listing_that_cannot_be_stored(start_hub: StartHub, server: Server) -> None:
+    # SEC-12
+    start_hub({"evil": b"", "evil/x": b""})
+    answer = post(server)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "repo_id")
+    assert "has files 'evil' and 'evil/x', which cannot be stored" in answer.text
+
+
 def test_more_than_the_config_allows(start_hub: StartHub, server: Server) -> None:
     start_hub({"big": b"x" * 20_001})
     answer = post(server)

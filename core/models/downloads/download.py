@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _FILES_AT_ONCE = 4
 _STEPS = 200  # reports of one download, beside those at the end of each file
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -75,6 +76,11 @@ class Control:
         self._stopped.set()
 
     @property
+    def left(self) -> float | None:
+        """Seconds until its timeout; None without one."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    @property
     def stopped(self) -> bool:
         """Whether it was stopped."""
         return self._stopped.is_set()
@@ -83,11 +89,15 @@ class Control:
         """Raise if it must stop."""
         if self.stopped:
             raise StoppedError
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise DownloadTimeoutError(
-                "the download exceeded its `timeout`; what arrived is kept, so start it again",
-                param="timeout",
-            )
+        if self.left == 0:
+            raise self.too_late()
+
+    def too_late(self) -> DownloadTimeoutError:
+        """Return the error for a download that has reached its timeout."""
+        return DownloadTimeoutError(
+            "the download exceeded its `timeout`; what arrived is kept, so start it again",
+            param="timeout",
+        )
 
 
 def download(
@@ -106,14 +116,18 @@ def download(
     control.check()
     try:
         found = resolved or resolve(wanted)
+        control.check()
         kind = wanted.kind or _kind(found.files)
         folder = _folder(places.loras if kind == "lora" else places.models, wanted, found)
-        for file in found.files:
-            folder.place(file)
-        _check_size(folder, found.files, places.max_bytes)
+        folder.require_places(found.files, control.check)
+        _check_size(folder, found.files, places.max_bytes, control)
         with folder.alone(_Waiting(folder, found.files, report, control)):
-            folder.begin()
-            _Run(found.hub, found.commit, folder, found.files, report, control).run()
+            folder.save()
+            try:
+                _Run(found.hub, found.commit, folder, found.files, report, control).run()
+            except BaseException:
+                folder.save()
+                raise
             folder.finish()
     except OSError as error:
         raise _explained(error) from error
@@ -166,18 +180,23 @@ class _Run:
         self._control = control
         self._failed = threading.Event()
         self._lock = threading.Lock()
-        self._bytes = {file.name: file.size if folder.has(file) else 0 for file in files}
+        self._missing = [file for file in files if not self._has(file)]
+        self._bytes = dict.fromkeys((file.name for file in self._missing), 0)
         self._total = sum(file.size for file in files)
-        self._there = sum(map(folder.has, files))
+        self._completed = self._total - sum(file.size for file in self._missing)
+        self._there = len(files) - len(self._missing)
         self._told = -1
+
+    def _has(self, file: RemoteFile) -> bool:
+        self._control.check()
+        return self._folder.has(file)
 
     def run(self) -> None:
         """Fetch what is missing."""
         with self._lock:
             self._tell(self._files[0], always=True)
-        missing = [file for file in self._files if not self._folder.has(file)]
         with ThreadPoolExecutor(_FILES_AT_ONCE, "enginebay-file") as threads:
-            running = [threads.submit(self._get, file) for file in missing]
+            running = [threads.submit(self._get, file) for file in self._missing]
         errors = [error for work in running if (error := work.exception()) is not None]
         for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
             raise error
@@ -191,7 +210,7 @@ class _Run:
             self._folder.check(file, self._check)
             with self._lock:
                 self._folder.keep(file)
-                self._bytes[file.name] = file.size
+                self._count(file, file.size - self._bytes[file.name])
                 self._there += 1
                 self._tell(file, always=True)
         except BaseException:
@@ -206,17 +225,22 @@ class _Run:
     def _add(self, file: RemoteFile, count: int) -> None:
         self._check()
         with self._lock:
-            self._bytes[file.name] += count
+            self._count(file, count)
             self._tell(file)
+
+    def _count(self, file: RemoteFile, count: int) -> None:
+        self._bytes[file.name] += count
+        self._completed += count
 
     def _tell(self, file: RemoteFile, *, always: bool = False) -> None:
         """With the lock held, so that every file is told of and all of it in order."""
-        completed = sum(self._bytes.values())
-        step = _STEPS * completed // (self._total or 1)
+        step = _STEPS * self._completed // (self._total or 1)
         if step == self._told and not always:
             return
         self._told = step
-        self._report(Progress(file.name, completed, self._total, self._there, len(self._files)))
+        self._report(
+            Progress(file.name, self._completed, self._total, self._there, len(self._files))
+        )
 
 
 def _folder(base: Path, wanted: Wanted, found: Resolved) -> Folder:
@@ -236,7 +260,9 @@ def _kind(files: Sequence[RemoteFile]) -> Kind:
     return "lora" if any(file.name == "adapter_config.json" for file in files) else "model"
 
 
-def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | None) -> None:
+def _check_size(
+    folder: Folder, files: Sequence[RemoteFile], max_bytes: int | None, control: Control
+) -> None:
     total = sum(file.size for file in files)
     if max_bytes is not None and total > max_bytes:
         raise InvalidRequestError(
@@ -245,7 +271,10 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
             "with `include` or `exclude`, or raise that limit",
             param="include",
         )
-    missing = sum(map(folder.missing, files))
+    missing = 0
+    for file in files:
+        control.check()
+        missing += folder.missing(file)
     existing = next(path for path in (folder.path, *folder.path.parents) if path.is_dir())
     free = shutil.disk_usage(existing).free
     if missing > free:
@@ -257,4 +286,10 @@ def _check_size(folder: Folder, files: Sequence[RemoteFile], max_bytes: int | No
 def _explained(error: OSError) -> ServingError:
     if error.errno in _NO_ROOM:
         return DiskFullError("the disk is full; free some space and start the download again")
+    if error.errno in _IN_THE_WAY:
+        return DownloadConflictError(
+            f"{error.filename2 or error.filename} is in the way; remove it, or choose another "
+            "`folder_name`",
+            param="folder_name",
+        )
     return ServingError(f"the files cannot be written: {error}")

@@ -35,6 +35,15 @@ def places(config: Config) -> Places:
     )
 
 
+async def _next(arrived: asyncio.Queue[Progress | None], control: Control) -> Progress | None:
+    """The next report; raises at the download's timeout, whatever its threads wait for."""
+    try:
+        async with asyncio.timeout(control.left):
+            return await arrived.get()
+    except TimeoutError:
+        raise control.too_late() from None
+
+
 class Downloads:
     """Runs downloads, one per repository and folder at a time."""
 
@@ -78,7 +87,7 @@ class Downloads:
         work.add_done_callback(ended)
         try:
             last = None
-            while (progress := await arrived.get()) is not None:
+            while (progress := await _next(arrived, control)) is not None:
                 last = progress
                 yield progress
             path = await work

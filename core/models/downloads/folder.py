@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -19,6 +20,7 @@ _CACHE = ".cache"
 _STATE, _STATE_FILE, _LOCK = f"{_CACHE}/enginebay", "download.json", "download.lock"
 _WAIT = 0.5  # seconds between two looks at whether a folder is still taken
 _BLOCK = 1 << 20
+_SAVES = 50  # of the record while its length doubles, so that many files do not cost their square
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Folder:
         self._revision = revision
         self._parts = inside(path, _STATE, "folder_name")
         self._state_file = self._parts / _STATE_FILE
+        self._unsaved = 0
         self._read_state()
 
     def _read_state(self) -> None:
@@ -120,13 +123,31 @@ class Folder:
                 "it out with `exclude`",
                 param="repo_id",
             ) from error
-        if path == self._parts or path.is_relative_to(self._parts.parent):
+        if _spelled(_key(file)).split("/")[0] == _CACHE:
             raise InvalidRequestError(
                 f"the repository has a file {file.name!r}, where downloads keep their state; "
                 "leave it out with `exclude`",
                 param="repo_id",
             )
         return path
+
+    def require_places(self, files: Iterable[RemoteFile], check: Callable[[], None]) -> None:
+        """Raise `InvalidRequestError` if one of them cannot be stored, or not next to another.
+
+        `check` is called for each one, and may raise.
+        """
+        taken: dict[str, RemoteFile] = {}
+        for file in files:
+            check()
+            self.place(file)
+            same = taken.setdefault(_spelled(_key(file)), file)
+            if same is not file:
+                raise _conflict(same, file, "their names differ only in case, or not at all")
+        for name, file in taken.items():
+            check()
+            for folder in PurePosixPath(name).parents:
+                if above := taken.get(str(folder)):
+                    raise _conflict(above, file, "the first name is also that of a folder")
 
     def has(self, file: RemoteFile) -> bool:
         """Whether the file is present and unchanged since it was verified."""
@@ -146,8 +167,8 @@ class Folder:
 
     def part(self, file: RemoteFile) -> Path:
         """Where the partial file is stored."""
-        name = hashlib.sha256(f"{file.digest} {file.name}".encode()).hexdigest()[:32]
-        return self._parts / f"{name}.part"
+        named = f"{file.digest} {file.name}".encode(errors="surrogatepass")
+        return self._parts / f"{hashlib.sha256(named).hexdigest()[:32]}.part"
 
     def missing(self, file: RemoteFile) -> int:
         """How many bytes are still missing."""
@@ -156,8 +177,8 @@ class Folder:
         part = self.part(file)
         return max(0, file.size - (part.stat().st_size if part.exists() else 0))
 
-    def begin(self) -> None:
-        """From now on it is the folder of an unfinished download."""
+    def save(self) -> None:
+        """Record which files are verified, and that the download is unfinished."""
         self._write_state()
 
     def check(self, file: RemoteFile, on_block: Callable[[], None]) -> None:
@@ -183,7 +204,9 @@ class Folder:
         self.part(file).replace(path)
         self._checked[_key(file)] = self._seen(file)
         self._origins[_key(file)] = file.name
-        self._write_state()
+        self._unsaved += 1
+        if self._unsaved * _SAVES > len(self._checked):
+            self.save()
 
     def finish(self) -> None:
         """All has come: remove partial files that are no longer wanted."""
@@ -209,6 +232,7 @@ class Folder:
         unfinished = self._state_file.with_suffix(".tmp")
         unfinished.write_text(json.dumps(state, indent=1), encoding="utf-8")
         unfinished.replace(self._state_file)
+        self._unsaved = 0
 
 
 def _has_content(path: Path) -> bool:
@@ -216,6 +240,19 @@ def _has_content(path: Path) -> bool:
     if not path.is_dir():
         return path.exists()
     return any(each.name != _CACHE for each in path.iterdir())
+
+
+def _spelled(name: str) -> str:
+    """Equal for names that are one file on systems that ignore case or store accents apart."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _conflict(first: RemoteFile, second: RemoteFile, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the repository has files {first.name!r} and {second.name!r}, which cannot be stored in "
+        f"one folder: {reason}; leave one out with `exclude`",
+        param="repo_id",
+    )
 
 
 def _key(file: RemoteFile) -> str:

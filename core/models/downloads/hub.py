@@ -235,7 +235,7 @@ class Hub:
             yield from response.iter_bytes()
 
     def _file(self, sibling: Any) -> RemoteFile:
-        if not isinstance(sibling.rfilename, str):
+        if not isinstance(sibling.rfilename, str) or not sibling.rfilename.strip("/"):
             raise HubError(f"the hub reports a file without a name in {self._repo_id}")
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         if not isinstance(sibling.size, int) or sibling.size < 0:
