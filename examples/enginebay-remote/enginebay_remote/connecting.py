@@ -11,7 +11,7 @@ from enginebay_remote.health import LOOK, Sleep
 from enginebay_remote.http import QUICK, Http
 from enginebay_remote.options import Options, ServerOptions, is_url, same_address
 from enginebay_remote.pool import Affinity, Pool
-from enginebay_remote.servers import find_card
+from enginebay_remote.servers import Wanted, find_card
 from enginebay_remote.upstream import Upstream
 
 logger = logging.getLogger(__name__)
@@ -57,9 +57,9 @@ class Servers(Protocol):
 class OneServer:
     """A single server, which is waited for where several would be asked in turn."""
 
-    def __init__(self, http: Http, model: str | None) -> None:
+    def __init__(self, http: Http, wanted: Wanted) -> None:
         self._http = http
-        self._model = model
+        self._wanted = wanted
         self.slots = None
 
     @property
@@ -69,7 +69,7 @@ class OneServer:
 
     async def start(self, probe: Probe) -> Facts:
         """The facts of its model."""
-        facts = await probe(self._http, await find_card(self._http, self._model))
+        facts = await probe(self._http, await find_card(self._http, self._wanted))
         logger.info("%s is served by %s at %s", facts.model, facts.server, self._http.root)
         return facts
 
@@ -110,9 +110,11 @@ def connect(
         )
     named = {same_address(each.url): each for each in options.servers}
     address = same_address(settings.path)
+    names = settings.names or (settings.name,)
+    wanted = Wanted(model=options.model, names=names, aliases=settings.aliases)
     here = named.pop(address, ServerOptions(url=settings.path))
     if not named and not here.drain:
-        return OneServer(_http(here, options, several=False), options.model)
+        return OneServer(_http(here, options, several=False), wanted)
     return Pool(
         [
             Upstream(
@@ -123,7 +125,7 @@ def connect(
             )
             for each in (here, *named.values())
         ],
-        model=options.model,
+        wanted=wanted,
         moves=options.retries,
         report_batch_size=settings.report_batch_size,
         sleep=sleep,

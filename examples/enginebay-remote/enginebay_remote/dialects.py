@@ -90,7 +90,7 @@ def bias_fields(logit_bias: Mapping[int, float], *, bans: bool) -> dict[str, Any
 
 DIALECTS: Mapping[Server, Dialect] = {
     "enginebay": Dialect(
-        known=ALL - {"constraint", "reasoning_budget", "format_marks"},
+        known=ALL - {"constraint", "reasoning_budget", "format_marks", "stop_scope"},
         names={},
         constant={},
         bans=True,

@@ -10,7 +10,7 @@ from typing import Any
 from enginebay import BackendUnavailableError, QueueFullError, ServingError
 from enginebay_remote.facts import Facts, Probe
 from enginebay_remote.failures import NONSENSE, NotFoundError, SilentError
-from enginebay_remote.servers import LENGTHS, find_card
+from enginebay_remote.servers import LENGTHS, Wanted, find_card
 from enginebay_remote.upstream import Upstream
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ GRACE = 1.0
 and not with the quickest.
 """
 
-_MARKS = ("owned_by", "loaded_at", *LENGTHS, "architecture", "meta")
+_MARKS = ("id", "owned_by", "loaded_at", *LENGTHS, "architecture", "meta")
 """What changes in the list of models when a server has loaded its model anew, or another one."""
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -58,14 +58,13 @@ class Health:
         probe: Probe,
         changed: Callable[[Upstream], None],
         *,
-        model: str | None,
+        wanted: Wanted,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`model`: what all call it; None: what the first one lists first."""
         self._watched = [each for each in upstreams if not each.drains]
         self._probe = probe
         self._changed = changed
-        self._model = model
+        self._wanted = wanted
         self._sleep = sleep
         self._reference: tuple[str, Facts] | None = None
         self._marks: dict[Upstream, list[Any]] = {}
@@ -80,8 +79,6 @@ class Health:
         """
         if not self._watched:
             return
-        if self._model is None:
-            self._model = await self._first_name()
         for upstream in self._watched:
             upstream.failures = 0
         looks = {each: asyncio.create_task(self._found(each)) for each in self._watched}
@@ -126,28 +123,6 @@ class Health:
             await self._sleep(INTERVAL if well else upstream.delay)
             self._note(upstream, await self._found(upstream))
 
-    async def _first_name(self) -> str | None:
-        """The name of the first model of the first server that lists any."""
-        asked = [asyncio.create_task(self._name(each)) for each in self._watched]
-        try:
-            await asyncio.wait(asked, timeout=GRACE)
-            while asked:
-                for each in [each for each in asked if each.done()]:
-                    if name := each.result():
-                        return name
-                    asked.remove(each)
-                if asked:
-                    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            return None
-        finally:
-            for each in asked:
-                each.cancel()
-
-    async def _name(self, upstream: Upstream) -> str | None:
-        with suppress(ServingError, *NONSENSE):
-            return str((await find_card(upstream.http, None))["id"])
-        return None
-
     async def _found(self, upstream: Upstream) -> Facts | str:
         """What a look at it finds: the facts of its model, or why it cannot answer."""
         heard, upstream.loading = upstream.heard, False
@@ -169,7 +144,7 @@ class Health:
             return "what it says of its model is no answer"
 
     async def _facts(self, upstream: Upstream) -> Facts:
-        card = await find_card(upstream.http, self._model)
+        card = await find_card(upstream.http, self._wanted)
         state = card.get("state") if card.get("owned_by") == "enginebay" else None
         upstream.asleep, upstream.loading = state == "unloaded", state == "loading"
         if state not in (None, "ready", "unloaded"):

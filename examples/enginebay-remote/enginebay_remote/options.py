@@ -115,7 +115,9 @@ class Options(BaseModel):
         "with a tokenizer, else chat.",
     )
     model: str | None = Field(
-        None, description="What the server calls the model; not set, the first one it lists."
+        None,
+        description="Name of the model on the servers. If unset, the name or an alias of the model "
+        "here, or the only model that a server lists.",
     )
     servers: list[AnyServer] = Field(
         default=[],

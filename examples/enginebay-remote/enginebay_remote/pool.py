@@ -17,6 +17,7 @@ from enginebay_remote.facts import Facts, Probe
 from enginebay_remote.failures import SilentError, UnreachableError, is_of_request
 from enginebay_remote.health import Health, Sleep
 from enginebay_remote.prompts import prompt_numbers
+from enginebay_remote.servers import Wanted
 from enginebay_remote.upstream import Upstream
 
 _WEIGHT = 3
@@ -44,7 +45,7 @@ class Pool:
         self,
         upstreams: Sequence[Upstream],
         *,
-        model: str | None,
+        wanted: Wanted,
         moves: int,
         report_batch_size: ReportBatchSize,
         sleep: Sleep = asyncio.sleep,
@@ -52,7 +53,7 @@ class Pool:
     ) -> None:
         """`affinity`: what another pool of these servers knows of their caches."""
         self._upstreams = {each.key: each for each in upstreams}
-        self._model = model
+        self._wanted = wanted
         self._moves = moves
         self._report_batch_size = report_batch_size
         self._sleep = sleep
@@ -82,7 +83,7 @@ class Pool:
             list(self._upstreams.values()),
             probe,
             self._changed,
-            model=self._model,
+            wanted=self._wanted,
             sleep=self._sleep,
         )
         self._health = health

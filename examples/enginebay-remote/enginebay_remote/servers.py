@@ -1,7 +1,8 @@
 """Which server stands at a URL, which of its models is meant, and how long its context is."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 from urllib.parse import urlencode, urlsplit
 
@@ -30,35 +31,76 @@ OWNERS: Mapping[str, Server] = {
 LENGTHS = ("context_length", "max_model_len", "max_context_length", "context_window")
 
 
-async def find_card(http: Http, wanted: str | None) -> Mapping[str, Any]:
-    """The entry of `/v1/models` that is meant, the first one if nothing is `wanted`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The model that requests are for.
+
+    `model`: its name on the servers, by the option. Without it, the servers are expected to have a
+    model by one of the `names` of the models here, or by one of their `aliases`.
+    """
+
+    model: str | None = None
+    names: Sequence[str] = ()
+    aliases: Sequence[str] = ()
+
+    def choose(self, cards: Mapping[str, Mapping[str, Any]]) -> str:
+        """The name of the model among those that a server lists.
+
+        `BackendUnavailableError` if none of them is certain to be meant.
+        """
+        by_name = {name: name for name in cards}
+        for name, card in cards.items():
+            for alias in card.get("aliases") or ():
+                by_name.setdefault(str(alias), name)
+        listed = ", ".join(list(cards)[:20]) or "none"
+        listed += f" and {len(cards) - 20} more" if len(cards) > 20 else ""
+        if self.model is not None:
+            if self.model in by_name:
+                return by_name[self.model]
+            raise BackendUnavailableError(
+                f"the remote server has no model {self.model!r}; it has: {listed}"
+            )
+        found = dict.fromkeys(by_name[name] for name in self.names if name in by_name)
+        if len(found) > 1:
+            raise BackendUnavailableError(
+                f"the models {', '.join(self.names)} share one engine because of `like`, but the "
+                f"remote server has a model for each: {', '.join(found)}. Set the option `model` "
+                "of each to its name on the server"
+            )
+        for name in (*found, *self.aliases):
+            if name in by_name:
+                return by_name[name]
+        if len(cards) == 1:
+            return next(iter(cards))
+        own = " or ".join(map(repr, (*self.names, *self.aliases)))
+        raise BackendUnavailableError(
+            f"the remote server has no model {own}; it has: {listed}. Set the option `model` to "
+            "the name of the model on the server"
+        )
+
+
+async def find_card(http: Http, wanted: Wanted) -> Mapping[str, Any]:
+    """The entry of `/v1/models` that is wanted.
 
     Of a server without `/v1/models` it has the name and nothing else.
     """
     try:
         models = await http.get("/v1/models")
     except NotFoundError as error:
-        if wanted is None:
+        if wanted.model is None:
             raise BackendUnavailableError(
                 f"there is no {http.url('/v1/models')} ({error}); is `path` the address of the "
                 "API? For a server that lists no models, the option `model` names one"
             ) from error
-        logger.info("%s lists no models; %s is taken to be there", http.root, wanted)
-        return {"id": wanted}
+        logger.info("%s lists no models; %s is taken to be there", http.root, wanted.model)
+        return {"id": wanted.model}
     try:
         cards = {str(card["id"]): card for card in models["data"]}
     except (KeyError, TypeError) as error:
         raise BackendUnavailableError(
             f"{http.root}/v1/models does not list models; is it an OpenAI-compatible server?"
         ) from error
-    name = wanted or next(iter(cards), None)
-    if name not in cards:
-        listed = ", ".join(list(cards)[:20]) or "none"
-        more = f" and {len(cards) - 20} more" if len(cards) > 20 else ""
-        raise BackendUnavailableError(
-            f"the remote server has no model {name!r}; it has: {listed}{more}"
-        )
-    return dict(cards[name])
+    return dict(cards[wanted.choose(cards)])
 
 
 def server_of(http: Http, card: Mapping[str, Any], options: Options) -> Server:

@@ -24,9 +24,9 @@ def test_configs(page: Path) -> None:
     for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if "servers:" in block:
             content = YAML(typ="safe").load(block)
-            [entry] = content.get("models", [content])
-            assert Options.model_validate(entry["options"]).servers
-            found += 1
+            for entry in content.get("models", [content]):
+                assert Options.model_validate(entry["options"]).servers
+                found += 1
     assert found
 
 

@@ -12,6 +12,7 @@ import pytest
 from chat_events import PATH, event
 from enginebay_remote.http import Http
 from enginebay_remote.pool import Pool
+from enginebay_remote.servers import Wanted
 from enginebay_remote.upstream import Upstream
 from fake import DONE, Answer, Fake, events, fake
 from several import CARD, Clock, answer, answering, asked_of, backend, chat, fakes, said, started
@@ -138,7 +139,7 @@ async def test_start_needs_one_server() -> None:
     [
         ({**CARD, "context_window": 2048}, "its context has 2048 tokens, not 4096"),
         ({**CARD, "context_window": None}, "its context has an unknown number of tokens"),
-        ({**CARD, "id": "n"}, "the remote server has no model 'm'; it has: n"),
+        ({**CARD, "id": "n"}, "its model is 'n', not 'm'"),
         ({**CARD, "owned_by": "vllm"}, "a server of the kind 'vllm', not 'other'"),
         (
             {**CARD, "architecture": {"input_modalities": ["text", "image"]}},
@@ -313,7 +314,7 @@ async def test_a_server_that_is_silent() -> None:
         ]
         pool = Pool(
             upstreams,
-            model=None,
+            wanted=Wanted(),
             moves=2,
             report_batch_size=lambda choices: None,
             sleep=clock.sleep,

@@ -42,7 +42,7 @@ async def test_keeps_the_promises_with_a_model(demo: tuple[str, Path]) -> None:
 
 def test_every_param_is_tried() -> None:
     """Of an Enginebay, that is, which says by name what its engine has no use for."""
-    never = {"max_tokens", "constraint", "reasoning_budget", "format_marks"}
+    never = {"max_tokens", "constraint", "reasoning_budget", "format_marks", "stop_scope"}
     assert set(TRIAL) == set(SamplingParams.__dataclass_fields__) - never
     neutral = SamplingParams()
     for name, value in TRIAL.items():
