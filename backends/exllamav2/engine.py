@@ -117,6 +117,8 @@ class ExLlamaV2Engine(TextEngine):
         try:
             if self._scheduler.schedule():
                 self._scheduler.generator.iterate()
+            elif pictures := self._model.pictures:
+                pictures.wait()
         except Exception as error:
             return self._take_gained() + self._recover(error)
         return self._take_gained()

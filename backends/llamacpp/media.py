@@ -22,6 +22,7 @@ from enginebay import (
     MediaPrompt,
     MediaSpan,
     PlainText,
+    Preparations,
     SizedCache,
     UnsupportedModalityError,
     decode_picture,
@@ -88,6 +89,7 @@ class MediaStore:
         self._placeholder = tokenizer.placeholder
         self._prepared: SizedCache[_Prepared] = SizedCache(_PREPARED_BYTES)
         self._encoded: SizedCache[EncodedTile] = SizedCache(cache_bytes)
+        self._preparations = Preparations(self._prepare, self._with_content)
 
     def tokenize(self, pieces: Sequence[str | Media], *, add_special_tokens: bool) -> MediaPrompt:
         """As `Engine.tokenize_media`."""
@@ -151,22 +153,33 @@ class MediaStore:
             (media.key, first) in self._encoded for first, _ in prepared.numbered()
         )
 
+    def ready(self, media: Media) -> bool:
+        """Whether its tiles can be encoded; if not, they are made on another thread from now on."""
+        return self._preparations.ready(media)
+
+    def wait(self) -> None:
+        """Wait a moment for items that are being prepared."""
+        self._preparations.wait()
+
     def encode(self, span: MediaSpan) -> EncodedTile:
         """The rows of a span, on the engine thread; an item not at hand is prepared again."""
         media = span.media
         if found := self._encoded.get((media.key, span.first)):
             return found
-        prepared = self._prepared.get(media.key)
-        if prepared is None or not prepared.content:
-            prepared = self._prepare(media)
+        prepared = self._preparations.get(media)
         tile = dict(prepared.numbered()).get(span.first)
         if tile is None or tile.tokens != span.tokens:
             raise ValueError("a span of media is not as `tokenize_media` made it")
         encoded = EncodedTile(without_content(tile), self.projector.encode(tile))
         self._encoded.put((media.key, span.first), encoded)
         if self.encoded(media):
+            self._preparations.forget(media)
             self._forget_content(media, prepared)
         return encoded
+
+    def _with_content(self, media: Media) -> _Prepared | None:
+        prepared = self._prepared.get(media.key)
+        return prepared if prepared is not None and prepared.content else None
 
     def _forget_content(self, media: Media, prepared: _Prepared) -> None:
         """What is left says how the item is tokenized in the next prompt."""

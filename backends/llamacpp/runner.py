@@ -110,6 +110,13 @@ class LlamaRunner(NumpyRunner):
     def encoded(self, media: Media) -> bool:
         return self._media is not None and self._media.encoded(media)
 
+    def ready(self, media: Media) -> bool:
+        return self._media is None or self._media.ready(media)
+
+    def wait(self) -> None:
+        if self._media:
+            self._media.wait()
+
     def copy(self, source: int, target: int, tokens: int) -> None:
         held = self._positions[source]
         self._positions[target] = held.copy(tokens)

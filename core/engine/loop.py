@@ -33,8 +33,11 @@ from core.engine.messages import (
 logger = logging.getLogger(__name__)
 
 TOKENIZER_THREADS = 4
-DECODER_THREADS = 2
-"""For prompts with media, which take seconds, so that texts do not wait for them."""
+LONG_THREADS = 2
+"""For prompts with media and long texts, which take seconds, so that others need not wait."""
+
+LONG = 1 << 17
+"""Characters of a text that is long."""
 
 REPORT_INTERVAL = 0.5
 """Seconds between two reports of an engine's stats while there is work."""
@@ -61,13 +64,13 @@ class EngineLoop:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._engine: Engine | None = None
         self._tokenizers = ThreadPoolExecutor(TOKENIZER_THREADS, "enginebay-tokenizer")
-        self._decoders = ThreadPoolExecutor(DECODER_THREADS, "enginebay-decoder")
+        self._long = ThreadPoolExecutor(LONG_THREADS, "enginebay-long")
         self._concurrent: dict[int, Future[None]] = {}
 
     def send(self, command: Command) -> None:
         """Queue a command; from any thread, never blocks."""
         if isinstance(command, Call) and command.method in CONCURRENT_METHODS:
-            threads = self._decoders if _has_media(command) else self._tokenizers
+            threads = self._long if _takes_long(command) else self._tokenizers
             with suppress(RuntimeError):  # no answer after the engine's death
                 future = threads.submit(self._answer_now, command)
                 self._concurrent[command.number] = future
@@ -90,7 +93,7 @@ class EngineLoop:
         except BaseException as error:
             logger.exception("the engine died")
             self._emit(Died(f"the engine died: {type(error).__name__}: {error}"))
-        self._decoders.shutdown(cancel_futures=True)
+        self._long.shutdown(cancel_futures=True)
         self._tokenizers.shutdown()
         try:
             engine.close()
@@ -168,10 +171,11 @@ class EngineLoop:
         return None
 
 
-def _has_media(call: Call) -> bool:
-    return call.method == Engine.tokenize_media.__name__ and any(
-        isinstance(piece, Media) for piece in call.args[0]
-    )
+def _takes_long(call: Call) -> bool:
+    if call.method == Engine.tokenize_media.__name__:
+        return any(isinstance(piece, Media) for piece in call.args[0])
+    text = call.args[0]
+    return isinstance(text, str) and len(text) > LONG
 
 
 def _step(engine: Engine, unfinished: dict[str, list[bool]]) -> list[Output]:

@@ -17,6 +17,7 @@ from enginebay import (
     Media,
     PlainText,
 )
+from tests.backends.decoding_aside import goes_on, undecoded
 from tests.backends.exllamav2_asking import Model, ask, check_logprobs, prompt
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
@@ -88,6 +89,26 @@ def test_a_picture_matters(qwen: Model) -> None:
         for n in (1, 2)
     )
     assert first.token_ids() != second.token_ids()
+
+
+def test_no_step_decodes_a_picture(qwen: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-9: a decoded picture may be forgotten before it is encoded."""
+    from backends.exllamav2.vision import pictures
+
+    seeing = ask(qwen.engine, ["see ", picture(91), " and ", picture(92)], max_tokens=6)
+    expected = Run(qwen.engine, seeing).finish().token_ids()
+    known = qwen.engine._model.pictures
+    for cache in (known._decoded, known._rows, known._in_use):
+        cache.clear()
+    text = ask(qwen.engine, ["the quick"], id="text", max_tokens=40)
+    with undecoded(monkeypatch, pictures) as decodes:
+        run = Run(qwen.engine, text).steps(3)
+        run.add(seeing)
+        goes_on(run, "text")
+        decodes.set()
+        run.finish()
+    assert not run.errors
+    assert run.token_ids() == expected
 
 
 # Prompts.

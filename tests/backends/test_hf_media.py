@@ -18,12 +18,14 @@ from transformers.utils import is_torchvision_available
 from backends.checkpoint.media_tokens import MediaTokenizer
 from backends.checkpoint.tokenizer import Tokenizer
 from backends.hf.engine import HFEngine
+from backends.hf.media import processor
 from backends.hf.native.runner import NativeRunner
 from backends.hf.packed.runner import PackedRunner
 from core.testing import check_backend
 from enginebay import InvalidRequestError, Media, MediaLimits, PlainText, decode_sound
 from tests.backends import media_models
 from tests.backends.conftest import assert_empty
+from tests.backends.decoding_aside import goes_on, undecoded
 from tests.backends.media_models import FAMILIES, make_media_model, picture, sound
 from tests.backends.tiny import Run, load, request
 from tests.effort import some
@@ -244,6 +246,22 @@ def test_decoding_goes_on_while_items_are_encoded(llava: Model) -> None:
         assert len(run.token_ids("text")) == before + 1
         assert len(llava.encodings) <= encodings + 1
     assert run.finish().token_ids("many") == llava.greedy(many)
+
+
+def test_no_step_decodes_an_item(llava: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-9: what the processor made of items may be forgotten before they are encoded."""
+    engine = load(llava.folder, batch_tokens=24, prefill_tokens=24)  # has not seen them
+    many = llava.pieces(*range(40, 43), " what do you see?")
+    text, asked = llava.request(["the quick"], id="text", max_tokens=40), llava.request(many)
+    with undecoded(monkeypatch, processor) as decodes:
+        run = Run(engine, text).steps(2)
+        run.add(asked)
+        goes_on(run, "text")
+        decodes.set()
+        assert run.finish().token_ids() == llava.greedy(many)
+        assert not run.errors
+    alone = Run(load(llava.folder, batch_tokens=24), llava.request(many)).finish()
+    assert alone.token_ids() == llava.greedy(many)
 
 
 def test_items_of_one_shape_are_encoded_together(llava: Model) -> None:

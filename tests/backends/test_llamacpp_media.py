@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backends.llamacpp import media
 from backends.llamacpp.batch import Batch, RowBatch
 from backends.llamacpp.context import Context, NoRoomError
 from backends.llamacpp.engine import LlamaCppEngine
@@ -16,6 +17,7 @@ from backends.llamacpp.runner import LlamaRunner
 from enginebay import Chunk, GenerationRequest, Media, MemoryFullError
 from enginebay import Rows as Logits
 from tests.backends import llamacpp
+from tests.backends.decoding_aside import goes_on, undecoded
 from tests.backends.gguf_models import SPECIAL_TOKENS, write_adapter
 from tests.backends.llamacpp import load, request
 from tests.backends.mmproj_models import PAIRS, write_pair
@@ -168,6 +170,22 @@ def test_a_prefix_with_items_is_copied_while_its_slot_goes_on(
     for number, pieces in enumerate(prompts):
         check(pair, run, pieces, str(number))
     engine.close()
+
+
+def test_no_step_decodes_an_item(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-9: what an item was made into may be forgotten before it is encoded."""
+    pieces = pair.prompts()[2]
+    text = llamacpp.request([5, 6, 7], id="text", max_tokens=40)
+    item = asked(loaded(pair), pieces)
+    with undecoded(monkeypatch, media) as decodes:
+        run = Run(loaded(pair), text).steps(2)  # an engine that has not seen them
+        run.add(item)
+        run.steps(2)  # one of them reads the words before the item, and nothing else
+        goes_on(run, "text")
+        decodes.set()
+        run.finish()
+    assert not run.errors
+    assert run.token_ids() == pair.expected(pieces)[0]
 
 
 def test_a_prompt_may_end_with_an_item(pair: Pair) -> None:

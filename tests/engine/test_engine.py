@@ -15,7 +15,7 @@ import pytest
 from core.contract.backend_settings import Isolation
 from core.contract.engine import CONCURRENT_METHODS
 from core.engine.backoff import Backoff
-from core.engine.loop import EngineLoop
+from core.engine.loop import LONG, EngineLoop
 from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
 from core.engine.streams import EngineStream
 from core.testing import ScriptedEngine, check_backend
@@ -284,6 +284,32 @@ def test_stats_cross_twice_a_second() -> None:
     told = [(stats.steps, stats.running) for stats in reports]
     assert told == [(1, 1), (4, 1), (7, None), (8, None)]
     assert events[1] == Answer(7, None)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_texts_do_not_wait_for_long_ones(plain: bool) -> None:
+    """SEC-9: however many of these somebody sends."""
+    go_on = threading.Event()
+
+    class Slow(ScriptedEngine):
+        def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            assert len(text) <= LONG or go_on.wait(60)
+            return [len(text)]
+
+        def tokenize_plain(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            return self.tokenize(text, add_special_tokens=add_special_tokens)
+
+    async with running(lambda: Slow("abc")) as backend:
+        tokenize = backend.tokenize_plain if plain else backend.tokenize
+        long = [
+            asyncio.create_task(tokenize("a" * (LONG + 1), add_special_tokens=False))
+            for _ in range(9)
+        ]
+        async with asyncio.timeout(60):
+            assert await tokenize("a", add_special_tokens=False) == [1]
+        assert not any(task.done() for task in long)
+        go_on.set()
+        assert await asyncio.gather(*long) == [[LONG + 1]] * 9
 
 
 async def test_texts_do_not_wait_for_media() -> None:

@@ -9,7 +9,14 @@ from PIL import Image
 
 from backends.exllamav2.vision.families import Size
 from backends.exllamav2.vision.tower import Tower
-from enginebay import InvalidRequestError, Media, ServingError, SizedCache, decode_picture
+from enginebay import (
+    InvalidRequestError,
+    Media,
+    Preparations,
+    ServingError,
+    SizedCache,
+    decode_picture,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +68,7 @@ class Pictures:
         self._decoded: SizedCache[Picture] = SizedCache(_DECODED)
         self._rows: SizedCache[_Rows] = SizedCache(kept)
         self._in_use: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        self._preparations = Preparations(self.prepare, lambda media: self._decoded.get(media.key))
 
     def prepare(self, media: Media) -> Picture:
         """A picture of a request; from any thread.
@@ -76,6 +84,14 @@ class Pictures:
     def encoded(self, media: Media) -> bool:
         """Whether `embedding` has it at hand."""
         return media.key in self._in_use or media.key in self._rows
+
+    def ready(self, media: Media) -> bool:
+        """Whether it is decoded; if not, that is done on another thread from now on."""
+        return self._preparations.ready(media)
+
+    def wait(self) -> None:
+        """Wait a moment for pictures that are being decoded."""
+        self._preparations.wait()
 
     def embedding(self, media: Media) -> Any:
         """The `ExLlamaV2MMEmbedding` of a picture; on the engine thread.
@@ -115,7 +131,8 @@ class Pictures:
         return Picture(image, (columns, lines), family.text(columns, lines), columns * lines)
 
     def _encoded(self, media: Media) -> Any:
-        picture = self.prepare(media)
+        picture = self._preparations.get(media)
+        self._preparations.forget(media)
         try:
             embedding = self._tower.encode(picture.image, self._model, self._tokenizer)
         except Exception as error:

@@ -34,7 +34,8 @@ class Placing:
             return True
         try:
             for span in spans[len(choice.embeddings) :]:
-                if not (at_hand := pictures.encoded(span.media)) and not self._free:
+                at_hand = pictures.encoded(span.media)
+                if not at_hand and not (self._free and pictures.ready(span.media)):
                     return False
                 self._free = self._free and at_hand
                 embedding = pictures.embedding(span.media)

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from backends.hf.media.prepared import Prepared, Preparing
 from backends.hf.media.towers import Rows, Towers, joined
-from enginebay import Chunk, GenerationRequest, Media, MediaSpan, Modality, SizedCache
+from enginebay import (
+    Chunk,
+    GenerationRequest,
+    Media,
+    MediaSpan,
+    Modality,
+    Preparations,
+    SizedCache,
+)
 
 Sees = Literal["past", "item", "item in windows", "prompt"]
 """What a placeholder's token attends to besides what comes before it.
@@ -59,6 +67,7 @@ class MediaInputs:
         self.token_types: dict[str, tuple[int, int]] = {}
         self._towers = towers
         self._processor = processor
+        self._preparations = Preparations(processor.prepare, processor.kept)
         self._rows: SizedCache[Rows] = SizedCache(cache_bytes)
         self._prompts: SizedCache[_Prompt] = SizedCache(_PROMPT_BYTES)
         self._placeholders = frozenset(towers.row_ids.values())
@@ -83,6 +92,14 @@ class MediaInputs:
     def encoded(self, media: Media) -> bool:
         """Whether the rows of an item are at hand."""
         return media.key in self._rows
+
+    def ready(self, media: Media) -> bool:
+        """Whether an item is decoded; if not, that is done on another thread from now on."""
+        return self._preparations.ready(media)
+
+    def wait(self) -> None:
+        """Wait a moment for items that are being decoded."""
+        self._preparations.wait()
 
     def is_text(self, chunk: Chunk) -> bool:
         """Whether a chunk is like one of a model without media: no rows, and positions counted."""
@@ -215,13 +232,14 @@ class MediaInputs:
         wanted = {item.key: item for item in media}
         found = {key: rows for key in wanted if (rows := self._rows.get(key))}
         missing = [item for key, item in wanted.items() if key not in found]
-        for several in self._batched([(item, self._processor.prepare(item)) for item in missing]):
+        for several in self._batched([(item, self._preparations.get(item)) for item in missing]):
             kind, tokens = several[0][0].kind, several[0][1].tokens
             tensors = [prepared.tensors for _, prepared in several]
             encoded = self._towers.encode(kind, tensors, tokens)
             for (item, _), made in zip(several, encoded, strict=True):
                 found[item.key] = made.kept()
                 self._rows.put(item.key, found[item.key])
+                self._preparations.forget(item)
         return found
 
     def _batched(

@@ -48,6 +48,10 @@ class Preparing(Protocol):
         """What is encoded of an item: large, at hand once behind `outline`, else made again."""
         ...
 
+    def kept(self, media: Media) -> Prepared | None:
+        """The same if it is at hand, which it is not any longer."""
+        ...
+
 
 def _nbytes(tensors: Tensors) -> int:
     return sum(tensor.nbytes for tensor in tensors.values())

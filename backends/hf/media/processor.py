@@ -91,7 +91,11 @@ class Processor:
 
         It is not kept any longer: rows that the tower makes of it are.
         """
-        return self._kept.pop(media.key) or self._prepared(media)[1]
+        return self.kept(media) or self._prepared(media)[1]
+
+    def kept(self, media: Media) -> Prepared | None:
+        """What `prepare` has at hand; it is not kept any longer."""
+        return self._kept.pop(media.key)
 
     def call(self, media: Media, text: str) -> Any:
         """What the processor returns for a text with one placeholder, which stands for the item.

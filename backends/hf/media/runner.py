@@ -26,6 +26,13 @@ class MediaRunner(SamplingRunner):
     def encoded(self, media: Media) -> bool:
         return self.media is None or self.media.encoded(media)
 
+    def ready(self, media: Media) -> bool:
+        return self.media is None or self.media.ready(media)
+
+    def wait(self) -> None:
+        if self.media:
+            self.media.wait()
+
     def clear(self) -> None:
         if self.media:
             self.media.clear()

@@ -112,6 +112,7 @@ class BatchingEngine(TextEngine, Generic[Logits, Sampler]):
         batch = self._scheduler.schedule()
         outputs: list[Output] = []
         if not batch:
+            self._runner.wait()
             if self._saver:
                 self._saver.wait()
             return outputs

@@ -159,6 +159,13 @@ class Runner(ABC, Generic[Logits, Sampler]):
         """Whether an item can be run without encoding it first, which takes long."""
         return True
 
+    def ready(self, media: Media) -> bool:
+        """Whether an item can be encoded now; if not, another thread prepares it from now on."""
+        return True
+
+    def wait(self) -> None:
+        """Wait a moment for items that are being prepared, with nothing else to do."""
+
     def save(self, slot: int, tokens: int) -> memoryview:
         """A copy of what a slot holds, which are so many tokens; quickly, as everyone waits."""
         raise NotImplementedError

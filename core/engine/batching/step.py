@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic
 
-from core.contract.media import Media
+from core.contract.media import Media, MediaSpan
 from core.contract.sampling_params import SamplingParams
 from core.engine.batching.choice import ChoiceState
 from core.engine.batching.drafts import Drafter, Predictions
@@ -155,6 +155,8 @@ class StepDivider(Generic[Sampler]):
                 whole = choice.request.request_id if self._is_whole(choice) else None
                 take = partial(encoder.take, whole)
                 spans = choice.request.media
+                if not encoder.has_all(spans, start, start + tokens):
+                    continue
                 end = ends_before(spans, start, start + tokens, start + free, memory, take)
                 tokens = end - start
                 if tokens <= 0 or (whole and tokens < choice.pending):
@@ -275,11 +277,25 @@ class _EncoderTurn:
         self._taken: set[str] = set()
         self._prompt: str | None = None
 
+    def has_all(self, spans: Sequence[MediaSpan], start: int, end: int) -> bool:
+        """Whether all items of a chunk are ready, so that they are encoded together.
+
+        While others decode, this does not matter: items are encoded one by one.
+        """
+        if self._one:
+            return True
+        items = [span.media for span in spans if span.start < end and span.end > start]
+        missing = [item for item in items if not self._runner.encoded(item)]
+        ready = [self._runner.ready(item) for item in missing]  # each is prepared from now on
+        return all(ready)
+
     def take(self, prompt: str | None, media: Media) -> bool:
         """Whether the item may be in this step; `prompt` is what has to be run whole with it."""
         if self._runner.encoded(media) or media.key in self._taken:
             return True
         if self._one and self._taken and (prompt is None or prompt != self._prompt):
+            return False
+        if not self._runner.ready(media):
             return False
         self._taken.add(media.key)
         self._prompt = prompt
