@@ -60,6 +60,10 @@ class Connection:
         """Read the status and the headers."""
         return "".join(line.decode() for line in iter(self._file.readline, b"\r\n"))
 
+    def lines(self) -> Iterator[bytes]:
+        """Read the lines of a body without chunks, until the server hangs up."""
+        yield from iter(self._file.readline, b"")
+
     def chunks(self) -> Iterator[bytes]:
         """Read the chunks of the body, up to the last one or until the server hangs up."""
         while size := int(self._file.readline() or b"0", 16):

@@ -2,13 +2,16 @@
 
 import asyncio
 import atexit
+import codecs
 import logging
 import multiprocessing
+import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from core.contract.backend_settings import ReportProgress
 from core.contract.engine import Engine
@@ -101,9 +104,11 @@ class ProcessExecutor(Executor):
 
 
 class _Child:
-    """One process and its two threads on this side: one starts it and reads, the other writes.
+    """One process and its three threads on this side.
 
-    So neither pickling nor a full pipe ever stops the event loop.
+    One starts it and reads its messages, one writes commands, and one passes on what it prints. So
+    neither pickling nor a full pipe ever stops the event loop, and a stderr that nobody reads does
+    not stop the engine.
     """
 
     def __init__(
@@ -115,10 +120,11 @@ class _Child:
     ) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, self._theirs = context.Pipe()
+        self._printed, self._their_output = context.Pipe(duplex=False)
         level = logging.getLogger().getEffectiveLevel()
         self._process = context.Process(
             target=worker.main,
-            args=(self._theirs, packed_factory, level, grace),
+            args=(self._theirs, self._their_output, packed_factory, level, grace),
             name="enginebay-engine",
         )
         self._grace = grace
@@ -154,20 +160,24 @@ class _Child:
             with _sigint_blocked():
                 self._process.start()
         except Exception as error:
-            self._theirs.close()
-            self._connection.close()
+            for pipe in (self._theirs, self._connection, self._their_output, self._printed):
+                pipe.close()
             self._emit(Exited(f"the engine's process could not be started: {error}"))
             return
         self._theirs.close()
+        self._their_output.close()
         if self._killed:
             self._process.kill()
         atexit.register(self._process.kill)
         writer = threading.Thread(target=self._write, name="enginebay-commands", daemon=True)
         writer.start()
+        printer = threading.Thread(target=self._print, name="enginebay-printed", daemon=True)
+        printer.start()
         unreadable = self._read()
         self._process.join(self._grace)
         self._process.kill()
         self._process.join()
+        printer.join(1)  # its last words come before the news; children of it may still have more
         atexit.unregister(self._process.kill)
         self._commands.put(None)
         writer.join()
@@ -193,6 +203,16 @@ class _Child:
             logger.exception("a message from the engine's process cannot be read")
             self._process.kill()
             return f"a message from the engine's process cannot be read: {error}"
+
+    def _print(self) -> None:
+        """Print on stderr what the process prints, until nobody can print there any more."""
+        if os.name != "posix":  # there it prints on the server's own stderr
+            return
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        with self._printed, suppress(OSError):
+            while data := os.read(self._printed.fileno(), 1 << 16):
+                with suppress(OSError, ValueError):  # of a stderr that is closed
+                    print(decoder.decode(data), end="", file=sys.stderr, flush=True)
 
     def _write(self) -> None:
         while command := self._commands.get():

@@ -51,9 +51,21 @@ class ServerPipe:
         self.send(wire.Progress(stage, fraction))
 
 
-def main(connection: Connection, packed_factory: bytes, log_level: int, grace: float) -> None:
-    """Run one engine until the server closes it or exits, or the engine dies."""
+def main(
+    connection: Connection,
+    output: Connection,
+    packed_factory: bytes,
+    log_level: int,
+    grace: float,
+) -> None:
+    """Run one engine until the server closes it or exits, or the engine dies.
+
+    The server reads `output`, the pipe for all that libraries print, native ones, too.
+    """
     _leave_signals_to_the_server()
+    if os.name == "posix":
+        for printed in (1, 2):
+            os.dup2(output.fileno(), printed)
     faulthandler.enable()
     pipe = ServerPipe(connection)
     root = logging.getLogger()

@@ -238,7 +238,7 @@ def test_an_engine_that_dies() -> None:
 
 
 def test_pings_while_nothing_comes() -> None:
-    """Comments keep an idle stream open; clients ignore them."""
+    """Comments keep an idle stream open; clients ignore them. WIRE-2"""
     go_on = threading.Event()
 
     class Waiting(ScriptedEngine):
@@ -259,6 +259,8 @@ def test_pings_while_nothing_comes() -> None:
             if lines.count(": ping") == 2:
                 go_on.set()
         assert lines[-2] == "data: [DONE]"
+    last = max(at for at, line in enumerate(lines) if line == ": ping")
+    assert lines[last + 1].startswith("data: ")  # a blank line there would be an empty event
 
 
 def test_a_plugin_can_answer_in_the_backends_place_or_watch() -> None:

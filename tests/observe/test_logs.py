@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ from tests.conftest import ServeScripted
 
 CHAT = {"messages": [{"role": "user", "content": "my s3cret prompt"}]}
 
+
+_LIMITS = {
+    "/v1/chat/completions": "max_tokens",
+    "/v1/completions": "max_tokens",
+    "/v1/messages": "max_tokens",
+    "/v1/responses": "max_output_tokens",
+    "/api/chat": "options",
+}
 
 pytestmark = pytest.mark.usefixtures("log_stays")
 
@@ -65,6 +74,69 @@ def test_what_machines_ask_is_quiet(serve_scripted: ServeScripted) -> None:
     server.settle()
     paths = [(line["path"], line["status"]) for line in log.lines("enginebay.access")]
     assert paths == [("/v1/models", 200), ("/a%0Ab", 404)]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/messages", {**CHAT, "model": "scripted", "max_tokens": 99}),
+        ("/v1/responses", {"input": "x"}),
+        ("/api/chat", {**CHAT, "model": "scripted"}),
+    ],
+)
+@pytest.mark.parametrize(("most", "reason"), [(99, "stop"), (1, "length")])
+def test_the_lines_of_a_finished_answer_give_the_reason(
+    serve_scripted: ServeScripted,
+    path: str,
+    body: dict[str, Any],
+    stream: bool,
+    most: int,
+    reason: str,
+) -> None:
+    # EVE-5
+    server = serve_scripted(["a", "b"])
+    log = start()
+    limits = {"max_tokens": most, "max_output_tokens": most, "options": {"num_predict": most}}
+    wanted = {_LIMITS[path]: limits[_LIMITS[path]]}
+    answer = server.http.post(path, json={**body, **wanted, "stream": stream})
+    assert answer.status_code == 200, answer.text
+    server.settle()
+    lines = [line["message"] for line in log.lines()]
+    assert sum(line.endswith(f"completion tokens, finished: {reason}") for line in lines) == 2
+    assert log.lines("enginebay.access")[-1]["ended"] == f"finished: {reason}"
+
+
+def test_the_reason_of_each_choice(serve_scripted: ServeScripted) -> None:
+    # EVE-5
+    server = serve_scripted(lambda prompt, index: ["a"] * (1 + 8 * index))
+    log = start()
+    server.http.post("/v1/chat/completions", json={**CHAT, "n": 2, "max_tokens": 4})
+    server.settle()
+    assert log.lines("enginebay.access")[-1]["ended"] == "finished: 1 stop, 1 length"
+
+
+@pytest.mark.parametrize("after", ["finish", "begin"])
+def test_a_client_that_closes_its_stream(serve_scripted: ServeScripted, after: str) -> None:
+    """EVE-5: after the last update the answer is finished, before that the client has left."""
+    server = serve_scripted(lambda prompt, index: ["a"] if after == "finish" else forever())
+    log = start()
+    body = {**CHAT, "stream": True}
+    with server.http.stream("POST", "/v1/chat/completions", json=body) as answer:
+        for line in answer.iter_lines():
+            if '"finish_reason":"stop"' in line or (after == "begin" and '"content":"a' in line):
+                break
+    server.settle()
+    expected = "finished: stop" if after == "finish" else "aborted: the client has left"
+    assert log.lines("enginebay.access")[-1]["ended"] == expected
+
+
+def forever() -> Iterator[str]:
+    """Text without an end."""
+    while True:
+        yield "a"
 
 
 @pytest.mark.parametrize("level", ["debug", "info"])

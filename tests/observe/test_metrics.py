@@ -166,13 +166,13 @@ def test_embeddings_and_reranking_count_their_prompts() -> None:
 @pytest.mark.parametrize(
     ("metrics", "host", "statuses"),
     [
-        ("on", "127.0.0.1", (200, 200)),
-        ("on", "::1", (200, 200)),
-        ("on", "localhost", (200, 200)),
+        ("on", "127.0.0.1", (401, 200)),
+        ("on", "::1", (401, 200)),
+        ("on", "localhost", (401, 200)),
         ("on", "0.0.0.0", (401, 200)),
         ("on", "example.org", (401, 200)),
         ("keyed", "127.0.0.1", (401, 200)),
-        ("off", "127.0.0.1", (404, 404)),
+        ("off", "127.0.0.1", (401, 404)),
     ],
 )
 def test_who_may_scrape(

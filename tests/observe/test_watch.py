@@ -212,7 +212,7 @@ def test_a_wedged_engine_over_http() -> None:
             assert server.http.get("/health").json()["state"] == "degraded"
             cards = server.http.get("/v1/models", headers=headers).json()["data"]
             assert [card["state"] for card in cards] == ["stuck", "ready"]
-            metrics = server.http.get("/metrics").text
+            metrics = server.http.get("/metrics", headers=headers).text
             assert 'enginebay:model_stuck{backend="bad",model_name="bad"} 1.0' in metrics
             body = {"model": "good", "prompt": "x"}
             answer = server.http.post("/v1/completions", json=body, headers=headers)

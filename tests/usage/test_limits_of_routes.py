@@ -98,6 +98,41 @@ def test_a_limit_is_refused_in_the_form_of_each_api(
     assert int(other.headers["x-ratelimit-remaining-tokens"]) < 10**9
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": "abc"}),
+        ("/v1/tokenize", {"messages": CHAT["messages"]}),
+        ("/detokenize", {"tokens": [97]}),
+        ("/v1/token/encode", {"text": "abc"}),
+        ("/v1/token/decode", {"tokens": [97]}),
+        ("/apply-template", CHAT),
+        ("/v1/messages/count_tokens", MESSAGES),
+        ("/v1/responses/input_tokens", {"input": "hi"}),
+        ("/api/extra/tokencount", {"prompt": "abc"}),
+    ],
+)
+def test_requests_for_tokens_are_counted(path: str, body: dict[str, Any]) -> None:
+    """SEC-9: apart from requests for answers, which they cost nothing."""
+    keys = keys_of(anna={"requests_per_minute": 1})
+    config = Config.model_validate(
+        {
+            "models": [{"name": "says", "backend": "says", "path": "."}],
+            "server": {"auth": "required"},
+        }
+    )
+    with serve(config, plugins_with(**BACKENDS), keys=keys) as server:
+        sent = {"json": {"model": "says", **body}, "headers": {"x-api-key": "anna"}}
+        for _ in range(10):
+            assert server.http.post(path, **sent).status_code == 200
+        refused = server.http.post(path, **sent)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+        assert "requests for tokens with the API key of anna are limited to 10" in refused.text
+        answer = server.http.post(TEXT, json={"prompt": "abc"}, headers={"x-api-key": "anna"})
+        assert answer.status_code == 200
+
+
 def test_no_way_leads_around_a_limit(spent: Server) -> None:
     assert spent.http.get("/poem", headers={"x-api-key": "anna"}).status_code == 429
     assert spent.http.get("/poem", headers={"x-api-key": "bob"}).status_code == 200

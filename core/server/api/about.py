@@ -2,8 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, metadata
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request, Response
 
 from core.server.access.auth import is_admin
 from core.server.api.kobold import API_VERSION
@@ -61,10 +60,10 @@ async def props(http: Request, model: str | None = None) -> Props:
 
 
 @public.get("/openapi.json", include_in_schema=False)
-async def openapi(http: Request) -> JSONResponse:
+async def openapi(http: Request) -> Response:
     """The description of the API, with the path before it if a proxy has one."""
-    servers = {"servers": [{"url": http.state.prefix}]} if http.state.prefix else {}
-    return JSONResponse({**http.app.openapi(), **servers})
+    document = await services(http).api_document.below(http.state.prefix, http.app)
+    return Response(document, media_type="application/json")
 
 
 @public.get("/.well-known/serviceinfo")

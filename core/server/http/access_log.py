@@ -79,6 +79,9 @@ class ObserveRequests:
                 f", first token after {ttft:.3f} s, {usage.prompt_tokens} prompt and "
                 f"{usage.completion_tokens} completion tokens"
             )
+        if running and running.ended:
+            fields["ended"] = running.ended
+            text += f", {running.ended}"
         logger.log(level, "%s", text, extra=fields)
 
 

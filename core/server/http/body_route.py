@@ -7,8 +7,10 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import MutableHeaders
 
+from core.chat.plan.strictness import accept_ignored
 from core.chat.schemas.read_body import validator_of
 from core.server.body_reader import SMALL
+from core.server.http.headers import add_ignored
 from core.server.services import services
 
 _Given = TypeVarTuple("_Given")
@@ -26,22 +28,31 @@ class BodyRoute(APIRoute):
         validate = validator_of(kind)
 
         async def read(request: Request) -> Response:
-            return await handler(_Reading(request, validate))
+            reading = _Reading(request, validate)
+            response = await handler(reading)
+            add_ignored(response, reading.changed)
+            return response
 
         return read
 
 
 class _Reading(Request):
-    """A request whose `json()` is its validated body."""
+    """A request whose `json()` is its validated body; `changed` has paths of half characters."""
 
     def __init__(self, request: Request, validate: Callable[[Any], Any]) -> None:
         super().__init__(request.scope, request.receive)
         self._validate = validate
+        self.changed: list[str] = []
 
     async def json(self) -> Any:
         body = await self.body()
         self.state.has_large_body = len(body) > SMALL
-        return await services(self).bodies.read(body, self._validate)
+        try:
+            body_read, self.changed = await services(self).bodies.read(body, self._validate)
+            accept_ignored(self.changed, services(self).config.server)
+            return body_read
+        finally:
+            self.state.release_body()
 
 
 async def converted(

@@ -47,10 +47,10 @@ class Certificate:
         self.context.sni_callback = self._choose
 
     async def keep_current(self) -> None:
-        """Look at the files every second, for ever."""
+        """Look at the files every second, for ever, on a thread: an encrypted key takes long."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            self.look()
+            await asyncio.to_thread(self.look)
 
     def look(self) -> None:
         """Read the files if they have changed; if they are unusable, that is logged."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 
 from core.chat.plan.strictness import accept_ignored
 from core.server.services import services
@@ -41,6 +41,13 @@ def ignored_header(names: Sequence[str]) -> dict[str, str]:
         whole = text[:_LONGEST].rpartition(", ")[0]
         text = f"{whole or text[:_LONGEST]}, ..."
     return {UNSUPPORTED_HEADER: text}
+
+
+def add_ignored(response: Response, names: Sequence[str]) -> None:
+    """Name further unsupported parameters in the header of a response."""
+    before = response.headers.get(UNSUPPORTED_HEADER)
+    named = before.split(", ") if before else []
+    response.headers.update(ignored_header(list(dict.fromkeys([*named, *names]))))
 
 
 def clamped_header(clamped: Mapping[str, int]) -> dict[str, str]:

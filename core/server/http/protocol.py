@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from core.contract.errors import HeadersTooLargeError, InvalidRequestError, ServingError
-from core.server.http.asgi import DIRECT_BODY
+from core.server.http.asgi import DIRECT_BODY, App, Message, Receive, Scope, Send
 from core.server.http.request_limit import MAX_HEADERS
 
 MAX_PIPELINED = 100
@@ -119,6 +119,17 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an upgrade
             self._offer_direct_body()
 
+    def _should_upgrade_to_ws(self) -> bool:
+        """Let the application refuse WebSockets, as it refuses other requests."""
+        return False
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Log nothing: the access log has the request, and h2c may be ignored (RFC 9110, 7.8)."""
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        old = cycle.scope["http_version"] == "1.0"
+        super()._start_asgi_task(cycle, _without_chunks(cycle, app) if old else app)
+
     def on_message_complete(self) -> None:
         """All of it is here."""
         self._stop_timer()
@@ -167,6 +178,30 @@ class LimitedProtocol(HttpToolsProtocol):
         head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
         self.transport.write(STATUS_LINE[status] + f"{head}\r\n\r\n{body}".encode())
         self.transport.close()
+
+
+def _without_chunks(cycle: RequestResponseCycle, app: App) -> Any:
+    """The application for a client of HTTP/1.0: a body without a length ends with the connection.
+
+    uvicorn sends it in chunks, which such a client does not know, but closes the connection.
+    """
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        sized = True
+
+        async def send_whole(message: Message) -> None:
+            nonlocal sized
+            if message["type"] == "http.response.start":
+                sized = any(name.lower() == b"content-length" for name, _ in message["headers"])
+                if not sized:
+                    cycle.chunked_encoding = False
+            elif not sized:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_whole)
+
+    return answered
 
 
 def limited_protocol(timeout: float) -> type[LimitedProtocol]:

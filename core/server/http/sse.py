@@ -6,7 +6,6 @@ from contextlib import aclosing
 from time import monotonic
 
 import anyio
-from fastapi.sse import KEEPALIVE_COMMENT
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -21,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "text/event-stream"
 DONE = b"data: [DONE]\n\n"
-PING = KEEPALIVE_COMMENT
+PING = b": ping\n"
+"""A comment. A blank line behind it would be an empty event to some SDKs, which end the stream."""
 
 
 def event(body: BaseModel) -> bytes:

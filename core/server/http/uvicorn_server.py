@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from math import ceil
 from types import FrameType
 
@@ -65,6 +66,7 @@ class Server(uvicorn.Server):
         self._reload = shared.reload
         self._reloads: set[asyncio.Task[None]] = set()
         self._when_started = when_started
+        self._make_api_document = partial(shared.api_document.make, app)
         self._certificate = certificate
         self._beside: list[asyncio.Future[None]] = []
         self._hurry = False
@@ -75,6 +77,7 @@ class Server(uvicorn.Server):
         gc.freeze()  # else each full collection looks at all modules, which takes 80 ms
         if self.started:
             self._beside.append(asyncio.ensure_future(self._when_started()))
+            self._make_api_document()  # nobody who asks for it later shall have to wait
             if self._certificate:
                 self._beside.append(asyncio.ensure_future(self._certificate.keep_current()))
             self._reload_on_hangup()

@@ -19,6 +19,9 @@ from core.server.usage.token_window import TokenWindow
 _WRITE_EVERY = 0.5
 """Seconds between two writes of what was used: half of what may be lost with the server."""
 
+_SMALL = 10
+"""Requests for tokens that count as much as one request for an answer."""
+
 _NOTHING = Used()
 
 
@@ -36,6 +39,7 @@ class KeyUse(Account):
         self._records = records
         self._clock = clock
         self._requests = RequestCount(clock)
+        self._small = RequestCount(clock, "requests for tokens")
         self._recorded: dict[str, Used] = {}
         self._window = TokenWindow()
 
@@ -52,6 +56,20 @@ class KeyUse(Account):
             yield
         finally:
             self._requests.end()
+
+    @asynccontextmanager
+    async def counted_small(self, key: Key) -> AsyncIterator[None]:
+        """Count a request that a frontend sends for every message, apart from all others.
+
+        Of these a key has ten times as many a minute as of others, and as many at once. Each server
+        of a cluster counts its own. Raises `RateLimitError`.
+        """
+        a_minute = key.requests_per_minute
+        self._small.begin(replace(key, requests_per_minute=a_minute and _SMALL * a_minute))
+        try:
+            yield
+        finally:
+            self._small.end()
 
     @property
     def seen(self) -> RequestsSeen:

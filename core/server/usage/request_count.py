@@ -47,8 +47,10 @@ class RequestCount:
     `clock` is in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], what: str = "requests") -> None:
+        """`what` errors call them."""
         self._clock = clock
+        self._what = what
         self._received: deque[float] = deque()
         self.running = 0
 
@@ -59,13 +61,13 @@ class RequestCount:
         if limit is not None and len(self._received) >= limit:
             seconds = math.ceil(self._received[-limit] + WINDOW - self._clock())
             raise RateLimitError(
-                f"requests with the API key of {key.name} are limited to {limit} per minute; "
+                f"{self._what} with the API key of {key.name} are limited to {limit} per minute; "
                 f"try again in {seconds} s",
                 retry_after=seconds,
             )
         if key.concurrent_requests is not None and self.running >= key.concurrent_requests:
             raise RateLimitError(
-                f"requests with the API key of {key.name} are limited to "
+                f"{self._what} with the API key of {key.name} are limited to "
                 f"{key.concurrent_requests} at once; try again when one of them has ended",
                 retry_after=1,
             )
