@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.cli.console import fail, stderr, stdout
 
 if TYPE_CHECKING:
-    from core.config.keys import Key
+    from core.config.keys import Key, Role
     from core.config.schema import Config
     from core.server.access.key_store import KeyStore
 
@@ -39,21 +39,19 @@ def starting_keys(config: Config, *more: Key) -> KeyStore:
 
 
 def _make(config: Config) -> None:
-    """Write a keys file with a key of a user and one of an admin, and show them this once."""
+    """Write a keys file with a key of an admin, and one of a user if users need keys; show them."""
     from core.server.access import keys_file
+    from core.server.access.guard import needed
     from core.server.access.key_store import keys_path
     from core.server.access.keys import new_key
 
     path = keys_path(config)
-    made = {"user": new_key(), "admin": new_key()}
+    roles: tuple[Role, ...] = (
+        ("user", "admin") if needed(config.server) == "required" else ("admin",)
+    )
+    made = {role: new_key() for role in roles}
     try:
-        keys_file.create(
-            path,
-            [
-                keys_file.new_entry("user", made["user"]),
-                keys_file.new_entry("admin", made["admin"], "admin"),
-            ],
-        )
+        keys_file.create(path, [keys_file.new_entry(role, key, role) for role, key in made.items()])
     except FileExistsError:
         return  # another server of the same config was faster
     except OSError as error:
@@ -90,6 +88,24 @@ def about_keys(config: Config, keys: KeyStore) -> str:
         "the network that can reach it" if others_can_connect(config.server) else "this machine"
     )
     return f"none needed: everyone on {open_to} can do everything, including admin routes"
+
+
+def who_needs_keys(config: Config) -> str:
+    """Which requests need a key with this config, and how all of them would, in sentences."""
+    from core.server.access.guard import needed
+
+    who = needed(config.server)
+    if who == "required":
+        return "Every request needs a key."
+    how = (
+        f"To require a key for every request, set `server.auth: required` in {config.origins.file}."
+    )
+    if who == "none":
+        return f"No request needs a key, because `server.auth` is `none`. {how}"
+    return (
+        "Requests without a key are still accepted, except on admin routes. Requests with a wrong "
+        f"key are rejected as soon as there is a key with the role user. {how}"
+    )
 
 
 def warn_if_open(config: Config) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.cli.console import fail, print_table, stderr, stdout, table
+from core.cli.first_keys import who_needs_keys
 from core.cli.settings import ConfigOption, read_config
 
 if TYPE_CHECKING:
@@ -96,9 +97,10 @@ def add(
     )
     if problems := entry_problems(entry):
         fail(problems)
-    with _changing():
+    with _changing(path):
         keys_file.add(path, entry)
     _show(key, f"the key of {name}; it is shown only once, {path} stores its hash")
+    stderr().print(who_needs_keys(settings))
     named = {name for model in settings.models for name in (model.name, *model.aliases)}
     if unknown := [model for model in entry.get("models", ()) if model not in named]:
         stderr().print(
@@ -113,7 +115,7 @@ def remove(name: Name, config: ConfigOption = None) -> None:
 
     path = _path(config)
     _require(name, path)
-    with _changing():
+    with _changing(path):
         keys_file.remove(path, name)
     stderr().print(f"the key of {name} was removed from {path}")
 
@@ -126,7 +128,7 @@ def rotate(name: Name, config: ConfigOption = None) -> None:
     path = _path(config)
     _require(name, path)
     key = new_key()
-    with _changing():
+    with _changing(path):
         keys_file.set_hash(path, {name: hash_of(key)})
     _show(key, f"the new key of {name}; the old one no longer works")
 
@@ -155,7 +157,7 @@ def _require(name: str, path: Path) -> None:
 
 
 @contextmanager
-def _changing() -> Iterator[None]:
+def _changing(path: Path) -> Iterator[None]:
     """Exit with an error if the file cannot be changed."""
     from core.config.problems import ConfigError
 
@@ -164,7 +166,7 @@ def _changing() -> Iterator[None]:
     except ConfigError as error:
         fail(error.problems)
     except OSError as error:
-        fail(f"{error.filename} cannot be written: {error.strerror}")
+        fail(f"{path} cannot be written: {error.strerror}; no key was changed")
 
 
 def _show(key: str, remark: str) -> None:

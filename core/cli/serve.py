@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,14 +49,17 @@ def serve(
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
     require_listening(settings)
-    install_libraries(settings, plugins)
-    keys = starting_keys(settings)
-    warn_if_open(settings)
     try:
         listening = listen_as_configured(settings)
     except CannotListenError as error:
         fail(str(error))
-    serve_until_stopped(settings, plugins, keys, listening)
+    with ExitStack() as stack:
+        for each in listening:
+            stack.enter_context(each)
+        install_libraries(settings, plugins)
+        keys = starting_keys(settings)
+        warn_if_open(settings)
+        serve_until_stopped(settings, plugins, keys, listening)
 
 
 def serve_until_stopped(
@@ -65,10 +69,13 @@ def serve_until_stopped(
     from core.cli.loading import Loading
     from core.server.app import create_app
     from core.server.http.uvicorn_server import Server
+    from core.server.observe.output import Output
     from core.server.services import services_of
 
     loading = Loading([model.name for model in settings.models], stderr())
     app = create_app(settings, plugins, keys=keys, report_progress=loading.report)
+    output = Output()
+    services_of(app).metrics.register(output)
 
     async def announce() -> None:
         loading.start()
@@ -80,7 +87,8 @@ def serve_until_stopped(
 
     server = Server(app, settings.server.log_level, announce)
     try:
-        server.run(listening)
+        with output:
+            server.run(listening)
     except KeyboardInterrupt:
         pass  # uvicorn has stopped the server and passes the signal on
     finally:
@@ -133,6 +141,8 @@ def _about(model: Any) -> str:
     formats = f"reasoning {served.reasoning_name or 'none'}, tools {served.tools_name or 'none'}"
     if served.continues_text:
         formats = "no chat template: completions only"
+    if served.usual_limit and info.generates:
+        formats += f", answers of at most {served.usual_limit} tokens by default"
     if info.generates and not info.constraints:
         formats += ", no structured output"
     return f"{model.config.backend}, context {info.context_length} tokens, {formats}"

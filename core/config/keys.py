@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from core.config.document import Document
+from core.config.fast_yaml import parse_fast
 from core.config.messages import explain
 from core.config.origins import Origins
+from core.config.paths import is_special
 from core.config.problems import ConfigError, in_order, key_text
 from core.config.schema import sendable
 from core.config.section import Section, Text
@@ -49,6 +52,14 @@ class Key:
     def may_use(self, *names: str) -> bool:
         """Whether it may use the model that has these names."""
         return self.models is None or not set(names).isdisjoint(self.models)
+
+    def cache_salt(self, asked: str | None) -> str:
+        """The cache salt of its requests that ask for this salt.
+
+        Nobody can guess the salt without the key, nor find the key from the salt.
+        """
+        parts = b"" if asked is None else b":" + asked.encode(errors="surrogatepass")
+        return sha256(self.digest + parts).hexdigest()[:32]
 
 
 class KeyEntry(Section):
@@ -121,6 +132,24 @@ def entry_problems(entry: Mapping[str, Any]) -> list[str]:
 
 def load_keys(path: Path) -> list[KeyEntry]:
     """The entries of a keys file. Raises `ConfigError` with all problems."""
+    try:
+        return _load_valid(path)
+    except (OSError, ValueError):
+        return _load_slowly(path)
+
+
+def _load_valid(path: Path) -> list[KeyEntry]:
+    """The entries of a file without problems. `OSError` or `ValueError` if it may have some."""
+    if is_special(path):
+        raise ValueError("reading it may never end")
+    entries = KeysFile.model_validate(parse_fast(path.read_text("utf-8-sig"))).keys
+    if len({entry.name for entry in entries}) < len(entries):
+        raise ValueError("two keys have the same name")
+    return entries
+
+
+def _load_slowly(path: Path) -> list[KeyEntry]:
+    """The entries of any file, with the line of each problem."""
     document = Document(path, expected=EXPECTED)
     origins = Origins(path, document)
     problems = list(document.problems)

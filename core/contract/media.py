@@ -29,8 +29,9 @@ class Media:
     """One item of a prompt as it was sent: encoded bytes, not decoded.
 
     `type`: the media type that its first bytes show, such as `image/png`. `options`: how the model
-    is to read it, names from `ModelInfo.media_options` only. `key` is the same exactly for items
-    that mean the same to a model: the SHA-256 of kind, bytes and options.
+    is to read it, names from `ModelInfo.media_options` only. `salt`: only items with the same salt
+    share what is cached of them. `key` is the same exactly for items that mean the same to a model
+    and have the same salt: the SHA-256 of kind, options, salt and bytes.
     """
 
     kind: Modality
@@ -38,10 +39,13 @@ class Media:
     type: str
     options: Mapping[str, MediaOption] = field(default_factory=dict)
     limits: MediaLimits = MediaLimits()
+    salt: str | None = None
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        digest = hashlib.sha256(f"{self.kind} {sorted(self.options.items())}\n".encode())
+        about = f"{self.kind} {sorted(self.options.items())}"
+        salted = about if self.salt is None else f"{about} {self.salt!a}"
+        digest = hashlib.sha256(f"{salted}\n".encode())
         digest.update(self.data)
         object.__setattr__(self, "key", digest.hexdigest())
 

@@ -58,8 +58,8 @@ class MediaLoader:
             except InvalidRequestError as error:
                 raise type(error)(error.message, param=source.param) from None
 
-    async def load(self, sources: Sequence[MediaSource]) -> list[Media]:
-        """The items, in this order, none of them decoded yet.
+    async def load(self, sources: Sequence[MediaSource], salt: str | None = None) -> list[Media]:
+        """The items, in this order and with this salt, none of them decoded yet.
 
         The first that cannot be had is an `InvalidRequestError` with its `param`; the others are
         given up, and their connections closed, as they are if this is cancelled. What was sent is
@@ -78,16 +78,18 @@ class MediaLoader:
         loaded: dict[int, Media] = {}
         for is_sent in (True, False):
             places = [i for i, item in enumerate(sources) if is_data(item.url) == is_sent]
-            media = await self._together([sources[i] for i in places], whole)
+            media = await self._together([sources[i] for i in places], salt, whole)
             loaded.update(zip(places, media, strict=True))
         return [loaded[i] for i in range(len(sources))]
 
-    async def _together(self, sources: Sequence[MediaSource], whole: ByteLimit) -> list[Media]:
+    async def _together(
+        self, sources: Sequence[MediaSource], salt: str | None, whole: ByteLimit
+    ) -> list[Media]:
         turn = asyncio.Semaphore(self._policy.request_fetches)
 
         async def load(source: MediaSource) -> Media:
             async with turn:
-                return await self._load(source, whole)
+                return await self._load(source, salt, whole)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -96,12 +98,12 @@ class MediaLoader:
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _load(self, source: MediaSource, whole: ByteLimit) -> Media:
+    async def _load(self, source: MediaSource, salt: str | None, whole: ByteLimit) -> Media:
         noun = NOUNS[source.kind]
         limit = ByteLimit(self._policy.item_bytes, f"the {noun} has", whole)
         try:
             data = await self._read(source.url, limit)
-            return await asyncio.to_thread(self._media, source, data)
+            return await asyncio.to_thread(self._media, source, salt, data)
         except InvalidRequestError as error:
             raise type(error)(error.message, param=source.param) from None
 
@@ -114,7 +116,7 @@ class MediaLoader:
             return data
         return await self._fetcher.get(url, limit)
 
-    def _media(self, source: MediaSource, data: bytes) -> Media:
+    def _media(self, source: MediaSource, salt: str | None, data: bytes) -> Media:
         found = format_of(data, source.kind)
         if source.kind == "image":
             check_picture(data, self._policy.limits)
@@ -124,6 +126,7 @@ class MediaLoader:
             type=found.type,
             options=source.options,
             limits=self._policy.limits,
+            salt=salt,
         )
         logger.debug("%s, %s, %d bytes, %.8s", source.kind, found.type, len(data), media.key)
         return media

@@ -13,6 +13,7 @@ from core.models.loading.entry import ReportModelProgress
 from core.plugins import Plugins
 from core.server.access.behind_proxy import BehindProxy
 from core.server.access.guard import Guard
+from core.server.access.hosts import PROGRAMS
 from core.server.access.key_store import KeyStore, fixed_keys, key_store
 from core.server.access.revoked import end_revoked
 from core.server.api import (
@@ -49,6 +50,7 @@ from core.server.api.error_handlers import add_error_handlers
 from core.server.api.plugin_routes import add_plugin_routes
 from core.server.http.access_log import ObserveRequests
 from core.server.http.request_limit import RequestLimit
+from core.server.http.slashes import Slashes
 from core.server.http.track import TrackRequests
 from core.server.page.page import add_page
 from core.server.services import make_services, services_of
@@ -138,15 +140,17 @@ def create_app(
         seconds=config.server.request_timeout,
         paths=shared.paths,
     )
-    if config.server.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=config.server.cors_origins,
-            allow_methods=["*"],
-            allow_headers=["*"],
-        )
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=config.server.cors_origins,
+        allow_origin_regex=PROGRAMS,
+        allow_methods=["*"],
+        allow_headers=["*"],
+        allow_private_network=True,
+    )
     app.add_middleware(ObserveRequests, metrics=shared.metrics)
     app.add_middleware(BehindProxy, server=config.server)
+    app.add_middleware(Slashes, root=config.server.root_path or "", paths=shared.paths)
     return app
 
 

@@ -37,19 +37,10 @@ PUBLIC = {
     "/v1/readyz",
     "/v1/health/live",
     "/v1/health/ready",
-    "/metrics",
-    "/v1/metrics",
     "/.well-known/serviceinfo",
     "/docs",
     "/openapi.json",
 }
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass
@@ -58,7 +49,11 @@ class Place:
 
     server: Server
     file: Path
-    clock: Clock
+    keys: KeyStore
+
+    def looked(self) -> None:
+        """Do what the server does every second."""
+        self.server.run(self.keys.look())
 
     def client(self, name: str) -> OpenAI:
         return self.server.openai.with_options(api_key=f"key-of-{name}")
@@ -91,9 +86,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
             settings = {"keys_file": str(file), "auth": "required", **server}
             config = Config.model_validate({"models": MODELS, "server": settings})
             plugins = plugins_with(scripted=scripted(script))
-            clock = Clock()
-            keys = KeyStore(file, clock=clock)
-            return Place(stack.enter_context(serve(config, plugins, keys=keys)), file, clock)
+            keys = KeyStore(file)
+            return Place(stack.enter_context(serve(config, plugins, keys=keys)), file, keys)
 
         yield begin
 
@@ -171,7 +165,7 @@ def test_every_route_needs_a_key_but_a_few() -> None:
     with serve(config, Plugins()) as server:
         documented = set(server.app.openapi()["paths"])
         paths = PUBLIC | documented | {path.removeprefix("/v1") for path in documented}
-        assert {CHAT, "/chat/completions", "/v1/models/{model_id}"} <= paths
+        assert {CHAT, "/chat/completions", "/v1/models/{model_id}", "/metrics"} <= paths
         for path in paths | {"/nothing", "/v1", "/health-not", "/HEALTH", "/v1/docs"}:
             asked = path.replace("{model_id}", "x")
             status = {m: server.http.request(m, asked).status_code for m in ("GET", "POST")}
@@ -192,18 +186,45 @@ def test_a_request_without_a_key_is_refused_before_its_body(start: Start) -> Non
         assert connection.recv(1000).startswith(b"HTTP/1.1 401 ")
 
 
-@pytest.mark.parametrize("key", ["wrong", "key-of-anna", ""])
-def test_where_only_admins_need_keys_any_will_do(start: Start, key: str) -> None:
+@pytest.mark.parametrize("auth", ["auto", "admin"])
+@pytest.mark.parametrize("key", ["none", "sk-no-key-required", "eb-wrong", "key-of-root", ""])
+def test_without_keys_for_users_any_will_do(start: Start, key: str, auth: str) -> None:
     # MLC-31
-    place = start({"anna": {"requests_per_minute": 1}}, auth="auto")
+    place = start({}, auth=auth)
     for header in ({"x_api_key": key}, {"authorization": f"Bearer {key}".strip()}):
         assert place.get("/v1/models", **header).status_code == 200
     body = {"messages": USER}
+    assert place.server.http.post(CHAT, json=body, headers={"x-api-key": key}).status_code == 200
+
+
+@pytest.mark.parametrize("auth", ["auto", "admin", "required"])
+def test_a_wrong_key_is_refused_where_none_is_needed_too(start: Start, auth: str) -> None:
+    # EVE-1
+    place = start({"anna": {"requests_per_minute": 1}}, auth=auth)
+    post, body = place.server.http.post, {"messages": USER, "model": "big"}
     statuses = [
-        place.server.http.post(CHAT, json=body, headers={"x-api-key": key}).status_code
-        for _ in range(2)
+        post(CHAT, json=body, headers=headers).status_code
+        for headers in (
+            {},
+            {"authorization": "Bearer"},
+            {"x-api-key": "none"},
+            {"authorization": "Bearer key-of-ann"},
+            {"x-admin-key": "key-of-anna2"},
+            {"authorization": "Bearer wrong", "x-api-key": "key-of-anna"},
+            {"x-api-key": "key-of-anna"},
+        )
     ]
-    assert statuses == ([200, 429] if key == "key-of-anna" else [200, 200])
+    unneeded = 401 if auth == "required" else 200
+    assert statuses == [unneeded, unneeded, 401, 401, 401, 200, 429]
+    for path in ("/v1/messages", "/v1/responses", "/api/chat", "/infill", "/v1/nothing"):
+        refused = post(path, json={}, headers={"x-api-key": "wrong"})
+        assert refused.status_code == 401
+        assert "this API key is not valid" in refused.text
+    assert place.get("/health", x_api_key="wrong").status_code == 200, "it is for those without"
+    keys_file.remove(place.file, "anna")
+    place.looked()
+    wrong = post(CHAT, json=body, headers={"x-api-key": "none"}).status_code
+    assert wrong == unneeded, "there is no key for users any more"
 
 
 def test_requests_per_minute(start: Start) -> None:
@@ -416,12 +437,12 @@ def test_keys_are_reloaded(start: Start) -> None:
     assert place.say("anna").status_code == 200
     keys_file.add(place.file, keys_file.new_entry("new", "key-of-new"))
     keys_file.remove(place.file, "anna")
-    place.clock.now += 1
+    place.looked()
     assert place.say("new").status_code == 200
     with pytest.raises(openai.AuthenticationError):
         place.say("anna")
     place.file.write_text("keys: [", encoding="utf-8")
-    place.clock.now += 1
+    place.looked()
     assert place.say("new").status_code == 200
 
 
@@ -442,7 +463,6 @@ def test_other_sites_pages_and_names(start: Start) -> None:
         {"Host": "evil.example", "Origin": "http://x.example", "x-api-key": "key-of-anna"},
     ):
         assert post(CHAT, json=body, headers=headers).status_code == 200
-    assert place.get("/health", host="evil.example").status_code == 200
 
 
 def test_cors_and_keys(start: Start) -> None:
@@ -466,3 +486,94 @@ def test_cors_and_keys(start: Start) -> None:
 def explain(client: OpenAI) -> object:
     body = {"messages": USER, "model": "big"}
     return client.post("/chat/completions/explain", body=body, cast_to=object)
+
+
+@pytest.mark.parametrize("setting", ["on", "keyed"])
+@pytest.mark.parametrize("auth", ["required", "auto", "admin", "none"])
+def test_metrics_need_the_key_that_every_route_needs(start: Start, auth: str, setting: str) -> None:
+    """SEC-6: also behind a proxy that leaves no marks."""
+    place = start({"anna": {}, "bob": {"models": ["small"]}}, auth=auth, metrics=setting)
+    path = "/metrics"
+    statuses = {
+        key: place.get(path, x_api_key=key).status_code
+        for key in ("", "wrong", "key-of-anna", "key-of-bob", "key-of-root")
+    }
+    assert place.get("/v1/metrics").status_code == statuses[""]
+    statuses["proxy"] = place.get(path, x_forwarded_for="192.0.2.1").status_code
+    kept_out = auth == "required" or (setting == "keyed" and auth != "none")
+    through_proxy = kept_out or auth == "auto"
+    assert statuses == {
+        "": 401 if kept_out else 200,
+        "wrong": 200 if auth == "none" else 401,
+        "key-of-anna": 200,
+        "key-of-bob": 200 if auth == "none" else 403,
+        "key-of-root": 200,
+        "proxy": 401 if through_proxy else 200,
+    }
+
+
+NEEDS_NO_KEY = ("/", "/health", "/v1/health/live", "/readyz", "/docs", "/openapi.json")
+FOREIGN = ("evil.example", "evil.local:5000", "wpad", "a.internal", "b.home.arpa", "c.localhost")
+
+
+@pytest.mark.parametrize("path", [*NEEDS_NO_KEY, "/metrics", "/v1/models", "/nothing"])
+def test_names_on_every_path_where_no_key_is_needed(start: Start, path: str) -> None:
+    """SEC-8: health, metrics and the page, too."""
+    place = start({"anna": {}}, auth="auto")
+    found = 404 if path == "/nothing" else 200
+    for host in (*FOREIGN, "localhost:5000", "[::1]:5000", "127.0.0.1"):
+        answer = place.get(path, host=host)
+        assert answer.status_code == (403 if host in FOREIGN else found), host
+        if host in FOREIGN:
+            assert "server.allowed_hosts" in answer.json()["error"]["message"]
+        assert place.get(path, host=host, x_api_key="key-of-anna").status_code == found
+
+
+def test_pages_under_any_name_where_keys_are_needed(start: Start) -> None:
+    """A proxy has them under a name that the server does not know."""
+    place = start({"anna": {}})
+    for path in NEEDS_NO_KEY:
+        assert place.get(path, host="llm.example").status_code == 200
+    assert place.get("/metrics", host="llm.example").status_code == 401
+
+
+PROGRAMS = (
+    *("app://obsidian.md", "tauri://localhost", "vscode-webview://0a1b2c", "app://."),
+    *("chrome-extension://abcdef", "moz-extension://0a-1b", "safari-web-extension://X"),
+    *("capacitor://localhost", "ionic://localhost", "vscode-file://vscode-app"),
+)
+PAGES = (
+    *("https://evil.example", "http://localhost:8000", "null", "file://", "file:///tmp/x.html"),
+    *("HTTPS://evil.example", "http://tauri.localhost", "app://", "app:x", "://x", "x", ""),
+)
+
+
+@pytest.mark.parametrize("auth", ["auto", "required"])
+@pytest.mark.parametrize("origins", [[], ["https://ui.example"]], ids=str)
+def test_programs_may_call_and_read_answers(start: Start, auth: str, origins: list[str]) -> None:
+    """WIRE-1: without a setting; pages of others may not."""
+    place = start({"anna": {}}, auth=auth, cors_origins=origins)
+    http, key = place.server.http, {"x-api-key": "key-of-anna"}
+    for origin in (*PROGRAMS, *PAGES):
+        asks = {
+            "Origin": origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, content-type",
+            "Access-Control-Request-Private-Network": "true",
+        }
+        may = origin in PROGRAMS
+        for path in (CHAT, "/v1/messages", "/api/chat", "/v1/nothing"):
+            asked = http.options(path, headers=asks)
+            assert asked.headers.get("access-control-allow-origin") == (origin if may else None)
+            assert (asked.status_code == 200) is may, origin
+            if may:
+                assert "authorization" in asked.headers["access-control-allow-headers"]
+                assert "POST" in asked.headers["access-control-allow-methods"]
+        for more, refused in (({}, auth == "required"), (key, False), ({"x-api-key": "x"}, True)):
+            answer = http.post(CHAT, json={"messages": USER}, headers={"Origin": origin, **more})
+            assert answer.headers.get("access-control-allow-origin") == (origin if may else None)
+            stranger = not more and not may and bool(origin)
+            assert answer.status_code == (401 if refused else 403 if stranger else 200), origin
+        cross = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+        status = http.get("/v1/models", headers=cross).status_code
+        assert status == (401 if auth == "required" else 200 if may else 403), origin

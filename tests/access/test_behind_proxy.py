@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {"root_path": "/llm/", "keys_file": str(file), "metrics": "on"}
     plugins = plugins_with(scripted=scripted(["ok"]))
     register(plugins.routes)
-    keys = KeyStore(file, clock=lambda: 0.0)
+    keys = KeyStore(file)
     with serve(scripted_config(server=settings), plugins, keys=keys) as server:
         yield server
 
@@ -70,7 +70,7 @@ def test_only_the_path_itself_is_taken_off_and_only_once(server: Server) -> None
     for path in ("/llmama/v1/models", "/llm/llm/v1/models", "/LLM/v1/models"):
         assert server.http.get(path, headers=KEYED).status_code == 404, path
     assert server.http.get("/%6clm/told/%C3%A4").json() == {"path": "/told/ä"}
-    assert server.http.get("/llm//told/a", headers=KEYED).status_code == 404
+    assert server.http.get("/llm//told/a", headers=KEYED).json() == {"path": "/told/a"}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -11,22 +11,27 @@ from core.config.schema import ServerConfig
 from core.contract.errors import PermissionDeniedError
 from core.server.access.hosts import check_host, check_origin, is_loopback
 
+NAME = socket.gethostname()
 ALLOWED = ["llm.example", "*.tail1234.ts.net"]
 GOOD = [
     "",  # HTTP/1.0
     "localhost",
     "LocalHost:5000",
-    "ui.localhost",
     "127.0.0.1",
     "127.0.0.1:5000",
     "[::1]:5000",
     "192.168.1.7:80",
     "[fe80::1]",
-    "nas",
-    "nas.local:5000",
+    "127.0.0.1.",
+    "localhost.:5000",
+    "[::ffff:127.0.0.1]",
     "host.docker.internal",
-    "box.home.arpa.",
-    socket.gethostname(),
+    "Host.Docker.Internal:5000",
+    NAME,
+    f"{NAME}.",
+    NAME.upper(),
+    NAME.partition(".")[0],
+    f"{NAME.partition('.')[0]}.local:5000",
     "llm.example",
     "LLM.example:443",
     "a.tail1234.ts.net",
@@ -45,6 +50,34 @@ BAD = [
     "a@evil.example",
     "[::1",
     ":5000",
+    # SEC-8: names that somebody else may have in a local network, or on this machine
+    "wpad",
+    "nas",
+    "evil.local",
+    "evil.local.:5000",
+    "EVIL.LOCAL",
+    "evil.internal",
+    "gateway.docker.internal",
+    "box.home.arpa.",
+    "evil.lan",
+    "evil.localhost",
+    f"{NAME}.evil.example",
+    f"evil.{NAME}.local",
+    # no names at all
+    "evil.example@localhost",
+    "localhost..",
+    "localhost:80:80",
+    "localhost:x",
+    "localhost,evil.example",
+    " localhost",
+    "[localhost]",
+    "[127.0.0.1",
+    "::1",
+    "::1:5000",
+    "2130706433",
+    "127.1",
+    ".",
+    "\xff",
 ]
 
 

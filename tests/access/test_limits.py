@@ -94,6 +94,29 @@ async def test_concurrent_requests() -> None:
     await ask(use, key)
 
 
+async def test_requests_for_tokens_have_counts_of_their_own() -> None:
+    """SEC-9: ten times as many a minute as other requests, and as many at once."""
+    clock, key = Clock(), Key("a", b"", requests_per_minute=2, concurrent_requests=3)
+    use = use_by(clock)
+    for _ in range(20):
+        async with use.counted_small(key):
+            pass
+    with pytest.raises(RateLimitError, match="requests for tokens with the API key of a are limi"):
+        async with use.counted_small(key):
+            pass
+    await ask(use, key)
+    assert use.headers(key)["x-ratelimit-remaining-requests"] == "1"
+    clock.now += WINDOW
+    async with AsyncExitStack() as running:
+        for _ in range(3):
+            await running.enter_async_context(use.counted_small(key))
+        with pytest.raises(RateLimitError, match="limited to 3 at once"):
+            await running.enter_async_context(use.counted_small(key))
+        await ask(use, key)
+    async with use.counted_small(Key("a", b"")):
+        pass
+
+
 async def test_a_limit_that_changes_meanwhile() -> None:
     clock = Clock()
     use = KeyUses(UsageRecords(None), clock).of(Key("a", b""))

@@ -35,6 +35,7 @@ class Place:
 
         async def look() -> None:
             requests, models = services.serving.requests, services.models
+            await self.keys.look()
             revoked.cancel_revoked(self.keys.known(), requests, models)
 
         self.at.server.run(look())
@@ -51,8 +52,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.setattr("core.server.access.key_store.LOOK_EVERY", 0)
+def place(tmp_path: Path) -> Iterator[Place]:
     file = tmp_path / "keys.yml"
     names = ("anna", "bob", "carl")
     keys_file.create(file, [keys_file.new_entry(name, f"key-of-{name}") for name in names])

@@ -291,6 +291,28 @@ def test_a_draft_model_that_is_never_right_computes_next_to_nothing_in_the_end()
     assert 0 < wasted < 0.01
 
 
+def test_a_draft_model_reads_nothing_for_others_that_a_salt_keeps_apart() -> None:
+    """SEC-7: how soon drafts come would tell what others have asked."""
+
+    def read(before: str | None, salt: str | None) -> int:
+        """Tokens of a prompt that the draft model reads after the same one with another salt."""
+        model = Wrong(lambda seconds: None)
+        drafter, prompt = ModelDrafter(model, 1), list(range(2, 22))
+        for number, each in enumerate((before, salt)):
+            item = request(prompt, id=str(number), cache_salt=each)
+            state: ChoiceState[Any] = ChoiceState(item, 0, number, None, None, slot=0)  # type: ignore[arg-type]
+            model.read = 0
+            while not drafter.ready({state: 1}):
+                pass
+            state.slot = None
+        return model.read
+
+    for salts in ((None, None), ("a", "a")):
+        assert read(*salts) == 0
+    for salts in ((None, "a"), ("a", None), ("a", "b")):
+        assert read(*salts) == read("x", "y") > 16
+
+
 @pytest.mark.parametrize("memory", [name for name in MEMORIES if MEMORIES[name].cuts])
 @examples(40)
 @given(

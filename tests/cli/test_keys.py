@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from core.server.access.key_store import KeyStore
 from core.server.access.keys import find_key, hash_of
 from tests.cli.conftest import Run, StartServing
+from tests.support import plugins_with, scripted, scripted_config, serve
 
 KEY = re.compile(r"eb-[\w-]{43}")
 posix = pytest.mark.skipif(os.name == "nt", reason="needs a terminal that a program can make")
@@ -106,9 +108,14 @@ def test_the_file_is_where_the_config_says(run: Run) -> None:
 
 
 @posix
-def test_the_first_start_shows_new_keys_on_a_terminal() -> None:
-    """Once, and not in the log."""
+@pytest.mark.parametrize(
+    ("auth", "made"), [("auto", ("admin",)), ("required", ("user", "admin"))], ids=str
+)
+def test_the_first_start_shows_new_keys_on_a_terminal(auth: str, made: tuple[str, ...]) -> None:
+    """Once, and not in the log; a user's only if users need one."""
     import pty
+
+    Path("config.yml").write_text(f"server: {{port: 0, auth: {auth}}}\n", encoding="utf-8")
 
     shown, path = [], Path("log")
     for _ in range(2):
@@ -128,7 +135,7 @@ def test_the_first_start_shows_new_keys_on_a_terminal() -> None:
         shown.append(re.sub(r"\x1b\[[0-9;]*m", "", text))
         assert "eb-" not in path.read_text(encoding="utf-8")
     keys = dict(re.findall(r"^(\w+) +(eb-\S+)", shown[0], re.MULTILINE))
-    assert {name: known(key) for name, key in keys.items()} == {"user": "user", "admin": "admin"}
+    assert {name: known(key) for name, key in keys.items()} == {name: name for name in made}
     assert "the only time they are shown" in shown[0]
     assert "eb-" not in shown[1]
     assert stat.S_IMODE(Path("keys.yml").stat().st_mode) == 0o600
@@ -191,3 +198,106 @@ def test_a_public_address_without_keys_is_warned_of(
     assert re.search(pattern, serving.log, re.MULTILINE)
     assert Path("keys.yml").exists() is (auth == "admin")
     assert serving.interrupt() == 0
+
+
+def test_a_start_that_fails_creates_nothing(start_serving: StartServing) -> None:
+    """EVE-2: neither keys nor anything else."""
+    Path("config.yml").unlink()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for settings in (
+            f"host: 127.0.0.1, port: {port}",
+            f"host: 127.0.0.1, port: {port}, auth: required",
+            f"port: 0, ollama_port: {port}",
+            f"port: {port}, usage_file: usage.db, capture: captured",
+        ):
+            Path("config.yml").write_text(f"server: {{{settings}}}\n", encoding="utf-8")
+            before = sorted(path.name for path in Path().iterdir())
+            serving = start_serving()
+            assert serving.process.wait(60) == 1
+            assert serving.process.stdout
+            assert serving.process.stdout.read() == ""
+            assert "already in use" in serving.log
+            made = {path.name for path in Path().iterdir()} - {*before, serving.errors.name}
+            assert not made
+            assert not Path("keys.yml").exists()
+
+
+@posix
+def test_a_socket_goes_with_a_start_that_fails(start_serving: StartServing) -> None:
+    Path("keys.yml").write_text("keys: 3\n", encoding="utf-8")
+    Path("config.yml").write_text("server: {unix_socket: here.sock}\n", encoding="utf-8")
+    serving = start_serving()
+    assert serving.process.wait(60) == 2
+    assert "keys.yml" in serving.log
+    assert not Path("here.sock").exists()
+
+
+@posix
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("command", [("add", "bob"), ("rotate", "anna"), ("remove", "anna")])
+def test_a_full_disk(run: Run, command: tuple[str, str], there: bool) -> None:
+    """SEC-12: the file is named, and stays as it was."""
+    if there or command[0] != "add":
+        run("keys", "add", "anna")
+    before = Path("keys.yml").read_bytes() if Path("keys.yml").exists() else None
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+        "from core.cli import main; sys.argv[0] = 'enginebay'; main()"
+    )
+    failed = subprocess.run(
+        [sys.executable, "-c", limited, "keys", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    path = Path("keys.yml").absolute()
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert f"{path} cannot be written: File too large; no key was changed" in failed.stderr
+    assert (path.read_bytes() if path.exists() else None) == before
+    assert not Path("keys.yml.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("{port: 0}", "Requests without a key are still accepted, except on admin routes."),
+        ("{auth: admin, host: 0.0.0.0}", "Requests without a key are still accepted"),
+        ("{auth: none}", "No request needs a key, because `server.auth` is `none`."),
+        ("{auth: required}", "Every request needs a key."),
+        ("{host: 0.0.0.0}", "Every request needs a key."),
+        ("{api_keys: [one]}", "Every request needs a key."),
+    ],
+)
+def test_adding_a_key_tells_who_needs_one(run: Run, server: str, said: str) -> None:
+    # EVE-1
+    Path("config.yml").write_text(f"server: {server}\n", encoding="utf-8")
+    told = " ".join(run("keys", "add", "me").stderr.split())
+    assert said in told
+    open_to_some = "Every" not in said
+    how = "To require a key for every request, set `server.auth: required` in config.yml."
+    assert (how in told) is open_to_some
+
+
+@pytest.mark.parametrize(
+    ("auth", "key", "said"),
+    [
+        ("required", (), "no API key was sent"),
+        ("required", ("--api-key", "wrong"), "this API key is not valid"),
+        ("admin", (), None),
+        ("admin", ("--api-key", "wrong"), "this API key is not valid"),
+    ],
+)
+def test_commands_without_a_key(
+    run: Run, auth: str, key: tuple[str, ...], said: str | None
+) -> None:
+    """EVE-7: they send none, rather than one that is wrong."""
+    config = scripted_config(server={"auth": auth, "api_keys": ["one"]})
+    with serve(config, plugins_with(scripted=scripted(["ok"]))) as server:
+        answered = run("chat", "--url", server.url, "hi", *key)
+        if said is None:
+            assert (answered.exit_code, answered.stdout) == (0, "ok\n")
+            return
+        for failed in (answered, run("conformance", server.url, *key)):
+            assert failed.exit_code == 1
+            assert said in " ".join(failed.stderr.split())

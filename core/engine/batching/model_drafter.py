@@ -43,6 +43,7 @@ class ModelDrafter(Drafter):
         self.tokens = tokens
         self._model = model
         self._held: list[list[int]] = [[] for _ in range(model.slots)]
+        self._salts: list[str | None] = [None] * model.slots
         self._slots: dict[ChoiceState[Any], int] = {}
 
     def ready(self, wanted: Mapping[ChoiceState[Any], int]) -> Mapping[ChoiceState[Any], int]:
@@ -94,14 +95,20 @@ class ModelDrafter(Drafter):
         return max(token_ids, default=0) < self._model.vocab_size
 
     def _place(self, choice: ChoiceState[Any], text: Sequence[int]) -> int | None:
-        """The slot of a choice, or one that holds most of its text, and no more than that."""
+        """The slot of a choice, or one that holds most of its text, and no more than that.
+
+        Only choices with the same cache salt get what is held.
+        """
         slot = self._slots.get(choice)
         if slot is None:
             free = self._free()
             if not free:
                 return None
-            slot = -max((common_prefix(self._held[i], text), -i) for i in free)[1]
-            self._slots[choice] = slot
+            salt = choice.request.cache_salt
+            same = {i: self._held[i] if self._salts[i] == salt else [] for i in free}
+            slot = -max((common_prefix(same[i], text), -i) for i in free)[1]
+            self._cut(slot, len(same[slot]))
+            self._slots[choice], self._salts[slot] = slot, salt
         self._cut(slot, min(common_prefix(self._held[slot], text), len(text) - 1))
         return slot
 

@@ -1,8 +1,10 @@
 """Authorization checks of routes."""
 
 from fastapi import Request
+from fastapi.params import Depends
 
 from core.contract.errors import AuthenticationError, PermissionDeniedError
+from core.models.permissions import Action, Reach, allowed
 from core.server.access.guard import Needed, needed
 from core.server.http.track import running_request
 from core.server.services import services
@@ -10,8 +12,7 @@ from core.server.services import services
 
 def is_admin(http: Request) -> bool:
     """Whether the request may do what only admins may: it has an admin key, or nobody needs one."""
-    key = running_request(http).key
-    return _needed(http) == "none" or (key is not None and key.role == "admin")
+    return running_request(http).is_admin
 
 
 def sees_inside(http: Request) -> bool:
@@ -23,7 +24,7 @@ def sees_inside(http: Request) -> bool:
 async def require_key(http: Request) -> None:
     """Raise unless the request has a known key, or nobody needs one.
 
-    For public paths that need a key after all; other paths need one anyway.
+    For paths that need a key where others do not.
     """
     if running_request(http).key is None and _needed(http) != "none":
         raise AuthenticationError(
@@ -44,6 +45,26 @@ async def require_admin(http: Request) -> None:
         "this requires an admin key in the header 'x-admin-key' or 'Authorization: Bearer KEY'; "
         "`enginebay keys add NAME --admin` creates one"
     )
+
+
+def reach(http: Request, action: Action) -> Reach:
+    """How far the request may do this."""
+    return allowed(action, is_admin=is_admin(http))
+
+
+async def require(http: Request, action: Action) -> None:
+    """Raise unless the request may do this."""
+    if reach(http, action) == "none":
+        await require_admin(http)
+
+
+def needs(action: Action) -> Depends:
+    """A dependency of routes that do this: see `require`."""
+
+    async def check(http: Request) -> None:
+        await require(http, action)
+
+    return Depends(check)
 
 
 def _needed(http: Request) -> Needed:

@@ -10,13 +10,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from core.config.listening import UNIX
 from core.config.schema import ServerConfig
 from core.server.access.forwarded import TrustedProxies
+from core.server.access.guard import needed
 from core.server.access.hosts import is_allowed
 
 
 class BehindProxy:
-    """ASGI middleware, the outermost one: takes `server.root_path` off paths, where it was not
-    taken off already, and puts it before the `Location` of answers; client, scheme and host are
-    what a trusted proxy says.
+    """ASGI middleware, before all others but `Slashes`: takes `server.root_path` off paths, where
+    it was not taken off already, and puts it before the `Location` of answers; client, scheme and
+    host are what a trusted proxy says.
 
     `request.state.prefix` is the path below which clients see the server, for links.
     """
@@ -40,7 +41,8 @@ class BehindProxy:
             scope["scheme"] = said.scheme
         headers = MutableHeaders(scope=scope)
         # Under a name that is refused a page may have made up the other one, too.
-        if said.host and is_allowed(headers.get("host", ""), self._server):
+        believed = needed(self._server, scope) == "required"
+        if said.host and (believed or is_allowed(headers.get("host", ""), self._server)):
             headers["host"] = said.host
         prefix = self._root or said.prefix or ""
         scope.setdefault("state", {})["prefix"] = prefix

@@ -27,8 +27,6 @@ PUBLIC = frozenset(
         "/",
         *_HEALTH,
         *(f"/v1{path}" for path in _HEALTH),
-        "/metrics",  # which has a setting of its own
-        "/v1/metrics",
         "/.well-known/serviceinfo",
         "/docs",
         "/openapi.json",
@@ -38,12 +36,14 @@ PUBLIC = frozenset(
 
 PUBLIC_FOLDERS = ("/page/", "/docs/assets/")
 
-UNCOUNTED = (
+SMALL = (
     *("/token/encode", "/token/decode", "/tokenize", "/detokenize", "/apply-template"),
     *("/count_tokens", "/input_tokens", "/extra/tokencount"),
-    *("/extra/abort", "/extra/generate/check", "/api/show"),
 )
-"""Cheap routes that frontends call for every message are not limited."""
+"""Routes that frontends call for every message have limits of their own."""
+
+UNCOUNTED = ("/extra/abort", "/extra/generate/check", "/api/show")
+"""Cheap routes are not limited."""
 
 
 def needed(server: ServerConfig, scope: Scope | None = None) -> Needed:
@@ -84,10 +84,14 @@ class Guard:
         running: RunningRequest = scope["state"]["running"]
         try:
             running.key = self._admit(scope)
+            running.is_admin = self._is_admin(scope, running.key)
+            running.shares_prefixes = self._server.share_prefixes
             use = running.account = self._uses.of(running.key)
             running.free = not self._counts(scope)
             if running.key and not running.free:
                 await running.hold(use.counted(running.key))
+            elif running.key and scope["method"] == "POST" and scope["path"].endswith(SMALL):
+                await running.hold(use.counted_small(running.key))
         except ServingError as error:
             answer = self._paths.error_response(scope, error)
             await answer(scope, receive, self._with_limits(running.key, send))
@@ -96,21 +100,28 @@ class Guard:
 
     def _admit(self, scope: Scope) -> Key | None:
         """The request's key; None if it has none and needs none."""
-        sent = sent_keys(scope["headers"])
+        sent, known = sent_keys(scope["headers"]), self._keys.known()
         who = needed(self._server, scope)  # which a reload of the config may change
-        key = find_key(sent, self._keys.known()) if sent and who != "none" else None
-        if key or self._is_public(scope):
+        if sent and who != "none" and (key := find_key(sent, known)):
             return key
-        if who == "required":
-            raise AuthenticationError(self._lacking(sent))
-        headers = dict(scope["headers"])
-        check_host(headers.get(b"host", b"").decode("latin-1"), self._server)
-        check_origin(headers, self._server)
+        headers, public = dict(scope["headers"]), self._is_public(scope)
+        if not public and (who == "required" or (who == "admin" and _is_wrong(sent, known))):
+            raise AuthenticationError(self._lacking(sent, who))
+        if who != "required":
+            check_host(headers.get(b"host", b"").decode("latin-1"), self._server)
+            if not public:
+                check_origin(headers, self._server)
         return None
 
-    def _lacking(self, sent: Sequence[bytes]) -> str:
+    def _is_admin(self, scope: Scope, key: Key | None) -> bool:
+        who = needed(self._server, scope)
+        return who == "none" or (key is not None and key.role == "admin")
+
+    def _lacking(self, sent: Sequence[bytes], who: Needed) -> str:
         if sent:
-            return "this API key is not valid"
+            if who == "required":
+                return "this API key is not valid"
+            return "this API key is not valid; send a valid key, or none at all"
         said = "no API key was sent; use the header 'Authorization: Bearer KEY'"
         if needed(self._server) == "required":
             return said
@@ -137,5 +148,13 @@ class Guard:
     def _counts(self, scope: Scope) -> bool:
         """Whether a request counts towards the limits of its key; reading is free."""
         method, path = scope["method"], scope["path"]
-        free = method in ("GET", "HEAD") or path.endswith(UNCOUNTED)
+        free = method in ("GET", "HEAD") or path.endswith((*SMALL, *UNCOUNTED))
         return not free and not self._paths.is_uncounted(method, path)
+
+
+def _is_wrong(sent: Sequence[bytes], known: Sequence[Key]) -> bool:
+    """Whether keys were sent, none of them known, although the server has keys for users.
+
+    Without keys for users, clients that insist on a key can send anything.
+    """
+    return bool(sent) and any(key.role == "user" for key in known)

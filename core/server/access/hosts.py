@@ -4,15 +4,17 @@ Only where no key is needed: a page that does not know a key can do nothing with
 """
 
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from core.config.schema import ServerConfig
 from core.contract.errors import PermissionDeniedError
 
-_PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")
-"""Names that nobody can register: RFC 6761, RFC 6762, ICANN's decision of 2024-07-29, RFC 8375."""
+_HOST = re.compile(r"(?:\[([\da-f:.]+)\]|([\w-]+(?:\.[\w-]+)*)\.?)(?::\d*)?", re.I | re.A)
+
+PROGRAMS = r"(?i:(?!https?:|file:)[a-z][a-z\d+.-]*)://.+"
+"""Origins of installed programs, such as `app://obsidian.md`: no web page has such a scheme."""
 
 
 def is_loopback(host: str) -> bool:
@@ -39,20 +41,13 @@ def is_allowed(host: str, server: ServerConfig) -> bool:
     """Whether no page of somebody else can reach this server under this `Host`.
 
     A page can have its own name lead to another address once it is loaded (DNS rebinding), and
-    then is of the same origin as whatever listens there. It cannot do that with an address, nor
-    with a name that nobody can register: one without a dot, one of a local network. Nor can it
-    with this machine's own. What sends no `Host` is no browser.
+    then is of the same origin as whatever listens there. In a local network, pages can have names
+    such as `wpad`, `nas.local` and `box.home.arpa`. Nobody else has an address, or a name of this
+    machine. What sends no `Host` is no browser.
     """
     name = _hostname(host)
-    own = {server.host.lower(), socket.gethostname().lower()}
-    return (
-        not host
-        or name in own
-        or _is_address(name)
-        or (name and "." not in name)
-        or name.endswith(_PRIVATE)
-        or _is_listed(name, server.allowed_hosts)
-    )
+    known = bool(name) and (_is_address(name) or name in _own_names(server))
+    return not host or known or _is_listed(name, server.allowed_hosts)
 
 
 def check_host(host: str, server: ServerConfig) -> None:
@@ -71,18 +66,17 @@ def check_origin(headers: dict[bytes, bytes], server: ServerConfig) -> None:
 
     Browsers send simple requests before they ask whether they may, and only keep the answer from
     the page: closed CORS does not stop those. What is no browser sends no `Origin`, nor
-    `Sec-Fetch-Site`, by which images and links of other sites are known, and installed programs
-    (`app://`, `chrome-extension://`) have schemes that no page has. Raises `PermissionDeniedError`.
+    `Sec-Fetch-Site`, by which images and links of other sites are known. Installed programs
+    (`PROGRAMS`) may call. Raises `PermissionDeniedError`.
     """
     origin = headers.get(b"origin", b"").decode("latin-1")
     site = headers.get(b"sec-fetch-site")
     if site in (b"same-origin", b"none") or (not origin and site != b"cross-site"):
         return
     host = headers.get(b"host", b"").decode("latin-1")
-    scheme, _, place = origin.partition("://")
+    _, _, place = origin.partition("://")
     own = place.lower() == host.lower()
-    program = bool(place) and scheme not in ("http", "https")
-    if own or program or {"*", origin}.intersection(server.cors_origins):
+    if own or re.fullmatch(PROGRAMS, origin) or {"*", origin}.intersection(server.cors_origins):
         return
     page = f"the web page {origin!r}" if origin else "a web page from another site"
     raise PermissionDeniedError(
@@ -91,11 +85,17 @@ def check_origin(headers: dict[bytes, bytes], server: ServerConfig) -> None:
 
 
 def _hostname(host: str) -> str:
-    """A `Host` without its port, in lower case; empty if it is none."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
+    """A `Host` without its port and a dot at the end, in lower case; empty if it is none."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
+
+
+def _own_names(server: ServerConfig) -> set[str]:
+    """The names of this machine: in containers, in its local network, and as it listens."""
+    machine = socket.gethostname().lower()
+    short = machine.partition(".")[0]
+    local = {"localhost", "host.docker.internal", f"{short}.local"}
+    return {*local, machine, short, server.host.lower()}
 
 
 def _is_address(name: str) -> bool:

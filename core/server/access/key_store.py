@@ -1,9 +1,9 @@
 """The current keys: those of the config and those of the keys file."""
 
+import asyncio
 import logging
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from core.config.keys import Key, KeyEntry, load_keys
@@ -16,7 +16,7 @@ from core.server.access.keys import HASH_PREFIX, digest_of, hash_of
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks at the file: long enough to cost nothing, and short for people."""
+"""Seconds between two looks at the file."""
 
 SHORT = 16
 """Characters of a key below which it can be guessed from its hash."""
@@ -25,27 +25,20 @@ SHORT = 16
 class KeyStore:
     """The keys of a config and of a file that may change at any time.
 
-    The file is checked when keys are needed, at most once a second. If it becomes invalid, that is
-    logged with the line, and the previous keys stay in effect. Raises `ConfigError` if it
-    cannot be used at the start; there may be none.
+    If the file becomes invalid, that is logged with the line, and the previous keys stay in effect.
+    Raises `ConfigError` if it cannot be used at the start; there may be none.
     """
 
-    def __init__(
-        self, path: Path, fixed: Sequence[Key] = (), *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: Path, fixed: Sequence[Key] = ()) -> None:
         self.path = path
         self._fixed = tuple(fixed)
-        self._clock = clock
-        self._looked = clock()
+        self._turn = asyncio.Lock()
         self._seen = state_of(path)
         self._of_file = self._load() if self._seen else ()
         self._keys = self._fixed + self._of_file
 
     def known(self) -> tuple[Key, ...]:
         """All current keys."""
-        if self._clock() - self._looked >= LOOK_EVERY:
-            self._looked = self._clock()
-            self._look()
         return self._keys
 
     def fix(self, fixed: Sequence[Key]) -> None:
@@ -53,23 +46,33 @@ class KeyStore:
         self._fixed = tuple(fixed)
         self._keys = self._fixed + self._of_file
 
-    def _look(self) -> None:
+    async def look(self) -> None:
+        """Read the file if it has changed, on a thread because a large file takes long."""
+        async with self._turn:
+            changed = await asyncio.to_thread(self._changed)
+            if changed is not None:
+                self._of_file = changed
+                self._keys = self._fixed + changed
+                logger.info("%s has changed: %d keys are valid", self.path, len(self._keys))
+
+    def _changed(self) -> tuple[Key, ...] | None:
+        """The keys of the file; None if it is the same as before, or cannot be used."""
         state = state_of(self.path)
         if state == self._seen:
-            return
+            return None
         self._seen = state
         if state is None:
             logger.error("%s was removed; its keys stay valid until the server stops", self.path)
-            return
+            return None
         try:
-            self._of_file = self._load()
+            return self._load()
         except ConfigError as error:
             for problem in error.problems:
                 logger.error("%s", problem)
             logger.error("keeping the previous keys of %s", self.path)
-        else:
-            self._keys = self._fixed + self._of_file
-            logger.info("%s has changed: %d keys are valid", self.path, len(self._keys))
+        except OSError:  # another program is replacing it
+            self._seen = None
+        return None
 
     def _load(self) -> tuple[Key, ...]:
         entries = load_keys(self.path)

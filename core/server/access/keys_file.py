@@ -35,10 +35,16 @@ def new_entry(name: str, key: str, role: Role = "user", **limits: Any) -> Entry:
 def create(path: Path, entries: Sequence[Entry]) -> None:
     """Write a new file that only its owner can read.
 
-    `FileExistsError` if there is one, however short a time ago it was made.
+    `FileExistsError` if there is one, however short a time ago it was made. `OSError`, and no file,
+    if it cannot be written.
     """
-    with os.fdopen(_open_new(path), "w", encoding="utf-8") as file:
-        file.write(HEADER + _dumped({"keys": [dict(entry) for entry in entries]}))
+    descriptor = _open_new(path)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(HEADER + _dumped({"keys": [dict(entry) for entry in entries]}))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def add(path: Path, entry: Entry) -> None:

@@ -18,10 +18,8 @@ async def end_revoked(keys: KeyStore, requests: RunningRequests, models: Models)
     seen = keys.known()
     while True:
         await asyncio.sleep(LOOK_EVERY)
-        try:
-            known = keys.known()
-        except OSError:  # it is being replaced
-            continue
+        await keys.look()
+        known = keys.known()
         if known is not seen:
             cancel_revoked(known, requests, models)
             seen = known

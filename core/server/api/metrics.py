@@ -4,8 +4,6 @@ from fastapi import APIRouter, Request, Response
 
 from core.contract.errors import PermissionDeniedError
 from core.server.access.auth import is_admin, require_key
-from core.server.access.forwarded import came_through_proxy
-from core.server.access.hosts import others_can_connect
 from core.server.http.track import running_request
 from core.server.observe.key_metrics import KeyMetrics
 from core.server.observe.prometheus import CONTENT_TYPE
@@ -16,21 +14,20 @@ router = APIRouter(tags=["health"])
 
 @router.get("/metrics", response_class=Response)
 async def metrics(http: Request) -> Response:
-    """Metrics in Prometheus format; the config says whether it needs a key.
+    """Metrics in Prometheus format; the config says whether they need a key where others do not.
 
     A key that may use some of the models only is refused: all are named. Metrics by key, if the
     config asks for them, are for admins.
     """
     server = services(http).config.server
-    others = others_can_connect(server) or came_through_proxy(http.scope)
-    if server.metrics == "keyed" or others:
+    if server.metrics == "keyed":
         await require_key(http)
-        key = running_request(http).key
-        if key and key.models is not None and not is_admin(http):
-            raise PermissionDeniedError(
-                f"the metrics name all models, and the key of {key.name} may use some of them "
-                "only; use one of an admin, or one without `models`"
-            )
+    key = running_request(http).key
+    if key and key.models is not None and not is_admin(http):
+        raise PermissionDeniedError(
+            f"the metrics name all models, and the key of {key.name} may use some of them only; "
+            "use the key of an admin, or one without `models`"
+        )
     models = services(http).models
     await models.measure()
     text = services(http).metrics.text()
