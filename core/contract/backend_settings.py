@@ -43,12 +43,14 @@ class KvStoreSettings:
 class BackendSettings:
     """The argument of a backend's `create`: one entry of `models` in the config.
 
-    `path` is absolute when it names something on disk. `base` is the config file's folder, where
-    relative paths in `options` start. `options` has been validated by the option
-    class the backend registered with, if any. `isolation` is None for the backend's own default.
-    `kv_store`: for engines that can save the KV of sequences; None if that is off.
+    `path` is absolute when it names something on disk, and empty if the config has none. `base` is
+    the config file's folder, where relative paths in `options` start. `options` has been validated
+    by the option class the backend registered with, if any. `isolation` is None for the backend's
+    own default. `kv_store`: for engines that can save the KV of sequences; None if that is off.
     `report_batch_size`: for a backend whose number of choices changes while it runs; as many more
-    or fewer requests are admitted at once, unless the config has a `max_running`.
+    or fewer requests are admitted at once, unless the config has a `max_running`. `names`: the
+    models of the config that share the engine by `like`, in the order of the config. `aliases`:
+    other names for these models.
     """
 
     name: str
@@ -59,3 +61,5 @@ class BackendSettings:
     report_batch_size: ReportBatchSize = no_batch_size
     isolation: Isolation | None = None
     kv_store: KvStoreSettings | None = None
+    names: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()

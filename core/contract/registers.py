@@ -63,7 +63,8 @@ class BackendEntry:
     which of them are missing. `serves`: whether what is at a path looks like a model for it, so
     that `enginebay chat --path` finds the backend; it looks at names and small files only.
     `estimate`: what memory a model will take, from its headers; without it, the size of its files
-    is the estimate. `saves_kv`: it does what `BackendSettings.kv_store` says.
+    is the estimate. `saves_kv`: it does what `BackendSettings.kv_store` says. `needs_path`: whether
+    a model needs a `path`; without one, `BackendSettings.path` is empty.
     """
 
     create: CreateBackend
@@ -72,6 +73,7 @@ class BackendEntry:
     serves: Callable[[Path], bool] | None = None
     estimate: EstimateMemory | None = None
     saves_kv: bool = False
+    needs_path: bool = True
 
     def missing(self) -> list[str]:
         """Which of the modules in `requires` are not installed, as of now; none is imported."""
@@ -90,7 +92,7 @@ class BackendRegister(Register[BackendEntry]):
     """`register(name, create)`, or with all that a `BackendEntry` may have:
 
     `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine,
-    estimate=what_it_takes, saves_kv=True)`.
+    estimate=what_it_takes, saves_kv=True, needs_path=False)`.
     """
 
     def __init__(self) -> None:
@@ -106,6 +108,7 @@ class BackendRegister(Register[BackendEntry]):
         serves: Callable[[Path], bool] | None = None,
         estimate: EstimateMemory | None = None,
         saves_kv: bool = False,
+        needs_path: bool = True,
     ) -> None:
         if isinstance(create, BackendEntry):
             super().__call__(name, create)
@@ -123,5 +126,6 @@ class BackendRegister(Register[BackendEntry]):
                 f"`estimate` of the backend {name!r} must be a function, not {estimate!r}"
             )
         super().__call__(
-            name, BackendEntry(create, options, tuple(requires), serves, estimate, saves_kv)
+            name,
+            BackendEntry(create, options, tuple(requires), serves, estimate, saves_kv, needs_path),
         )

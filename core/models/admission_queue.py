@@ -30,6 +30,29 @@ def with_headroom(max_batch_size: int | None) -> int | None:
     return max_batch_size and max_batch_size + -(-max_batch_size // 4)
 
 
+@dataclass(frozen=True, slots=True)
+class GateSize:
+    """How many choices an engine is given, and how many requests may wait for it.
+
+    `max_running`: None is unlimited. `together`: how many choices the engine computes at once; the
+    others that it is given wait inside it. None if that is not known.
+    """
+
+    max_running: int | None = None
+    max_queue: int = 256
+    together: int | None = None
+
+    @property
+    def shared(self) -> int | None:
+        """How many choices may run before a key that runs one already has to wait.
+
+        One fewer than the engine computes at once. None if no slot can be kept for other keys.
+        """
+        if self.max_running is None or self.max_running < 2:
+            return None
+        return max(1, min(self.max_running, self.together or self.max_running) - 1)
+
+
 @dataclass(slots=True, eq=False)
 class Place:
     """A request's ticket in a `Gate`: first a place in the queue, then running choices.
@@ -74,11 +97,15 @@ class _Share:
 class Gate:
     """Admits requests to one engine while fewer than `max_running` choices run there.
 
-    So a request for many choices neither waits until all slots are free nor can be overtaken
-    forever. The lowest priority number goes first. Among equals, the key with the fewest running
-    choices is next, and among those, the one that has waited longest since its last turn; each
-    key's own requests go by priority and arrival. So no key starves beside others of the same
-    priority, however many requests they send.
+    A request for many choices neither waits until all slots are free nor can be overtaken forever.
+    A key that runs nothing is next, whatever the priorities, unless the free slot was its own. Then
+    the lowest priority number goes first. Among equals, the key with the fewest running choices is
+    next, and among those, the key that has waited longest since its last turn. Each key's own
+    requests go by priority and arrival.
+
+    One slot is kept for keys that run nothing: see `GateSize.shared`. While one key alone runs, the
+    slot is there for another key, however many choices the one has. No slot is kept before the
+    first request with a key, because all requests without one are one key's.
 
     At most `max_queue` requests wait. When one more arrives, one of those with the highest priority
     number is refused: the last of the key that has most in the queue, so that no key can fill it
@@ -89,15 +116,14 @@ class Gate:
 
     def __init__(
         self,
-        max_running: int | None = None,
-        max_queue: int = 256,
+        size: GateSize = GateSize(),
         queue_timeout: float = 0.0,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.max_running = max_running
-        self.max_queue = max_queue
+        self.size = size
         self.queue_timeout = queue_timeout
+        self._has_keys = False
         self._clock = clock
         self._running: Counter[str] = Counter()
         self._shares: dict[str | None, _Share] = {}
@@ -160,10 +186,9 @@ class Gate:
         self._let_in(place)
         return place
 
-    def resize(self, max_running: int | None, max_queue: int, queue_timeout: float = 0.0) -> None:
+    def resize(self, size: GateSize, queue_timeout: float = 0.0) -> None:
         """Admit up to another number from now on; what runs or waits already, does so."""
-        self.max_running, self.max_queue = max_running, max_queue
-        self.queue_timeout = queue_timeout
+        self.size, self.queue_timeout = size, queue_timeout
         self._admit()
 
     def leave(self, place: Place) -> None:
@@ -171,6 +196,7 @@ class Gate:
         share = self._shares.get(place.key)
         if share is None:
             return
+        ran = place.since is not None
         if place.since is not None:
             took = self._clock() - place.since
             self._took = took if self._took is None else self._took + _NEWEST * (took - self._took)
@@ -182,7 +208,7 @@ class Gate:
             share.queue.remove(place)
         if not share.queue and not share.choices:
             del self._shares[place.key]
-        self._admit()
+        self._admit(share if ran else None)
 
     def close(self, error: ServingError) -> None:
         """Waiting and new requests get a copy of `error`; running ones continue."""
@@ -201,8 +227,8 @@ class Gate:
         """The waiting requests in the order of admission, if nothing ends or arrives meanwhile."""
         shares = [replace(share, queue=list(share.queue)) for share in self._shares.values()]
         turn = self._turns
-        while place := _take_next(shares, turn := turn + 1):
-            yield place
+        while share := self._next_share(shares):
+            yield _take_from(share, turn := turn + 1)
 
     def position_of(self, place: Place) -> int | None:
         """How many are ahead of a waiting place at the moment; None if that is not known."""
@@ -226,6 +252,7 @@ class Gate:
 
     def _queue(self, place: Place) -> None:
         share = self._shares.setdefault(place.key, _Share())
+        self._has_keys |= place.key is not None
         if not share.queue:
             share.turn = place.number
         insort(share.queue, place, key=lambda other: (other.priority, other.number))
@@ -233,7 +260,7 @@ class Gate:
     def _enter(self, place: Place) -> None:
         """Decide on a place that has just begun to wait."""
         self._admit()
-        if place.waits and not place.goes_on and self.waiting > self.max_queue:
+        if place.waits and not place.goes_on and self.waiting > self.size.max_queue:
             self._refuse(self._first_to_refuse(place), self._full())
 
     def _let_in(self, place: Place) -> None:
@@ -250,16 +277,44 @@ class Gate:
         place.since = self._clock()
         place.admitted.set_result(None)
 
-    def _admit(self) -> None:
-        """Let in whoever is next, while there is room."""
-        while self.max_running is None or self.running < self.max_running:
-            place = _take_next(self._shares.values(), self._next_turn())
-            if place is None:
-                return
+    def _admit(self, gives_up: _Share | None = None) -> None:
+        """Let in whoever is next, while there is room. `gives_up`: the key that has left a slot."""
+        shares = self._shares.values()
+        while (share := self._next_share(shares, gives_up)) and self._has_room(share):
+            place = _take_from(share, self._next_turn())
             if not place.waits:  # its client has left and it is about to
                 self._shares[place.key].choices -= place.choices
                 continue
             self._begin(place)
+
+    @property
+    def _kept_from(self) -> int | None:
+        """From how many running choices on a slot is kept; None if none is."""
+        return self.size.shared if self._has_keys else None
+
+    def _next_share(
+        self, shares: Iterable[_Share], gives_up: _Share | None = None
+    ) -> _Share | None:
+        """The key that is next; None if nobody waits."""
+        keeps = self._kept_from is not None
+
+        def rank(share: _Share) -> tuple[bool, int, int, int]:
+            runs = keeps and (share.choices > 0 or share is gives_up)
+            return runs, share.queue[0].priority, share.choices, share.turn
+
+        return min((share for share in shares if share.queue), key=rank, default=None)
+
+    def _has_room(self, share: _Share) -> bool:
+        """Whether there is a slot for the key's next request."""
+        most, shared = self.size.max_running, self._kept_from
+        if most is None:
+            return True
+        if shared is None:
+            return self.running < most
+        if share.choices:
+            return self.running < shared
+        keys = sum(each.choices > 0 for each in self._shares.values())
+        return self.running < most or keys < 2
 
     def _first_to_refuse(self, newcomer: Place) -> Place:
         queues = [
@@ -284,7 +339,7 @@ class Gate:
     def _full(self) -> QueueFullError:
         seconds = self.retry_after
         return QueueFullError(
-            f"the model is busy, and its queue of {self.max_queue} requests is full; "
+            f"the model is busy, and its queue of {self.size.max_queue} requests is full; "
             f"try again in {seconds} s",
             retry_after=seconds,
         )
@@ -296,12 +351,8 @@ class Gate:
             place.admitted.exception()  # mark as retrieved: its client may have left
 
 
-def _take_next(shares: Iterable[_Share], turn: int) -> Place | None:
-    """The next place, removed from its queue and counted as admitted at `turn`."""
-    waiting = [share for share in shares if share.queue]
-    if not waiting:
-        return None
-    share = min(waiting, key=lambda share: (share.queue[0].priority, share.choices, share.turn))
+def _take_from(share: _Share, turn: int) -> Place:
+    """The key's next place, removed from its queue and counted as admitted at `turn`."""
     place = share.queue.pop(0)
     share.choices += place.choices
     share.turn = turn

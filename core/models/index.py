@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from core.config.loading import LoadingConfig
 from core.config.schema import Config, ModelConfig
@@ -18,10 +19,11 @@ from core.plugins import Plugins
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """The target of a model name: an entry, or one of its adapters."""
+    """The target of a model name: an entry, or one of its adapters. `asked`: that name, if any."""
 
     entry: ModelEntry
     adapter: str | None = None
+    asked: str | None = None
 
     @property
     def name(self) -> str:
@@ -33,7 +35,8 @@ class ModelIndex:
     """All models of a config, in its order, those of the models folder, and those loaded by command
     in addition.
 
-    `default` answers requests without a model: the first one, or the last one switched to.
+    `default` is the first model, or the last one switched to. A request without a model gets the
+    `current` model of its user: the last one that the user named, else the default one.
     `folder` is the models folder, as files. Everything happens on the event loop, but for the
     reading of files, which has a thread.
     """
@@ -49,6 +52,7 @@ class ModelIndex:
         self._models = {model.name: ModelEntry(model, root) for model, root in rooted(config)}
         self._configured = frozenset(self._models)
         self._switched_to: str | None = None
+        self._used_last: dict[str | None, str] = {}
 
     def all(self) -> list[ModelEntry]:
         """The config's models in its order, then others that are loaded or about to be."""
@@ -79,32 +83,50 @@ class ModelIndex:
             there = [each for each in self.listed() if each.name == self._switched_to] or there
         return there[0]
 
-    def look_up(self, name: str | None) -> FoundModel:
-        """The target of a name in a request: a model, an alias, or an adapter.
+    def use(self, user: str | None, name: str) -> None:
+        """Note that a user, the name of an API key or None, generates text with this model."""
+        self._used_last[user] = name
+
+    def current(self, user: str | None) -> FoundModel:
+        """The model of a user's requests that name none; it need not be loaded.
+
+        Raises `BackendUnavailableError` without any model.
+        """
+        name = self._used_last.get(user)
+        with suppress(ModelNotFoundError):
+            if name and name not in self.dummies:
+                found = self.look_up(name)
+                loadable = found.entry.on_request and found.entry.state != "failed"
+                if found.entry.is_loaded or loadable:
+                    return replace(found, asked=None)
+        return FoundModel(self.default)
+
+    def look_up(self, name: str | None, user: str | None = None) -> FoundModel:
+        """The target of a name in a request of a user: a model, an alias, or an adapter.
 
         In whatever state it is. Raises `ModelNotFoundError`; without a name, and without any model,
         `BackendUnavailableError`.
         """
         if not name:
-            return FoundModel(self.default)
+            return self.current(user)
         if entry := self._models.get(name):
-            return FoundModel(entry)
+            return FoundModel(entry, None, name)
         for entry in self._models.values():
             if name in entry.config.aliases:
-                return FoundModel(entry)
+                return FoundModel(entry, None, name)
         for entry in self.all():
             if name in entry.adapters:
-                return FoundModel(entry, name)
+                return FoundModel(entry, name, name)
         there = self.listed()
         known = [*self.all(), *there]
         for entry in known:
             if name == entry.name:
-                return FoundModel(entry)
+                return FoundModel(entry, None, name)
         for entry in known:
             if name in entry.config.aliases:
-                return FoundModel(entry)
+                return FoundModel(entry, None, name)
         if name in self.dummies:
-            return FoundModel(self.default)
+            return replace(self.current(user), asked=name)
         available = ", ".join(model.name for model in there) or "none"
         raise ModelNotFoundError(
             f"the model {name!r} does not exist; available: {available}", param="model"
@@ -150,7 +172,8 @@ class ModelIndex:
 
     def _absolute_paths(self, configs: Iterable[ModelConfig]) -> list[str]:
         """Where models are. Reads small files."""
-        return [_absolute(self._paths.local(each.path, each.backend)) for each in configs]
+        local = (self._paths.local(each.path, each.backend) for each in configs)
+        return [_absolute(path) for path in local if path]
 
     def _drop_gone(self) -> None:
         """Drop unloaded models that are not in the config."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from core.config.schema import Config, ModelConfig
 from core.contract.cluster import Cluster
@@ -79,23 +80,26 @@ class Models(ModelIndex):
             await self.look_at_folder()
 
     @asynccontextmanager
-    async def lease(self, named: FoundModel) -> AsyncIterator[ServedModel]:
-        """Holds the model ready while the block runs; loads it if allowed.
+    async def lease(self, named: FoundModel, user: str | None = None) -> AsyncIterator[ServedModel]:
+        """Hold the model ready for a user while the block runs; load it if allowed.
+
+        The user is the name of an API key, or None for requests without one.
 
         Raises `BackendUnavailableError`, and `ModelNotFoundError` if it was loaded without the
         adapter.
         """
         if named.entry.retired:  # since it was looked up
-            named = self.look_up(named.name)
+            named = replace(self.look_up(named.name), asked=named.asked)
         entry = named.entry
         if entry.stand_in and entry.stand_in.is_loaded and not entry.is_loaded:
             entry = entry.stand_in
-        await self._loader.take(entry)
+        await self._loader.take(entry, user, named.asked)
         try:
             entry.last_used = int(time.time())
-            yield entry.served(named.adapter)
+            entry.stay.use(user)
+            yield entry.served(named.adapter, named.asked)
         finally:
-            self._loader.give_back(entry)
+            self._loader.give_back(entry, user)
 
     def load(self, model: ModelEntry, config: ModelConfig | None = None) -> asyncio.Task[None]:
         """Start loading a model beside the others, optionally with another config.
@@ -118,6 +122,7 @@ class Models(ModelIndex):
         """
         before = self.default if self.default is not model else None
         self._switched_to = model.name
+        self._used_last.clear()
         task = self._loader.load(model, config=config, replaced=before, drain_timeout=drain_timeout)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -146,9 +151,11 @@ class Models(ModelIndex):
         Running requests go on with what they began with, however long they take. `ConfigError`, and
         no change, if a loaded model cannot go on with its new settings.
         """
+        presets = PresetChange(self._models.values(), self._preset, config)
+        await presets.read()
         change = ConfigChange(self._of_config(), config, self._starter)
         await change.prepare()
-        presets = PresetChange(self._models.values(), self._preset, config)
+        presets.check(self._models.values())
         replaced = change.apply()
         self._paths.use_config(config)
         self._backends.use_config(config)

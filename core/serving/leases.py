@@ -3,7 +3,7 @@
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError, WrongModelError
 from core.models.index import FoundModel
-from core.models.permissions import permitted
+from core.models.permissions import allowed, permitted
 from core.models.registry import Models
 from core.models.served import ServedModel, routes
 
@@ -11,7 +11,7 @@ from core.models.served import ServedModel, routes
 class Leases:
     """Finds the models that requests name, if their keys may use them, and holds them for these.
 
-    Raises as `permitted` and `Models.lease` do. A name of None means the default model.
+    Raises as `permitted` and `Models.lease` do. A name of None means the current model.
     """
 
     def __init__(self, models: Models) -> None:
@@ -31,10 +31,11 @@ class Leases:
             running.require_tokens()
         running.asks, running.model, running.loading = True, found.name, True
         with running.interruptible():
-            model = await running.hold(self._models.lease(found))
+            model = await running.hold(self._models.lease(found, running.key_name))
         running.loading = False
         if running.keep_alive is not None:
-            found.entry.keep_alive = running.keep_alive
+            everybody = allowed("shorten_stay", is_admin=running.is_admin) == "all"
+            found.entry.stay.ask(running.key_name, running.keep_alive, for_everybody=everybody)
         return model
 
     async def served(self, running: RunningRequest, name: str | None) -> ServedModel:
@@ -48,10 +49,12 @@ class Leases:
         """
         model = await self.served(running, name)
         if model.info.generates:
+            if name:
+                self._models.use(running.key_name, model.name)
             return model
         kind = WrongModelError if model.info.labels else InvalidRequestError
         raise kind(
-            f"model {model.name!r} does not generate text: use {', '.join(routes(model.info))}",
+            f"model {model.asked!r} does not generate text: use {', '.join(routes(model.info))}",
             param="model",
         )
 
@@ -67,7 +70,7 @@ class Leases:
 def _with_tokens(model: ServedModel) -> ServedModel:
     if model.info.chats:
         raise UnsupportedParameterError(
-            f"model {model.name!r} takes chat messages, and its prompts are rendered elsewhere: "
+            f"model {model.asked!r} takes chat messages, and its prompts are rendered elsewhere: "
             "ask it by a route of chats, such as /v1/chat/completions",
             param="model",
         )

@@ -153,6 +153,7 @@ class LocalModel:
     @asynccontextmanager
     async def _running(self, method: str) -> AsyncIterator[RunningRequest]:
         running = RunningRequest(method)
+        running.is_admin = True
         async with self._serving.requests.track(running):
             yield running
 

@@ -186,7 +186,7 @@ def test_who_waits_for_a_load_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         waited: list[bool] = []
 
         @asynccontextmanager
-        async def loading(found: FoundModel) -> AsyncIterator[ServedModel]:
+        async def loading(found: FoundModel, user: str | None) -> AsyncIterator[ServedModel]:
             try:
                 await at.held.until_told("load")
             finally:

@@ -56,7 +56,7 @@ def keys_of(*users: str) -> KeyStore:
 
 def test_an_engine_gets_a_quarter_more_than_it_computes_together() -> None:
     with holding(together=4) as at, asking(at) as ask:
-        assert at.gate.max_queue == 256
+        assert at.gate.size.max_queue == 256
         answers = [ask(f"{number}") for number in range(8)]
         at.queued(3)
         assert (len(at.held.running), at.gate.running) == (5, 5)
@@ -117,6 +117,30 @@ def test_keys_take_turns() -> None:
         assert {text_of(answer) for answer in (*answers[:-1], late)} == {"ab"}
         expected = ["ann 0", "ann 1", "bob 1", "ann 2", "bob 2", "ann 3", "bob 3"]
         assert at.held.begun == expected
+        at.nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("together", "settings"), [(None, {"max_running": 3}), (3, {}), (8, {"max_running": 3})]
+)
+@pytest.mark.parametrize("body", [{}, {"priority": -99}, {"n": 2}, {"stream": True}])
+def test_one_key_does_not_hold_all_slots(
+    together: int | None, settings: dict[str, int], body: dict[str, object]
+) -> None:
+    """SEC-10: another key's request begins at once, whatever the first one has sent."""
+    keys = keys_of("ann", "bob")
+    with holding(together, keys=keys, **settings) as at, asking(at) as ask:
+        greedy = [ask("ann", key="ann", **body) for _ in range(6)]
+        lists = ask(["ann"] * 6, key="ann", **body)
+        begun = 1 if "n" in body else 2
+        at.until(lambda: len(at.held.running) == begun and len(at.requests) == 7)
+        bob = ask("bob", key="bob")
+        at.until(lambda: "bob" in at.held.running)
+        assert at.held.running.count("ann") == begun
+        at.let_go("bob")
+        assert text_of(bob) == "ab"
+        at.let_go("ann")
+        assert {answer.result().status_code for answer in (*greedy, lists)} == {200}
         at.nothing_is_left()
 
 

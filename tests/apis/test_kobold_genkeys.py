@@ -48,9 +48,9 @@ class Client:
 
 @pytest.fixture
 def two() -> Iterator[tuple[Holding, Client, Client]]:
-    """A server, and two clients with keys."""
+    """A server with one slot that is kept, and two clients with keys."""
     keys = keys_of("one", "two")
-    with holding(max_running=2, keys=keys, server={"auth": "required"}) as at:
+    with holding(max_running=3, keys=keys, server={"auth": "required"}) as at:
         clients = Client(at.server, "one"), Client(at.server, "two")
         yield at, *clients
         for client in clients:
@@ -105,11 +105,11 @@ def test_several_with_one_genkey(two: tuple[Holding, Client, Client]) -> None:
 
 
 def test_one_that_waits(two: tuple[Holding, Client, Client]) -> None:
-    at, one, other = two
+    at, one, _ = two
     with (
         ThreadPoolExecutor() as threads,
-        other.streaming("x") as first,
-        other.streaming("y") as second,
+        one.streaming("x") as first,
+        one.streaming("y") as second,
     ):
         assert [next(first)["token"], next(second)["token"]] == ["a", "a"]
         waiting = threads.submit(one.generate, "z", genkey="KEY")

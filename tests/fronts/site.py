@@ -9,7 +9,7 @@ from typing import Any
 
 from core.config.schema import ServerConfig
 from core.contract.errors import ServingError
-from core.models.admission_queue import Place
+from core.models.admission_queue import GateSize, Place
 from core.server.fronts.front import Front
 from core.server.fronts.ledger import Ledger, LedgerFiles
 from core.server.fronts.shared_gate import SharedGate
@@ -30,9 +30,8 @@ class FrontAt:
     def gate(
         self, room: int | None = 2, max_queue: int = 100, engine: str = "chat", **kwargs: Any
     ) -> SharedGate:
-        return SharedGate(
-            self.front, engine, room, max_queue, 0.0, clock=self.site.clock.time, **kwargs
-        )
+        size = GateSize(room, max_queue)
+        return SharedGate(self.front, engine, size, 0.0, clock=self.site.clock.time, **kwargs)
 
     async def end(self) -> None:
         await self.front.close()

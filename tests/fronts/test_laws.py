@@ -98,7 +98,7 @@ class World:
         gate = self.at.ledger._gates["chat"]
         assert gate.running == self.running
         assert gate.waiting == sum(gate.waiting for gate in self.gates)
-        assert not gate.waiting or gate.running >= ROOM, "somebody waits though there is room"
+        assert not gate.waiting or gate.running >= ROOM - 1, "somebody waits though there is room"
         held = [place for place in self.places if outcome(place) == "runs"]
         assert self.running == sum(place.choices for place in held)
         for place in self.places:
@@ -126,7 +126,8 @@ async def test_never_more_than_there_is_room_for(steps: list[tuple[object, ...]]
             await it.do(step)
             await quiet()
             largest = max((place.choices for place in it.places), default=1)
-            assert it.running < ROOM + largest, "a request for several may exceed it, as anywhere"
+            most = ROOM + 2 * largest  # a request for several, and that of a key that ran nothing
+            assert it.running < most, "more run than may, as anywhere"
         await it.heal()
         await it.check_that_both_sides_agree()
 

@@ -1,15 +1,16 @@
 """The gate of a model: who is let in next, who waits, who is refused."""
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.contract.errors import BackendUnavailableError, QueueFullError
-from core.models.admission_queue import Gate, Place, with_headroom
+from core.models.admission_queue import Gate, GateSize, Place, with_headroom
 
 KEYS = st.sampled_from(["ann", "bob", None])
 
@@ -22,6 +23,17 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def gate_of(
+    max_running: int | None = None,
+    max_queue: int = 256,
+    *,
+    together: int | None = None,
+    queue_timeout: float = 0.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Gate:
+    return Gate(GateSize(max_running, max_queue, together), queue_timeout, clock=clock)
 
 
 def joined(gate: Gate, *keys: str | None, choices: int = 1, priority: int = 0) -> list[Place]:
@@ -43,7 +55,7 @@ def let_in(places: Iterable[Place]) -> list[int]:
 
 
 async def test_who_need_not_wait_does_not() -> None:
-    gate = Gate(max_running=2)
+    gate = gate_of(max_running=2)
     first, second, third = joined(gate, None, None, None)
     assert [place.waits for place in (first, second, third)] == [False, False, True]
     assert (gate.running, gate.waiting, third.position, first.position) == (2, 1, 0, None)
@@ -56,12 +68,12 @@ async def test_who_need_not_wait_does_not() -> None:
 
 
 async def test_without_a_limit_nobody_waits() -> None:
-    gate = Gate()
+    gate = gate_of()
     assert not any(place.waits for place in joined(gate, *[None] * 1000))
 
 
 async def test_choices_count_and_large_requests_are_not_overtaken() -> None:
-    gate = Gate(max_running=4)
+    gate = gate_of(max_running=4)
     [three] = joined(gate, None, choices=3)
     [ten] = joined(gate, None, choices=10)
     [one] = joined(gate, None)
@@ -73,7 +85,7 @@ async def test_choices_count_and_large_requests_are_not_overtaken() -> None:
 
 
 async def test_lower_priority_numbers_go_first() -> None:
-    gate = Gate(max_running=1)
+    gate = gate_of(max_running=1)
     [running] = joined(gate, None)
     [low] = joined(gate, "ann", priority=5)
     [usual] = joined(gate, "ann")
@@ -84,7 +96,7 @@ async def test_lower_priority_numbers_go_first() -> None:
 
 
 async def test_keys_take_turns() -> None:
-    gate = Gate(max_running=1)
+    gate = gate_of(max_running=1)
     [running] = joined(gate, None)
     many = joined(gate, *["ann"] * 4)
     few = joined(gate, *["bob"] * 2)
@@ -95,7 +107,7 @@ async def test_keys_take_turns() -> None:
 
 
 async def test_the_key_with_the_fewest_running_goes_first() -> None:
-    gate = Gate(max_running=3)
+    gate = gate_of(max_running=4)
     first = joined(gate, "ann", "ann", "bob")
     ann, bob = joined(gate, "ann", "bob")
     first[0].leave()
@@ -105,7 +117,7 @@ async def test_the_key_with_the_fewest_running_goes_first() -> None:
 
 
 async def test_a_full_queue_refuses_the_last_of_the_longest_queue() -> None:
-    gate = Gate(max_running=1, max_queue=3)
+    gate = gate_of(max_running=1, max_queue=3)
     joined(gate, "ann")
     greedy = joined(gate, "ann", "ann", "ann")
     [modest] = joined(gate, "bob")
@@ -119,7 +131,7 @@ async def test_a_full_queue_refuses_the_last_of_the_longest_queue() -> None:
 
 
 async def test_with_no_queue_nobody_waits() -> None:
-    gate = Gate(max_running=1, max_queue=0)
+    gate = gate_of(max_running=1, max_queue=0)
     [running] = joined(gate, None)
     [refused] = joined(gate, None)
     with pytest.raises(QueueFullError):
@@ -131,7 +143,7 @@ async def test_with_no_queue_nobody_waits() -> None:
 
 async def test_retry_after_follows_how_long_requests_took() -> None:
     clock = Clock()
-    gate = Gate(max_running=2, max_queue=8, clock=clock)
+    gate = gate_of(max_running=2, max_queue=8, clock=clock)
     assert gate.retry_after == 2
     ended = joined(gate, None, None)
     clock.now = 10.0
@@ -155,7 +167,7 @@ async def test_retry_after_follows_how_long_requests_took() -> None:
 
 
 async def test_a_closed_gate_lets_in_what_has_begun() -> None:
-    gate = Gate(max_running=1)
+    gate = gate_of(max_running=1)
     [running] = joined(gate, None)
     [waiting] = joined(gate, None)
     more = gate.join(goes_on=True)
@@ -170,7 +182,7 @@ async def test_a_closed_gate_lets_in_what_has_begun() -> None:
 
 
 async def test_models_that_share_an_engine_wait_in_one_queue() -> None:
-    gate = Gate(max_running=2)
+    gate = gate_of(max_running=2)
     first, second = gate.join(2, model="a"), gate.join(model="b")
     more, third = gate.join(model="b", goes_on=True), gate.join(model="c")
     numbers = [(gate.running_of(model), gate.waiting_of(model)) for model in "abcd"]
@@ -184,7 +196,7 @@ async def test_models_that_share_an_engine_wait_in_one_queue() -> None:
 
 
 async def test_who_is_cancelled_while_waiting_leaves_no_trace() -> None:
-    gate = Gate(max_running=1)
+    gate = gate_of(max_running=1)
     [running] = joined(gate, None)
 
     async def wait() -> None:
@@ -213,29 +225,40 @@ def test_headroom() -> None:
     leaving=st.lists(st.integers(0, 100)),
     max_running=st.integers(1, 6),
     max_queue=st.integers(0, 6),
+    together=st.integers(1, 6),
 )
 async def test_whatever_comes_and_goes(
     arrivals: list[tuple[str | None, int, int, bool]],
     leaving: list[int],
     max_running: int,
     max_queue: int,
+    together: int,
 ) -> None:
-    """The limits are kept, no place stays free while somebody waits, and the books add up."""
-    gate = Gate(max_running, max_queue)
+    """The limits are kept, no place stays free while somebody waits, and the books add up.
+
+    SEC-10: nobody who runs nothing waits while a slot is free, and one slot is kept for them.
+    """
+    gate = gate_of(max_running, max_queue, together=together)
     places: list[Place] = []
+    seen: set[str | None] = set()
 
     def check() -> None:
         running = [place for place in places if place.since is not None]
         waiting = [place for place in places if place.waits]
         assert gate.running == sum(place.choices for place in running)
         assert gate.waiting == sum(not place.goes_on for place in waiting) <= max_queue
-        assert not waiting or gate.running >= max_running
-        assert gate.running < max_running + 5
+        keeps = max_running > 1 and seen != {None}
+        free = max(1, min(max_running, together) - 1) if keeps else max_running
+        holding = {place.key for place in running}
+        assert not waiting or gate.running >= free
+        assert gate.running >= max_running or all(place.key in holding for place in waiting)
+        assert gate.running < max_running + 2 * 5
         assert {id(place) for place in gate.order()} == {id(place) for place in waiting}
         positions = {place.position for place in waiting}
         assert positions == set(range(len(waiting)))
 
     for key, choices, priority, goes_on in arrivals:
+        seen.add(key)
         places.append(gate.join(choices, key=key, priority=priority, goes_on=goes_on))
         check()
         if leaving:
@@ -247,13 +270,68 @@ async def test_whatever_comes_and_goes(
     assert (gate.running, gate.waiting, gate._shares) == (0, 0, {})
 
 
+@pytest.mark.parametrize("priority", [0, -1000, 1000])
+@pytest.mark.parametrize("choices", [1, 3])
+async def test_a_key_that_runs_nothing_does_not_wait(priority: int, choices: int) -> None:
+    """SEC-10: one key may not hold all slots, however many requests and whatever it asks for."""
+    gate = gate_of(max_running=5, together=4)
+    greedy = joined(gate, *["ann"] * 100, choices=choices, priority=priority)
+    [bob] = joined(gate, "bob", priority=0)
+    assert not bob.waits
+    assert sum(place.choices for place in greedy if not place.waits) == 3
+    [more] = joined(gate, "bob")
+    [cat] = joined(gate, "cat")
+    assert (more.waits, cat.waits) == (True, False)  # a choice that waits inside the engine
+    [dan] = joined(gate, "dan")
+    assert (dan.waits, dan.position) == (True, 0)
+    greedy[0].leave()
+    assert not dan.waits
+
+
+async def test_a_request_for_many_choices_takes_no_kept_slot() -> None:
+    # SEC-10
+    gate = gate_of(max_running=4)
+    [many] = joined(gate, "ann", choices=128)
+    [more] = joined(gate, "ann")
+    [bob] = joined(gate, "bob", choices=128)
+    [cat] = joined(gate, "cat")
+    assert [place.waits for place in (many, more, bob, cat)] == [False, True, False, True]
+    many.leave()
+    assert [place.waits for place in (more, cat)] == [True, False]
+
+
+async def test_the_key_that_holds_most_gives_up_the_next_slot() -> None:
+    # SEC-10
+    gate = gate_of(max_running=9)
+    greedy = joined(gate, *["ann"] * 50)
+    bob = joined(gate, *["bob"] * 50)
+    runs = {"ann": 8, "bob": 1}
+    while runs["ann"] > runs["bob"] + 1:
+        next(place for place in greedy if place.since is not None).leave()
+        before, runs = (
+            runs,
+            {
+                key: sum(place.since is not None for place in places)
+                for key, places in (("ann", greedy), ("bob", bob))
+            },
+        )
+        assert runs["ann"] < before["ann"]
+        assert gate.running == 8
+    assert runs == {"ann": 4, "bob": 4}
+
+
+async def test_without_keys_no_slot_is_kept() -> None:
+    gate = gate_of(max_running=3)
+    assert [place.waits for place in joined(gate, *[None] * 4)] == [False] * 3 + [True]
+
+
 @given(
     steps=st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=20, max_size=200),
     max_running=st.integers(1, 4),
 )
 async def test_no_key_starves(steps: list[tuple[str, bool]], max_running: int) -> None:
     """A key that has nothing running waits at most for one turn of each other key."""
-    gate = Gate(max_running, max_queue=1000)
+    gate = gate_of(max_running, max_queue=1000)
     running = joined(gate, *"abc"[:max_running])
     queued: list[Place] = []
     overtaken: Counter[str | None] = Counter()
@@ -272,7 +350,7 @@ async def test_no_key_starves(steps: list[tuple[str, bool]], max_running: int) -
 
 
 async def test_a_full_queue_refuses_low_priorities_first() -> None:
-    gate = Gate(max_running=1, max_queue=3)
+    gate = gate_of(max_running=1, max_queue=3)
     joined(gate, "ann")
     [batch] = joined(gate, "bob", priority=10)
     people = joined(gate, "ann", "ann", "ann")
@@ -290,7 +368,7 @@ async def timers() -> None:
 async def test_who_has_waited_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(asyncio.get_running_loop(), "time", clock)
-    gate = Gate(max_running=1, queue_timeout=30, clock=clock)
+    gate = gate_of(max_running=1, queue_timeout=30, clock=clock)
     [running] = joined(gate, "ann")
     [first] = joined(gate, "ann")
     clock.now = 20.0

@@ -164,10 +164,10 @@ async def test_what_is_admitted_follows_the_engines(  # SCALE-17
     async with served(config(max_running=max_running), cluster) as models:
         started = models.find("far").started
         assert started
-        seen = [started.gate.max_running]
+        seen = [started.gate.size.max_running]
         for batch in (4, 10):
             cluster.made[0].report(batch)
-            seen.append(started.gate.max_running)
+            seen.append(started.gate.size.max_running)
         assert (seen[1], seen[0], seen[2]) == room
 
 

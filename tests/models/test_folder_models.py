@@ -223,12 +223,12 @@ async def test_how_long_requests_keep_it(house: House) -> None:
             (-1, 1e9, False),
         ):
             async with models.lease(models.look_up("a")):
-                a.keep_alive = seconds(text)
+                a.stay.ask(None, seconds(text), for_everybody=True)
             house.clock.advance(idle)
             await settle()
             assert (a.state == "unloaded") == ends, text
         async with models.lease(models.look_up("a")):
-            a.keep_alive = 0
+            a.stay.ask(None, 0, for_everybody=True)
         assert a.state == "ready"
         house.clock.advance(0)
         await settle()
@@ -240,7 +240,7 @@ async def test_how_long_requests_keep_it(house: House) -> None:
 async def test_pinned_models_stay(house: House) -> None:
     async with house.models({"name": "a", "pinned": True}) as models:
         async with models.lease(models.look_up("a")):
-            models.find("a").keep_alive = 0
+            models.find("a").stay.ask(None, 0, for_everybody=True)
         house.clock.advance(1e9)
         await settle()
         assert states(models) == {"a": "ready"}

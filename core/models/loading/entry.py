@@ -3,23 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Literal
 
-from core.config.schema import ModelConfig
+from core.config.schema import ModelConfig, resolved_path
 from core.contract.errors import ModelNotFoundError
 from core.contract.estimates import MemoryUse
 from core.contract.types import EngineStats, ModelInfo
+from core.models.files.own_templates import own_templates
 from core.models.loading.formats import format_choice
-from core.models.loading.running_backends import StartedBackend
+from core.models.loading.running_backends import Backends, StartedBackend
 from core.models.loading.state import ModelState
 from core.models.loras import Loras
 from core.models.overrides import Overrides
 from core.models.presets import Preset
 from core.models.served import ServedModel
 from core.models.template.chat_formats import ChatFormats
+from core.models.template.template import template_path
 from core.plugins import Plugins
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class ModelEntry(ModelState):
         self._info: ModelInfo | None = None
         self._formats: ChatFormats | None = None
         self.template = config.chat_template
+        self.own_templates: Mapping[Path, bytes] = {}  # as they were loaded
         self.preset: Preset | None = None
         self.overrides = Overrides(config.sampling.overrides())
 
@@ -61,9 +64,9 @@ class ModelEntry(ModelState):
         """Seconds without a request after which it is unloaded; infinite for never."""
         if self.config.pinned:
             return inf
-        if self.keep_alive is not None:
-            return self.keep_alive
-        return self.config.idle_timeout or inf
+        return self.stay.seconds(
+            self.config.idle_timeout or inf, configured=self.source == "config"
+        )
 
     @property
     def memory(self) -> MemoryUse | None:
@@ -123,13 +126,13 @@ class ModelEntry(ModelState):
         """LoRA adapters, which clients may send as `model`; known once it has been loaded."""
         return (*self._info.adapters, *self.loras.adapters) if self._info else ()
 
-    def served(self, adapter: str | None = None) -> ServedModel:
+    def served(self, adapter: str | None = None, asked: str | None = None) -> ServedModel:
         """The model, or one of its adapters, in its current state, for one request.
 
         Raises `BackendUnavailableError` unless it can answer, `ModelNotFoundError` if the adapter
         no longer exists.
         """
-        self.require_ready()
+        self.require_ready(asked)
         assert self.started
         assert self._info
         assert self._formats
@@ -139,6 +142,7 @@ class ModelEntry(ModelState):
             )
         return ServedModel(
             name=adapter or self.name,
+            asked=asked or adapter or self.name,
             adapter=adapter,
             config=self.config,
             info=self._info,
@@ -181,6 +185,27 @@ class ModelEntry(ModelState):
         model = self.served()
         self._formats = await choice.find(model.info, model.backend, template)
         self.template = template
+
+    def own_templates_are_edited(self, base: Path) -> bool:
+        """Whether the model's own templates are in use, and their files have changed since."""
+        path = template_path(self.template, base) if self.template else None
+        if not self.is_loaded or path or not self.own_templates:
+            return False
+        return own_templates(Path(resolved_path(self.config.path, base))) != self.own_templates
+
+    def template_is_edited(self, base: Path) -> bool:
+        """Whether the file of the template in use has another text now; not if it is gone."""
+        path = template_path(self.template, base) if self.template and self.is_loaded else None
+        usual = self.served().templates.choose(with_tools=False) if path else None
+        return bool(path and usual and path.read_text(encoding="utf-8") != usual.template.source)
+
+    async def close(self, backends: Backends, reason: str, *, stopping: bool = False) -> None:
+        """As `ModelState.close`; the processes that render its templates end, too."""
+        try:
+            await super().close(backends, reason, stopping=stopping)
+        finally:
+            if self._formats:
+                self._formats.templates.end_processes()
 
     def become_ready(self, started: StartedBackend, formats: ChatFormats, preset: Preset) -> None:
         """Mark it as ready. `InvalidRequestError`, and no change, if the preset does not fit it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import Any, Protocol
 
 from core.config.loading import LoadingConfig
@@ -15,6 +15,9 @@ from core.models.loading.memory_limits import Holder, Limits, first_to_go, holde
 from core.models.loading.running_backends import Backends
 
 logger = logging.getLogger(__name__)
+
+Users = Set[str | None] | None
+"""The users for whom a model is loaded; None: the config or an admin wants it."""
 
 _REASON = "it was unloaded to make room for another model"
 
@@ -59,20 +62,23 @@ class Room:
         for holder in self._held():
             await self._backends.measure(holder.started)
 
-    async def make(self, model: ModelEntry) -> None:
+    async def make(self, model: ModelEntry, *, commanded: bool) -> None:
         """Unload others until `model` fits, least recently used first, none while it is in use.
 
-        `BackendUnavailableError` if that is impossible.
+        A model of the config that other users use now only makes room for a model of the config, or
+        for a load that was `commanded`. `BackendUnavailableError` if that is impossible.
         """
+        for_all = commanded or model.source == "config"
+        users = None if for_all else model.use.users.keys()
         if model.config.cluster or self._backends.is_started(model.config, model.root):
             return
         limits = await self._limits()
         if limits != Limits(None, None, None):
-            await self._keep_within(limits, model)
+            await self._keep_within(limits, model, users)
         if self._config.check_memory:
-            await self._free_memory(model)
+            await self._free_memory(model, users)
 
-    async def _keep_within(self, limits: Limits, model: ModelEntry) -> None:
+    async def _keep_within(self, limits: Limits, model: ModelEntry, users: Users) -> None:
         expected, measured = await asyncio.to_thread(
             self._backends.expected, model.config, model.root
         )
@@ -81,9 +87,10 @@ class Room:
         logger.info("model %s: expected to use %s", model.name, taken)
         await self.measure()
         while crossed := self._crossed(limits, expected):
-            await self._evict(f"no room for {model.name!r} ({taken}): {crossed}")
+            problem = f"no room for {model.name!r} ({taken}): {crossed}"
+            await self._evict(problem, self._held(), users)
 
-    async def _free_memory(self, model: ModelEntry) -> None:
+    async def _free_memory(self, model: ModelEntry, users: Users) -> None:
         """Unload idle models while there is too little free memory for `model` to run well.
 
         Where not even the least that it needs is free, those in use, too, once they are idle; none
@@ -101,7 +108,7 @@ class Room:
                 advice = await asyncio.to_thread(estimates.advice, model.config, fit)
                 problem = f"model {model.name!r} does not fit: {fit.impossible}"
                 remedies = f"; what would help: {'; '.join(advice)}" if advice else ""
-                await self._evict(problem + remedies, among=holding if enough else ())
+                await self._evict(problem + remedies, holding if enough else (), users)
             elif victim:
                 logger.info("model %s: too little memory is free; unloading %s", model.name, victim)
                 for other in victim.models:
@@ -122,11 +129,12 @@ class Room:
             for model in victim.models:
                 await self._unload(model, 0, _REASON)
 
-    async def _evict(self, problem: str, among: Sequence[Holder] | None = None) -> None:
+    async def _evict(self, problem: str, among: Sequence[Holder], users: Users) -> None:
         held = self._held()
-        victim = first_to_go(held if among is None else among)
+        victim = first_to_go([each for each in among if not each.is_kept_from(users)])
         if victim is None:
-            raise BackendUnavailableError(f"{problem}; loaded: {_listed(held)}")
+            busy = "; try again when one of them is idle" if first_to_go(among) else ""
+            raise BackendUnavailableError(f"{problem}; loaded: {_listed(held)}{busy}")
         logger.info("%s; unloading %s", problem, victim)
         try:
             for model in victim.models:

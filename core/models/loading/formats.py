@@ -6,6 +6,7 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.contract.types import ModelInfo
 from core.models.check_config import settings_of_prompts
+from core.models.served import ServedModel
 from core.models.template.chat_formats import FormatChoice
 from core.plugins import Plugins
 
@@ -17,6 +18,7 @@ def format_choice(config: ModelConfig, plugins: Plugins, base: Path) -> FormatCh
         tools=config.tools,
         reasoning_formats=plugins.reasoning,
         tool_formats=plugins.tools,
+        variables={*config.template_vars, *config.force_template_vars},
         base=base,
     )
 
@@ -45,8 +47,9 @@ def require_vocabulary(config: ModelConfig, info: ModelInfo) -> None:
         ) from error
 
 
-def loaded_facts(config: ModelConfig, info: ModelInfo) -> list[str]:
+def loaded_facts(model: ServedModel) -> list[str]:
     """The facts about a loaded model that an operator acts on, for the log."""
+    config, info = model.config, model.info
     facts = [f"engine {config.backend}"]
     if info.context_length:
         facts.append(f"context {info.context_length} tokens")
@@ -54,6 +57,13 @@ def loaded_facts(config: ModelConfig, info: ModelInfo) -> list[str]:
         facts.append(f"concurrent completions: {info.max_batch_size}")
     if info.limits:
         facts.append(info.limits)
+    if model.formats.bos:
+        facts.append(f"BOS of chats: {model.formats.bos}")
+    if info.generates and (limit := model.usual_limit):
+        facts.append(
+            f"no chat template of its own, so answers end after {limit} tokens; "
+            "`sampling.max_tokens` sets another limit, -1 none"
+        )
     if defaults := sampling_defaults(config, info):
         facts.append(defaults)
     return facts

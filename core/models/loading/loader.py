@@ -61,46 +61,48 @@ class Loader:
             if model.is_loaded:
                 self._idle.watch(model)
 
-    async def take(self, model: ModelEntry) -> None:
-        """Hold `model` once it is ready, loading it if needed; release it with `give_back`.
+    async def take(self, model: ModelEntry, user: str | None, asked: str | None = None) -> None:
+        """Hold `model` for a user once it is ready, loading it if needed.
 
-        Raises `BackendUnavailableError` if it must not or cannot be loaded, or not in time,
+        `asked`: its name in the request. Release it with `give_back`. Raises
+        `BackendUnavailableError` if it must not or cannot be loaded, or not in time,
         `QueueFullError` if too many wait already.
         """
+        name = asked or model.name
         if model.is_loaded and model.state != "draining":
-            model.require_ready()
-            model.use.begin()
+            model.require_ready(asked)
+            model.use.begin(user)
             return
         if model.use.waiting >= max(1, model.config.max_queue):
             raise QueueFullError(
-                f"model {model.name!r} is still loading ({model.progress}), and "
+                f"model {name!r} is still loading ({model.progress}), and "
                 f"no more than {model.use.waiting} requests may wait for it"
             )
         model.use.waiting += 1
         try:
             async with asyncio.timeout(self._config.timeout):
-                await self._wait_for(model)
+                await self._wait_for(model, user, asked)
         except TimeoutError:
-            model.require_ready()
+            model.require_ready(asked)
             raise BackendUnavailableError(
-                f"model {model.name!r} is not ready after {self._config.timeout:g} s "
+                f"model {name!r} is not ready after {self._config.timeout:g} s "
                 f"({model.progress}); it goes on loading"
             ) from None
         finally:
             model.use.waiting -= 1
 
-    async def _wait_for(self, model: ModelEntry) -> None:
+    async def _wait_for(self, model: ModelEntry, user: str | None, asked: str | None) -> None:
         while model.state == "draining":
-            self._require_loadable(model)
+            self._require_loadable(model, asked)
             await model.settled.wait()
-        model.use.begin()
+        model.use.begin(user)
         try:
             if not model.is_loaded:
-                self._require_loadable(model)
+                self._require_loadable(model, asked)
                 await self._until_loaded(model)
-            model.require_ready()
+            model.require_ready(asked)
         except BaseException:
-            self.give_back(model)
+            self.give_back(model, user)
             raise
 
     async def _until_loaded(self, model: ModelEntry) -> None:
@@ -110,13 +112,15 @@ class Loader:
         """
         there = asyncio.ensure_future(model.there.wait())
         try:
-            await asyncio.wait({self.load(model), there}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {self.load(model, commanded=False), there}, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             there.cancel()
 
-    def give_back(self, model: ModelEntry) -> None:
-        """A request has ended."""
-        model.use.end(self._clock.time())
+    def give_back(self, model: ModelEntry, user: str | None) -> None:
+        """A request of a user has ended."""
+        model.use.end(user, self._clock.time())
         self._idle.watch(model)
 
     def load(
@@ -126,11 +130,13 @@ class Loader:
         config: ModelConfig | None = None,
         replaced: ModelEntry | None = None,
         drain_timeout: float | None = None,
+        commanded: bool = True,
     ) -> asyncio.Task[None]:
         """Start loading it; the task ends when it is ready or has an `error`.
 
         If `config` differs from the loaded one, it is reloaded. `replaced` is unloaded first.
-        Running requests get `drain_timeout` seconds, or the config's.
+        Running requests get `drain_timeout` seconds, or the config's. `commanded`: whether an admin
+        or the config wants that, rather than requests for the model.
         """
         before = self._loads.get(model)
         if before and config in (None, model.config) and replaced is None:
@@ -141,7 +147,7 @@ class Loader:
         if not model.is_loaded:
             model.begin_loading()
         task = self._loads[model] = self._go(
-            self._load(model, before, config, replaced, self._limit(drain_timeout))
+            self._load(model, before, config, replaced, self._limit(drain_timeout), commanded)
         )
         task.add_done_callback(lambda done: self._forget(model, done))
         return task
@@ -206,22 +212,23 @@ class Loader:
             model.on_request = False
             await model.close(self._backends, "the model was unloaded", stopping=True)
 
-    def _require_loadable(self, model: ModelEntry) -> None:
+    def _require_loadable(self, model: ModelEntry, asked: str | None) -> None:
         """Raise unless a request may load the model."""
+        name = asked or model.name
         left = model.retry_at - self._clock.time()
         if model.lacked_library and not self._starter.lacks_library(model):
             left = 0
         if model.state == "failed" and left > 0:
             raise ModelFailedError(
-                f"model {model.name!r} is not available: {model.error}", retry_after=ceil(left)
+                f"model {name!r} is not available: {model.error}", retry_after=ceil(left)
             )
         if self._closed or model.wrong:
-            model.require_ready()
+            model.require_ready(asked)
         if not model.on_request:
             reason = f": {model.error}" if model.error else "; it is loaded on command only"
             if model.state == "draining":
                 reason = "; it is being unloaded"
-            raise BackendUnavailableError(f"model {model.name!r} is not loaded{reason}")
+            raise BackendUnavailableError(f"model {name!r} is not loaded{reason}")
 
     async def _load(
         self,
@@ -230,6 +237,7 @@ class Loader:
         config: ModelConfig | None,
         replaced: ModelEntry | None,
         limit: float,
+        commanded: bool,
     ) -> None:
         try:
             for earlier in filter(None, (before, model.after)):
@@ -249,7 +257,7 @@ class Loader:
                 if model.has_lost_engines:
                     await self._starter.start_again(model)
                 if not model.is_loaded:
-                    await self.room.make(model)
+                    await self.room.make(model, commanded=commanded)
                     await self._starter.start(model)
                     model.use.last = self._clock.time()
                     await self.room.keep_to_limits(model)
@@ -261,6 +269,7 @@ class Loader:
                 await model.close(self._backends, "its loading was cancelled")
             raise
         if model.is_loaded:
+            model.stay.commanded |= commanded
             self._idle.watch(model)
         else:
             self._failed(model, replaced)

@@ -100,9 +100,9 @@ def _handles(nvml: Any) -> list[Any]:
 
 def weight_files(path: str) -> list[Path]:
     """The files of a model's weights. `path` is a folder, or a file, maybe one of several parts
-    (`-00001-of-00003`)."""
+    (`-00001-of-00003`), or empty for a model without files."""
     here = Path(path)
-    if here.is_dir():
+    if path and here.is_dir():
         return sorted(
             file for file in here.iterdir() if file.suffix.lower() in _WEIGHTS and file.is_file()
         )

@@ -1,6 +1,6 @@
 """Memory limits and eviction order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from core.config.loading import LoadingConfig, bytes_of
@@ -48,6 +48,13 @@ class Holder:
     def in_use(self) -> bool:
         """Whether a request holds one of the models."""
         return any(model.use.count for model in self.models)
+
+    def is_kept_from(self, users: Set[str | None] | None) -> bool:
+        """Whether a model for these users may not take its place now; None may always."""
+        if users is None:
+            return False
+        configured = (model for model in self.models if model.source == "config")
+        return any(not model.use.users.keys() <= users for model in configured)
 
     @property
     def last_used(self) -> float:

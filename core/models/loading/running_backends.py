@@ -4,10 +4,10 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import replace
 
-from core.config.engines import engine_key, engine_names
+from core.config.engines import engine_key, engine_models
 from core.config.schema import Config, ModelConfig
 from core.contract.backend import Backend
 from core.contract.backend_settings import ReportBatchSize, ReportProgress
@@ -15,7 +15,7 @@ from core.contract.cluster import Cluster
 from core.contract.errors import BackendUnavailableError
 from core.contract.estimates import MemoryUse
 from core.contract.types import ModelInfo
-from core.models.admission_queue import Gate, with_headroom
+from core.models.admission_queue import Gate, GateSize, with_headroom
 from core.models.files.model_paths import ModelPaths
 from core.models.loading.backend_settings import backend_settings
 from core.models.loading.engine_spec import engine_spec, placement
@@ -27,14 +27,14 @@ from core.plugins import Plugins
 logger = logging.getLogger(__name__)
 
 
-MakeGate = Callable[[str, ModelConfig, int | None], Gate]
-"""`make(engine, config, room)`: the admission queue of an engine, which has a name in its cluster
-if it is in one, and admits so many choices at once."""
+MakeGate = Callable[[str, ModelConfig, GateSize], Gate]
+"""`make(engine, config, size)`: the admission queue of an engine, which has a name in its cluster
+if it is in one."""
 
 
-def local_gate(engine: str, config: ModelConfig, room: int | None) -> Gate:
+def local_gate(engine: str, config: ModelConfig, size: GateSize) -> Gate:
     """An admission queue of this server's own."""
-    return Gate(room, config.max_queue, config.queue_timeout)
+    return Gate(size, config.queue_timeout)
 
 
 class StartedBackend:
@@ -66,7 +66,7 @@ class StartedBackend:
     def admit(self, config: ModelConfig) -> None:
         """Admit requests as this config says from now on."""
         self._config = config
-        self.gate.resize(room_for(config, self.info), config.max_queue, config.queue_timeout)
+        self.gate.resize(gate_size(config, self.info), config.queue_timeout)
 
     def use_batch_size(self, choices: int | None) -> None:
         """The backend computes another number of choices at once from now on."""
@@ -122,7 +122,7 @@ class Backends:
     def use_config(self, config: Config) -> None:
         """Start engines as this config says from now on, and name them after its models."""
         self._config = config
-        self._names = engine_names(config.models)
+        self._sharing = engine_models(config.models)
 
     def is_started(self, config: ModelConfig, root: str) -> bool:
         """Whether such a model would share a running backend."""
@@ -156,8 +156,9 @@ class Backends:
             if started := self._started.get(key):
                 started.models += 1
                 return started
-            engine, batch_size = self._names.get(key, config.name), _BatchSize()
-            backend = await self._create(engine, config, report_progress, batch_size)
+            sharing, batch_size = self._sharing.get(key, [config]), _BatchSize()
+            engine = sharing[0].name
+            backend = await self._create(sharing, config, report_progress, batch_size)
             try:
                 _require_isolation(config, backend)
                 started = await self._start(key, engine, backend, config)
@@ -182,7 +183,7 @@ class Backends:
                 memory = memory.since(before)
             if not memory.gpu:
                 memory = MemoryUse(memory.ram, max(0, await self._gpu_taken() - gpu_before))
-        gate = self._make_gate(engine, config, room_for(config, info))
+        gate = self._make_gate(engine, config, gate_size(config, info))
         return StartedBackend(key, config, backend, info, gate, memory)
 
     async def stop(self, started: StartedBackend, *, stopping: bool = False) -> None:
@@ -209,7 +210,7 @@ class Backends:
 
     async def _create(
         self,
-        engine: str,
+        sharing: Sequence[ModelConfig],
         config: ModelConfig,
         report_progress: ReportProgress,
         report_batch_size: ReportBatchSize,
@@ -222,7 +223,7 @@ class Backends:
                 )
             await self._cluster.connect()
             return self._cluster.backend(
-                engine_spec(engine, config, self._config),
+                engine_spec(sharing[0].name, config, self._config),
                 placement(config.cluster),
                 report_progress=report_progress,
                 report_batch_size=report_batch_size,
@@ -236,7 +237,14 @@ class Backends:
         settings = await asyncio.to_thread(
             backend_settings, config, entry, self._paths, report_progress
         )
-        return entry.create(replace(settings, report_batch_size=report_batch_size))
+        return entry.create(
+            replace(
+                settings,
+                report_batch_size=report_batch_size,
+                names=tuple(model.name for model in sharing),
+                aliases=tuple(alias for model in sharing for alias in model.aliases),
+            )
+        )
 
     async def _taken(self, pid: int | None) -> MemoryUse:
         taken = await asyncio.to_thread(self._meter.of_process, pid or os.getpid())
@@ -246,9 +254,10 @@ class Backends:
         return await asyncio.to_thread(self._meter.gpu_taken)
 
 
-def room_for(config: ModelConfig, info: ModelInfo) -> int | None:
-    """How many choices of a model may run at once; None: any number."""
-    return config.max_running or with_headroom(info.max_batch_size)
+def gate_size(config: ModelConfig, info: ModelInfo) -> GateSize:
+    """How many choices of a model may run at once, and how many requests may wait."""
+    most = config.max_running or with_headroom(info.max_batch_size)
+    return GateSize(most, config.max_queue, info.max_batch_size)
 
 
 def _require_isolation(config: ModelConfig, backend: Backend) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from core.config.problems import ConfigError
-from core.config.schema import ModelConfig
+from core.config.schema import ModelConfig, resolved_path
 from core.contract.backend_settings import ReportProgress
 from core.contract.errors import BackendUnavailableError, InvalidRequestError, ServingError
 from core.contract.estimates import MemoryUse
@@ -16,6 +16,7 @@ from core.contract.types import ModelInfo
 from core.engine.failures import ran_out_of_memory
 from core.models.downloads import Downloads, HubName, StoppedError
 from core.models.files.model_paths import hub_paths
+from core.models.files.own_templates import own_templates
 from core.models.loading.entry import ModelEntry, ReportModelProgress
 from core.models.loading.formats import (
     format_choice,
@@ -122,7 +123,7 @@ class Starter:
             await quietly(self._backends.stop(started), model.name)
             raise
         seconds = time.perf_counter() - began
-        facts = "; ".join(loaded_facts(model.config, started.info))
+        facts = "; ".join(loaded_facts(model.served()))
         logger.info("model %s: loaded in %.1f s%s; %s", model.name, seconds, _size(model), facts)
 
     def lacks_library(self, model: ModelEntry) -> bool:
@@ -153,6 +154,8 @@ class Starter:
     async def _get_ready(self, model: ModelEntry, started: StartedBackend) -> None:
         config, info = model.config, started.info
         formats = await self._formats(config, started, config.chat_template)
+        folder = Path(resolved_path(config.path, self._base))
+        model.own_templates = await asyncio.to_thread(own_templates, folder)
         model.become_ready(started, formats, self._preset(model.preset, config, info))
 
     async def _formats(

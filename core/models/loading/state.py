@@ -8,6 +8,7 @@ from core.config.schema import ModelConfig
 from core.contract.errors import BackendUnavailableError, ModelFailedError, encodable
 from core.models.loading.progress import LoadProgress
 from core.models.loading.running_backends import Backends, StartedBackend
+from core.models.loading.stay import Stay
 from core.models.loading.use import Use
 
 State = Literal["unloaded", "loading", "ready", "draining", "failed"]
@@ -24,7 +25,7 @@ class ModelState:
     cannot be used. `there` is set while it is in memory, `settled` when draining is over.
     `on_request`: a request may load it, after `failures` in a row not before `retry_at` (by the
     loader's clock), unless it only `lacked_library` that is there now. `stuck`: why it does not
-    respond, set by `Watch`. `keep_alive`: the idle time that a request asked for, in seconds.
+    respond, set by `Watch`. `stay`: the idle times that requests asked for.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -40,7 +41,7 @@ class ModelState:
         self.failures = 0
         self.retry_at = 0.0
         self.lacked_library = False
-        self.keep_alive: float | None = None
+        self.stay = Stay()
         self.progress = LoadProgress()
         self.stuck: str | None = None
         self._state: State = "unloaded"
@@ -104,27 +105,31 @@ class ModelState:
         """Whether it is loaded, or about to be, or being unloaded."""
         return self.is_loaded or self._state in ("loading", "draining")
 
-    def require_ready(self) -> None:
-        """Raise `BackendUnavailableError` unless the model can answer."""
+    def require_ready(self, asked: str | None = None) -> None:
+        """Raise `BackendUnavailableError` unless the model can answer.
+
+        `asked`: the name by which a request asks for it, which the error then has.
+        """
+        name = asked or self.name
         if self.wrong and not self.is_loaded:
-            raise ModelFailedError(f"the settings of {self.name!r} cannot be used: {self.error}")
+            raise ModelFailedError(f"the settings of {name!r} cannot be used: {self.error}")
         if self.unavailable:
             raise BackendUnavailableError(
-                f"model {self.name!r} cannot answer now, try again soon; {self.unavailable}"
+                f"model {name!r} cannot answer now, try again soon; {self.unavailable}"
             )
         match self._state:
             case "loading":
                 raise BackendUnavailableError(
-                    f"model {self.name!r} is still loading ({self.progress}); try again soon"
+                    f"model {name!r} is still loading ({self.progress}); try again soon"
                 )
             case "ready" | "draining" if not self.is_loaded:  # it is just being closed
-                raise BackendUnavailableError(f"model {self.name!r} was unloaded")
+                raise BackendUnavailableError(f"model {name!r} was unloaded")
             case "failed":
-                raise ModelFailedError(f"model {self.name!r} is not available: {self.error}")
+                raise ModelFailedError(f"model {name!r} is not available: {self.error}")
             case "unloaded" if self._error:
-                raise BackendUnavailableError(f"model {self.name!r} is not available: {self.error}")
+                raise BackendUnavailableError(f"model {name!r} is not available: {self.error}")
             case "unloaded":
-                raise BackendUnavailableError(f"model {self.name!r} is not loaded")
+                raise BackendUnavailableError(f"model {name!r} is not loaded")
 
     def configure(self, config: ModelConfig, wrong: str | None = None) -> None:
         """Load it with this config the next time; or, if that is `wrong`, not at all."""
@@ -175,7 +180,7 @@ class ModelState:
                     started.gate.refuse(self.name, error)
                 await backends.stop(started, stopping=stopping)
         finally:
-            self.keep_alive = None
+            self.stay.end()
             self._state, self._error, self.loaded_at = "unloaded", reason, None
             self.config = self.configured
             self.settled.set()

@@ -3,11 +3,11 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from core.chat.schemas.read_body import Sent
 from core.models.downloads import Progress
-from core.server.access.auth import require_admin
+from core.server.access.auth import needs
 from core.server.http import sse
 from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
@@ -16,7 +16,9 @@ from core.server.http.track import running_request
 from core.server.schemas.download_bodies import DownloadEvent, DownloadRequest, DownloadResponse
 from core.server.services import services
 
-router = APIRouter(tags=["downloads"], route_class=BodyRoute, dependencies=[Depends(require_admin)])
+router = APIRouter(
+    tags=["downloads"], route_class=BodyRoute, dependencies=[needs("download_model")]
+)
 
 
 @router.post("/download", response_model=DownloadResponse)

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from core.chat.schemas.read_body import Sent
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.loading.entry import ModelEntry
-from core.server.access.auth import require_admin
+from core.server.access.auth import needs
 from core.server.api.loading import finished, named_in_folder
 from core.server.api.models import model_card
 from core.server.api.served import listed_models, usable_models
@@ -19,7 +19,6 @@ from core.server.schemas.model_bodies import ModelCard
 from core.server.services import services
 
 router = APIRouter(tags=["models"], route_class=BodyRoute)
-_ADMIN = [Depends(require_admin)]
 
 
 @router.get("/model/embedding")
@@ -39,7 +38,7 @@ async def list_embedding_models(http: Request) -> LoadableList:
     return LoadableList(data=[*cards, *await named_in_folder(http)])
 
 
-@router.post("/model/embedding/load", dependencies=_ADMIN, response_model=LoadEvent)
+@router.post("/model/embedding/load", dependencies=[needs("load_model")], response_model=LoadEvent)
 async def load_embedding_model(body: Sent[EmbeddingModelLoadRequest], http: Request) -> Response:
     """Load an embedding model in addition to the others, and answer once it is loaded."""
     models = services(http).models
@@ -61,7 +60,7 @@ async def load_embedding_model(body: Sent[EmbeddingModelLoadRequest], http: Requ
     return Response(event.model_dump_json(), media_type="application/json", headers=headers)
 
 
-@router.post("/model/embedding/unload", dependencies=_ADMIN)
+@router.post("/model/embedding/unload", dependencies=[needs("unload_model")])
 async def unload_embedding_model(http: Request) -> ModelCard:
     """Unload the first embedding model that is loaded."""
     model = _loaded(http)

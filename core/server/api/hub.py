@@ -3,15 +3,15 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from core.models.downloads import models_of, search
 from core.models.files.recognise import backend_of
-from core.server.access.auth import require_admin
+from core.server.access.auth import needs
 from core.server.schemas.hub_bodies import HubModel, HubModels, HubRepositories
 from core.server.services import services
 
-router = APIRouter(prefix="/hub", tags=["downloads"], dependencies=[Depends(require_admin)])
+router = APIRouter(prefix="/hub", tags=["downloads"], dependencies=[needs("download_model")])
 
 
 @router.get("/search")

@@ -8,16 +8,15 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from core.chat.schemas.read_body import Sent
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
-from core.models.index import FoundModel
 from core.models.loading.entry import ModelEntry
 from core.models.tabbyapi_parameters import parameters_of
-from core.server.access.auth import is_admin, require_admin
+from core.server.access.auth import needs, reach
 from core.server.api.models import model_card
-from core.server.api.served import known_model, listed_models
+from core.server.api.served import known_model, listed_models, named_model
 from core.server.http import sse
 from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
@@ -36,7 +35,7 @@ from core.server.schemas.model_bodies import ModelCard
 from core.server.services import services
 
 router = APIRouter(tags=["models"], route_class=BodyRoute)
-_ADMIN = [Depends(require_admin)]
+_LOADS, _UNLOADS = [needs("load_model")], [needs("unload_model")]
 
 
 @router.get("/model")
@@ -66,7 +65,7 @@ async def list_loadable(http: Request) -> LoadableList:
 async def named_in_folder(http: Request) -> list[NamedModel]:
     """The models of the folder that are not listed anyway; admins only."""
     models = services(http).models
-    if not is_admin(http):
+    if reach(http, "see_model_folder") == "none":
         return []
     names = await asyncio.to_thread(services(http).loadable.folder.names)
     listed = {model.name for model in models.listed()}
@@ -75,7 +74,7 @@ async def named_in_folder(http: Request) -> list[NamedModel]:
 
 
 @router.post(
-    "/model/load", dependencies=_ADMIN, response_model=LoadEvent, responses={503: {}, 404: {}}
+    "/model/load", dependencies=_LOADS, response_model=LoadEvent, responses={503: {}, 404: {}}
 )
 async def switch_model(body: Sent[ModelLoadRequest], http: Request) -> Response:
     """Load a model in place of the current one: a configured one, or one of the folder.
@@ -98,7 +97,7 @@ async def switch_model(body: Sent[ModelLoadRequest], http: Request) -> Response:
     return await _loading(http, model, task, headers, stream=body.stream)
 
 
-@router.post("/models/{model_id:path}/load", dependencies=_ADMIN, response_model=LoadEvent)
+@router.post("/models/{model_id:path}/load", dependencies=_LOADS, response_model=LoadEvent)
 async def load_model(
     model_id: str, http: Request, body: Sent[LoadOptions] | None = None
 ) -> Response:
@@ -117,32 +116,27 @@ async def load_model(
     return await _loading(http, model, models.load(model, config), headers, stream=body.stream)
 
 
-@router.post("/model/unload", dependencies=_ADMIN)
+@router.post("/model/unload", dependencies=_UNLOADS)
 async def unload_current(http: Request, body: Sent[ModelUnloadRequest] | None = None) -> ModelCard:
     """Unload the current model, or the one that is named, once its requests have ended."""
-    models = services(http).models
     body = body or ModelUnloadRequest()
-    if not body.name and not models.default.is_loaded:
-        models.default.require_ready()
-    await models.look_for(body.name)
-    named = models.look_up(body.name)
-    return await _unload(http, named, skip_queue=body.skip_queue)
+    if not body.name and not (current := await known_model(http, None)).is_loaded:
+        current.require_ready()
+    return await _unload(http, body.name, skip_queue=body.skip_queue)
 
 
-@router.post("/models/{model_id:path}/unload", dependencies=_ADMIN)
+@router.post("/models/{model_id:path}/unload", dependencies=_UNLOADS)
 async def unload_model(
     model_id: str, http: Request, body: Sent[ModelUnloadRequest] | None = None
 ) -> ModelCard:
     """Unload a model once its requests have ended, or stop loading it."""
-    models = services(http).models
-    await models.look_for(model_id)
-    named = models.look_up(model_id)
-    return await _unload(http, named, skip_queue=bool(body and body.skip_queue))
+    return await _unload(http, model_id, skip_queue=bool(body and body.skip_queue))
 
 
-async def _unload(http: Request, named: FoundModel, *, skip_queue: bool) -> ModelCard:
+async def _unload(http: Request, name: str | None, *, skip_queue: bool) -> ModelCard:
+    named = await named_model(http, name)
     model = named.entry
-    if named.adapter:
+    if name and named.adapter:
         raise InvalidRequestError(
             f"{named.adapter!r} is an adapter of {model.name!r}", param="name"
         )

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from core.chat.schemas.read_body import Sent
 from core.config.paths import inside
@@ -13,7 +13,7 @@ from core.config.schema import resolved_path
 from core.contract.errors import InvalidRequestError, ServingError, UnsupportedParameterError
 from core.contract.types import Lora
 from core.models.served import ServedModel
-from core.server.access.auth import require_admin
+from core.server.access.auth import needs
 from core.server.api.everywhere import everywhere
 from core.server.api.served import known_model, served_model
 from core.server.http.body_route import BodyRoute
@@ -52,7 +52,7 @@ async def loaded_loras(http: Request, model: str | None = None) -> LoraList:
     )
 
 
-@router.post("/lora/load", dependencies=[Depends(require_admin)])
+@router.post("/lora/load", dependencies=[needs("change_loras")])
 async def load_loras(
     body: Sent[LoraLoadRequest], http: Request, response: Response
 ) -> LoraLoadResponse:
@@ -80,7 +80,7 @@ async def load_loras(
     )
 
 
-@router.post("/lora/unload", dependencies=[Depends(require_admin)])
+@router.post("/lora/unload", dependencies=[needs("change_loras")])
 async def unload_loras(
     http: Request, response: Response, body: Sent[LoraUnloadRequest] | None = None
 ) -> LoraUnloadResponse:

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from core.contract.errors import BackendUnavailableError, InvalidRequestError
 from core.models.loading.fit import with_context_length
-from core.server.access.auth import require_admin
+from core.server.access.auth import needs
 from core.server.api.served import known_model
 from core.server.schemas.memory_bodies import ModelMemory
 from core.server.services import services
@@ -15,7 +15,7 @@ from core.server.services import services
 router = APIRouter(tags=["models"])
 
 
-@router.get("/models/{model_id:path}/memory", dependencies=[Depends(require_admin)])
+@router.get("/models/{model_id:path}/memory", dependencies=[needs("estimate_memory")])
 async def model_memory(
     model_id: str,
     http: Request,

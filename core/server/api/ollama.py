@@ -19,7 +19,7 @@ from core.chat.answer.composer import dumped
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.read_body import Sent
 from core.contract.errors import InvalidRequestError
-from core.server.access.auth import require_admin
+from core.server.access.auth import require
 from core.server.api import ollama_embed, ollama_models, ollama_pull
 from core.server.api.ollama_names import known_name, stay_loaded
 from core.server.api.served import named_model, served_model
@@ -97,7 +97,7 @@ async def _only_load(http: Request, body: OllamaGeneration, name: str, line: Mak
     """Load a model, or unload it if it need not stay and the request may do that."""
     headers = {"X-Request-Id": request_id(http), **unsupported_header(http, body.unknown_keys)}
     if body.unloads:
-        await require_admin(http)
+        await require(http, "unload_model")
         found = await named_model(http, name)
         if found.adapter:
             raise InvalidRequestError(

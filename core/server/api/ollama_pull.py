@@ -13,7 +13,7 @@ from core.chat.answer.composer import dumped
 from core.chat.schemas.read_body import Sent
 from core.contract.errors import ModelNotFoundError, ServingError
 from core.models.downloads import Wanted
-from core.server.access.auth import is_admin
+from core.server.access.auth import reach
 from core.server.api.ollama_names import known_name
 from core.server.http import sse
 from core.server.http.body_route import JsonRoute
@@ -79,7 +79,7 @@ async def _to_download(http: Request, name: str) -> str | None:
         await known_name(http, name)
     except ModelNotFoundError as error:
         hub = _HUB.match(name)
-        if hub and is_admin(http):
+        if hub and reach(http, "download_model") == "all":
             return name[hub.end() :]
         error.message += (
             "; models of the config are there without being pulled, and an admin can download "

@@ -1,6 +1,9 @@
 """TabbyAPI's routes for sampling overrides: list, switch, unload."""
 
-from fastapi import APIRouter, Depends, Request
+import asyncio
+from pathlib import Path
+
+from fastapi import APIRouter, Request
 
 from core.chat.schemas.read_body import Sent
 from core.config.problems import ConfigError, key_text
@@ -8,7 +11,7 @@ from core.contract.errors import InvalidRequestError
 from core.models.loading.entry import ModelEntry
 from core.models.overrides import Overrides, OverridesError
 from core.models.presets import Preset, load_preset, preset_files
-from core.server.access.auth import is_admin, require_admin
+from core.server.access.auth import needs, reach
 from core.server.api.everywhere import everywhere
 from core.server.api.served import known_model
 from core.server.http.body_route import BodyRoute
@@ -26,19 +29,20 @@ router = APIRouter(tags=["sampling"], route_class=BodyRoute)
 @router.get("/sampling/overrides")
 async def list_overrides(http: Request, model: str | None = None) -> OverrideList:
     """The overrides in effect for a model and, for admins, the available presets."""
-    return _listed(http, await known_model(http, model))
+    return await _listed(http, await known_model(http, model))
 
 
-@router.post("/sampling/override/switch", dependencies=[Depends(require_admin)])
+@router.post("/sampling/override/switch", dependencies=[needs("change_sampling")])
 async def switch_overrides(body: Sent[OverrideSwitchRequest], http: Request) -> OverrideList:
     """Override sampling params of later requests; a `preset` takes precedence over `overrides`."""
-    preset = (
-        _preset(http, body.preset) if body.preset else Preset(overrides=_read(body.overrides or {}))
-    )
+    if body.preset:
+        preset = await asyncio.to_thread(_preset, services(http).config.base, body.preset)
+    else:
+        preset = Preset(overrides=_read(body.overrides or {}))
     return await _use(http, body.model, preset)
 
 
-@router.post("/sampling/override/unload", dependencies=[Depends(require_admin)])
+@router.post("/sampling/override/unload", dependencies=[needs("change_sampling")])
 async def unload_overrides(
     http: Request, body: Sent[OverrideUnloadRequest] | None = None
 ) -> OverrideList:
@@ -57,19 +61,19 @@ async def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
 
     value = (preset.name, preset.overrides.written)
     await everywhere(http, "preset", model.name if model else None, use, lambda: value)
-    return _listed(http, await known_model(http, name))
+    return await _listed(http, await known_model(http, name))
 
 
-def _listed(http: Request, model: ModelEntry) -> OverrideList:
+async def _listed(http: Request, model: ModelEntry) -> OverrideList:
+    presets = list(await asyncio.to_thread(preset_files, services(http).config.base))
     return OverrideList(
         selected_preset=model.preset.name if model.preset else None,
         overrides=model.overrides.written,
-        presets=list(preset_files(services(http).config.base)) if is_admin(http) else [],
+        presets=presets if reach(http, "change_sampling") == "all" else [],
     )
 
 
-def _preset(http: Request, name: str) -> Preset:
-    base = services(http).config.base
+def _preset(base: Path, name: str) -> Preset:
     known = list(preset_files(base))
     if name not in known:
         raise InvalidRequestError(

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 
 from core.chat.answer.running import RunningRequest
 from core.contract.errors import NotReasoningError, RequestNotFoundError, ServingError
+from core.models.permissions import Action, allowed
 from core.server.access.auth import is_admin
 from core.server.http.body_route import BodyRoute
 from core.server.http.track import running_request
@@ -36,7 +37,7 @@ _OTHERS = 2.0
 """Seconds that other servers get to answer."""
 
 Asker = tuple[str | None, bool]
-"""The name of the key of whoever asks, and whether it may see and do what admins may."""
+"""The name of the key of whoever asks, and whether that is an admin: see `permissions`."""
 
 
 @router.get("/requests")
@@ -136,7 +137,7 @@ async def _by_others(sharing: "Sharing | None", kind: str, id: str, asker: Asker
 
 def _cancel(shared: Services, request_id: str, asker: Asker) -> int:
     """How many requests of this server are being cancelled."""
-    named = _named(shared, request_id, asker)
+    named = _named(shared, request_id, asker, "cancel_request")
     for request in named:
         request.cancel()
     return len(named)
@@ -146,7 +147,7 @@ async def _end_reasoning(shared: Services, request_id: str, asker: Asker) -> int
     """How many choices do not think any more; None if this server has no such request."""
     refused: NotReasoningError | None = None
     ended = 0
-    named = _named(shared, request_id, asker)
+    named = _named(shared, request_id, asker, "end_reasoning")
     for request in named:
         try:
             ended += await _end(request)
@@ -167,19 +168,21 @@ def _asker(http: Request) -> Asker:
     return running_request(http).key_name, is_admin(http)
 
 
-def _named(shared: Services, request_id: str, asker: Asker) -> list[RunningRequest]:
-    return [r for r in _visible(shared, asker) if request_id in (r.id, r.answer_id)]
+def _named(shared: Services, request_id: str, asker: Asker, action: Action) -> list[RunningRequest]:
+    return [r for r in _reached(shared, asker, action) if request_id in (r.id, r.answer_id)]
 
 
-def _visible(shared: Services, asker: Asker) -> Iterator[RunningRequest]:
-    own, everybody = asker
+def _reached(shared: Services, asker: Asker, action: Action) -> Iterator[RunningRequest]:
+    """The requests to which the asker may do this."""
+    name, is_admin = asker
+    reach = allowed(action, is_admin=is_admin)
     for request in shared.serving.requests:
-        if request.asks and (everybody or request.key_name == own):
+        if request.asks and (reach == "all" or (reach == "own" and request.key_name == name)):
             yield request
 
 
 def _cards(shared: Services, asker: Asker) -> list[RequestCard]:
-    return [_card(request) for request in _visible(shared, asker)]
+    return [_card(request) for request in _reached(shared, asker, "see_request")]
 
 
 def _card(request: RunningRequest) -> RequestCard:

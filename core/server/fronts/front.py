@@ -11,10 +11,11 @@ from uuid import uuid4
 
 from core.contract.cluster import Cluster
 from core.contract.errors import ServingError
+from core.models.admission_queue import GateSize
 from core.models.loading.clock import Clock, LoopClock, pause
 from core.server.fronts.connection import Connection
 from core.server.fronts.kept_settings import KeptSettings
-from core.server.fronts.said import Beat, GateSize, Hello, Holding, Order, Settings
+from core.server.fronts.said import Beat, Hello, Holding, Order, Settings
 from core.server.fronts.timing import BEAT
 from core.server.usage.records import utc_now
 

@@ -15,7 +15,7 @@ from core.chat.answer.account import Used
 from core.config.keys import Key
 from core.config.schema import ServerConfig
 from core.contract.errors import RequestCancelledError, ServingError
-from core.models.admission_queue import Gate
+from core.models.admission_queue import Gate, GateSize
 from core.models.loading.clock import Clock, LoopClock
 from core.server.fronts.kept_settings import KeptSettings
 from core.server.fronts.members import HeldCount, HeldPlace, Member, Members
@@ -25,7 +25,6 @@ from core.server.fronts.said import (
     Beat,
     Counted,
     Entered,
-    GateSize,
     Hello,
     Holding,
     Order,
@@ -281,10 +280,9 @@ class Ledger:
 
     def _resize(self, engine: str, size: GateSize) -> None:
         if gate := self._gates.get(engine):
-            gate.resize(size.max_running, size.max_queue)
+            gate.resize(size)
         else:
-            clock = self._clock.time
-            self._gates[engine] = Gate(size.max_running, size.max_queue, clock=clock)
+            self._gates[engine] = Gate(size, clock=self._clock.time)
 
     def _taken_over(self, holding: Holding) -> HeldPlace | HeldCount:
         if isinstance(holding, Counted):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from core.contract.errors import ServingError
+from core.models.admission_queue import GateSize
 from core.server.usage.records import Trouble
 from core.server.usage.request_count import RequestsSeen
 
@@ -39,14 +40,6 @@ class Counted:
 
 
 Holding = Turn | Counted
-
-
-@dataclass(frozen=True, slots=True)
-class GateSize:
-    """How many choices an engine is given, and how many requests may wait for it."""
-
-    max_running: int | None
-    max_queue: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

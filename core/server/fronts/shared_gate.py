@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from core.contract.errors import ServingError
-from core.models.admission_queue import Gate, Place
+from core.models.admission_queue import Gate, GateSize, Place
 from core.server.fronts.front import Front, Ticket
-from core.server.fronts.said import GateSize, Turn
+from core.server.fronts.said import Turn
 
 
 class SharedGate(Gate):
@@ -21,23 +21,22 @@ class SharedGate(Gate):
         self,
         front: Front,
         engine: str,
-        max_running: int | None,
-        max_queue: int,
+        size: GateSize,
         queue_timeout: float,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(max_running, max_queue, queue_timeout, clock=clock)
+        super().__init__(size, queue_timeout, clock=clock)
         self._front = front
         self._engine = engine
         self._tickets: dict[Place, Ticket] = {}
         self._ahead: Mapping[int, int] = {}
-        front.resize(engine, GateSize(max_running, max_queue))
+        front.resize(engine, size)
 
-    def resize(self, max_running: int | None, max_queue: int, queue_timeout: float = 0.0) -> None:
-        before = GateSize(self.max_running, self.max_queue)
-        super().resize(max_running, max_queue, queue_timeout)
-        if (size := GateSize(max_running, max_queue)) != before:
+    def resize(self, size: GateSize, queue_timeout: float = 0.0) -> None:
+        before = self.size
+        super().resize(size, queue_timeout)
+        if size != before:
             self._front.resize(self._engine, size)
 
     def leave(self, place: Place) -> None:
@@ -65,7 +64,7 @@ class SharedGate(Gate):
         ticket = self._tickets[place] = self._front.ticket(turn)
         self._front.ledger.spawn(self._ask(place, ticket, turn))
 
-    def _admit(self) -> None:
+    def _admit(self, gives_up: object = None) -> None:
         """The ledger does that."""
 
     async def _ask(self, place: Place, ticket: Ticket, turn: Turn) -> None:

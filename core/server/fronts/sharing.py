@@ -9,7 +9,7 @@ from pathlib import Path
 from core.apis.response_store.store import ResponseStore
 from core.config.schema import Config, ModelConfig, ServerConfig
 from core.contract.cluster import Cluster
-from core.models.admission_queue import Gate
+from core.models.admission_queue import Gate, GateSize
 from core.models.loading.clock import Clock
 from core.models.loading.running_backends import local_gate
 from core.models.registry import Models
@@ -34,11 +34,11 @@ class Sharing:
     key_uses: KeyUses
     response_store: ResponseStore | None
 
-    def make_gate(self, engine: str, config: ModelConfig, room: int | None) -> Gate:
+    def make_gate(self, engine: str, config: ModelConfig, size: GateSize) -> Gate:
         """The gate of all fronts for an engine in the cluster, and one of its own for others."""
         if config.cluster is None:
-            return local_gate(engine, config, room)
-        return SharedGate(self.front, engine, room, config.max_queue, config.queue_timeout)
+            return local_gate(engine, config, size)
+        return SharedGate(self.front, engine, size, config.queue_timeout)
 
     def settings(self, models: Models, plugins: Plugins, config: Config) -> SharedSettings:
         """What is set for these models, here and at other fronts."""
