@@ -117,7 +117,7 @@ JSON_CALLS: dict[str, ToolFormat] = {
     ),
     "command-r": JsonCalls(
         "Action:\n```json",
-        fenced=True,
+        fence="```json",
         also=("Action: ```json", "Action:```json"),
         dropped=("<|START_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
         name_keys=("tool_name",),

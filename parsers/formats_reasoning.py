@@ -2,10 +2,12 @@
 
 import re
 
-from enginebay import ReasoningFormat
+from enginebay import Margins, ReasoningFormat
 from parsers.channels import harmony, muse
 from parsers.channels.channels import Channels
 from parsers.reasoning.tag_pair import TagPair
+
+_LINES = Margins("\n", "\n", "\n\n")
 
 # `auto` takes the first that matches a chat template, so what is special comes first.
 REASONING: dict[str, ReasoningFormat] = {
@@ -18,6 +20,7 @@ REASONING: dict[str, ReasoningFormat] = {
         end="<|end|>",
         answer="<|start|>assistant<|channel|>final<|message|>",
         answer_or_call="<|start|>assistant<|channel|>commentary",
+        to_user=harmony.TO_USER,
         example=(
             "<|channel|>analysis<|message|>Two and two is four.<|end|><|start|>assistant"
             "<|channel|>final<|message|>It is 4.<|return|>"
@@ -32,6 +35,7 @@ REASONING: dict[str, ReasoningFormat] = {
         end="<|eom|>",
         answer="<|start|>assistant to=user<|message|>",
         answer_or_call="<|start|>assistant",
+        to_user=muse.TO_USER,
         example=(
             " to=self<|message|>Two and two is four.<|eom|><|start|>assistant to=user"
             "<|message|>It is 4.<|eot|>"
@@ -93,6 +97,7 @@ REASONING: dict[str, ReasoningFormat] = {
     "seed": TagPair(
         "<seed:think>",
         "</seed:think>",
+        space=Margins(gap="\n"),
         example="<seed:think>Two and two is four.</seed:think>It is 4.",
     ),
     "hunyuan": TagPair(
@@ -108,6 +113,7 @@ REASONING: dict[str, ReasoningFormat] = {
         opens=("<answer>",),
         closes=("</answer>",),
         evidence=("<answer>",),
+        space=_LINES,
         example="<think>\nTwo and two is four.\n</think>\n<answer>\nIt is 4.\n</answer>",
     ),
     "apertus": TagPair(
@@ -121,6 +127,7 @@ REASONING: dict[str, ReasoningFormat] = {
         answer=("[END FINAL RESPONSE]",),
         closes=("[END FINAL RESPONSE]",),
         evidence=("[BEGIN FINAL RESPONSE]",),
+        space=Margins(tail="\n", gap="\n"),
         example=(
             "Here are my reasoning steps:\nTwo and two is four.\n[BEGIN FINAL RESPONSE]\n"
             "It is 4.\n[END FINAL RESPONSE]"
@@ -133,24 +140,33 @@ REASONING: dict[str, ReasoningFormat] = {
         opens=("<response>",),
         closes=("</response>",),
         evidence=("<response></response>",),
+        space=Margins(gap="\n"),
         example="<think>Two and two is four.</think>\n<response>It is 4.</response>",
     ),
     "granite-3.2": TagPair(
         "Here is my thought process:",
         "Here is my response:",
+        space=Margins("\n", "\n\n", "\n"),
         example=(
             "Here is my thought process:\nTwo and two is four.\n\nHere is my response:\nIt is 4."
         ),
     ),
     "exaone-deep": TagPair(
-        "<thought>", "</thought>", example="<thought>\nTwo and two is four.\n</thought>\n\nIt is 4."
+        "<thought>",
+        "</thought>",
+        space=_LINES,
+        example="<thought>\nTwo and two is four.\n</thought>\n\nIt is 4.",
     ),
     "thinking": TagPair(
         "<thinking>",
         "</thinking>",
+        space=_LINES,
         example="<thinking>\nTwo and two is four.\n</thinking>\n\nIt is 4.",
     ),
     "think": TagPair(
-        "<think>", "</think>", example="<think>\nTwo and two is four.\n</think>\n\nIt is 4."
+        "<think>",
+        "</think>",
+        space=_LINES,
+        example="<think>\nTwo and two is four.\n</think>\n\nIt is 4.",
     ),
 }

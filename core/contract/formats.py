@@ -13,6 +13,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from core.contract.grammar import Case, Grammar, choice, optional, sequence
+from core.contract.sampling_params import AsideMarks
 from core.contract.types import Part
 
 Schemas = Mapping[str, Mapping[str, Any]]
@@ -88,6 +89,13 @@ class ReasoningParser(Parser):
         held back.
         """
 
+    def end_reasoning(self) -> list[Part]:
+        """What was held back, where a grammar has ended reasoning with the text fed so far.
+
+        The end tag is real then, even if it seems to be in code.
+        """
+        return []
+
 
 @dataclass(frozen=True, slots=True)
 class ThoughtMarks:
@@ -141,6 +149,19 @@ class CallGrammar:
     behind_thought: Grammar | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """The whitespace that the templates of a format write around reasoning.
+
+    `lead`: after the start tag. `tail`: before the end tag. `gap`: between the end tag and the
+    answer, without the tags of the answer.
+    """
+
+    lead: str = ""
+    tail: str = ""
+    gap: str = ""
+
+
 class ReasoningFormat(ABC):
     """A reasoning format, registered by name.
 
@@ -177,12 +198,27 @@ class ReasoningFormat(ABC):
         """
         return None
 
+    def asides(self) -> tuple[AsideMarks, ...]:
+        """The marks around what is no answer, so that stop strings do not match there.
+
+        A completion that begins inside reasoning begins inside the first of them. By default they
+        are the tags in `marks`.
+        """
+        marks = self.marks(tools=False)
+        if marks is None:
+            return ()
+        return (AsideMarks(starts=(marks.start,), ends=(marks.end, *marks.others), comes="once"),)
+
     def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
         """What the model writes around an answer, apart from reasoning.
 
         `behind_thought`: it follows the end tag of `marks`; else the completion begins with it.
         """
         return AnswerMarks()
+
+    def margins(self) -> Margins:
+        """The whitespace around reasoning, which is no part of the reasoning or of the answer."""
+        return Margins()
 
     def syntax(self) -> tuple[str, ...]:
         """The texts that the format consists of, except reasoning and answers.

@@ -7,6 +7,7 @@ from typing import Literal
 
 from enginebay import (
     AnswerMarks,
+    AsideMarks,
     Part,
     Passthrough,
     ReasoningFormat,
@@ -26,6 +27,7 @@ class Channels(ReasoningFormat):
     `evidence`: what marks a chat template whose model writes this.
     `opening`: the end of the header of reasoning. `end`: the tag after it.
     `answer`, `answer_or_call`: what leads from there to the answer, or to one of both.
+    `to_user`: a pattern for the end of the text before the body of an answer.
     """
 
     tags: Tags
@@ -36,6 +38,7 @@ class Channels(ReasoningFormat):
     end: str
     answer: str
     answer_or_call: str
+    to_user: str
     example: str = ""
 
     def matches(self, template: str) -> bool:
@@ -69,6 +72,13 @@ class Channels(ReasoningFormat):
         tags = (self.tags.begin, self.tags.channel, *self.tags.ends)
         others = tuple(tag for tag in tags if tag and tag != self.end)
         return ThoughtMarks(self.opening, self.end, self.end + following, others)
+
+    def asides(self) -> tuple[AsideMarks, ...]:
+        """All headers, which may lack their beginning, and the messages that are no answers."""
+        tags, ends = self.tags, (self.tags.message,)
+        starts = tuple(filter(None, (tags.begin, tags.channel, *tags.ends)))
+        headless = AsideMarks(starts=(" to=",), ends=ends, header=self.to_user, comes="first")
+        return AsideMarks(starts=starts, ends=ends, header=self.to_user), headless
 
     def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
         """A message to the user; its role is in the prompt where the completion begins with it."""

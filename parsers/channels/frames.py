@@ -63,13 +63,15 @@ class MessageReader:
 
     A text may begin inside a header, as its `begin` is often in the prompt: that is recognised by
     `to=` or a tag; else it begins in a body (`in_body` says so from the outset). A header without
-    the tag at its end is as long as it looks like one. A tag in a string of a call's JSON is text.
+    the tag at its end is as long as it looks like one. A tag in a string of a call's JSON is text,
+    and so is one right between backticks. Other code is not looked for: these tags are special
+    tokens, of which none is in code, and a fence that the model forgets to close ends with them.
     A tag that stands where it means nothing is stray.
     """
 
     def __init__(self, tags: Tags, *, in_body: bool = False) -> None:
         self._tags = tags
-        self._splitter = TagSplitter(tags.texts)
+        self._splitter = TagSplitter(tags.texts, quotes=True)
         begin, channel = re.escape(tags.begin), re.escape(tags.channel)
         to, form = r"(?: +to=[^\s<]+)?", r"(?: *<\|\w+\|> *\w*)?"
         heads = [rf"[^\n]*{channel} *[a-z]*{to}{form}"] if tags.channel else []

@@ -35,6 +35,12 @@ TAGS = Tags(
     call=re.compile(rf"to=functions\.|^(?!.*{ANALYSIS}).*to=(?!assistant|user|all)"),
 )
 
+# The headers of answers: the role alone, or a channel other than `analysis`, without a recipient.
+TO_USER = (
+    r"^(?!.*to=(?!assistant|user|all)[^<]*(?:<\|channel\|>[^<]*)?(?:<\|constrain\|>[^<]*)?$)"
+    r".*(?:<\|start\|>|<\|channel\|> *(?!analysis))\w*\s*(?:<\|constrain\|>[^<]*)?$"
+)
+
 _RECIPIENT = re.compile(r"to=(functions\.)?((?!functions\.)[^\s<]+)")
 
 

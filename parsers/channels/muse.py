@@ -22,6 +22,7 @@ TAGS = Tags(
 )
 TO_ONESELF = re.compile(r"to=self\b")
 TO_OTHERS = re.compile(r"^(?!.*to=self\b)")
+TO_USER = r"(?: to=(?!self\b)\S*|<\|start\|>\w*)\s*$"
 _TO_USER = re.compile(r"to=user\b")
 
 

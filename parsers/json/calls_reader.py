@@ -8,6 +8,7 @@ from enum import Enum, auto
 from enginebay import Parser, Part, Passthrough
 from parsers.json.call import Call
 from parsers.json.syntax import SPACE, Frame
+from parsers.stream.code_spans import CodeSpans, Stretch
 from parsers.stream.delta_builder import DeltaBuilder
 from parsers.stream.json_scanner import skip
 from parsers.stream.splitter import Piece, TagSplitter
@@ -36,7 +37,7 @@ class CallsParser(Parser):
 
     A tag outside of JSON strings ends a call, and leaves no trace if it is one to be dropped. A tag
     in a string is text. A tag in a string that is never closed, as far as what follows can tell,
-    was the end of the call after all.
+    was the end of the call after all. In code, everything is text.
 
     `names`: the functions that can be called, if others cannot.
 
@@ -52,6 +53,7 @@ class CallsParser(Parser):
         self._names = names
         tags = (frame.opening, *frame.starts, frame.end, frame.closing, *frame.dropped)
         self._splitter = TagSplitter(tags)
+        self._code = CodeSpans(tags, self._is_prose)
         self._deltas = DeltaBuilder()
         self._unread: deque[Piece] = deque()
         self._state = _State.BEFORE_CALLS if frame.bare else _State.OUTSIDE
@@ -66,19 +68,49 @@ class CallsParser(Parser):
         self._closing_is_due = False
 
     def feed(self, text: str) -> list[Part]:
-        self._read(self._splitter.feed(text))
+        for stretch in self._code.feed(text):
+            self._take(stretch)
         return self._deltas.take()
 
     def passthrough(self) -> Passthrough | None:
         stops = self._splitter.stops() if self._state is _State.OUTSIDE else None
+        stops = None if stops is None else self._code.stops(stops)
         return None if stops is None else Passthrough("content", stops)
 
     def finish(self) -> list[Part]:
-        self._read(self._splitter.finish())
+        for stretch in self._code.finish():
+            self._take(stretch)
+        self._read([piece for piece in self._splitter.finish() if not self._ends_cut(piece.text)])
         while self._state is not _State.OUTSIDE:
             self._end_of_text()
             self._read([])
         return self._deltas.take()
+
+    def _ends_cut(self, text: str) -> bool:
+        """Whether the text ends in a tag that ends a call, or all calls, and is due."""
+        ends = (self._end_is_due and self._frame.end, self._closing_is_due and self._frame.closing)
+        return self._state is not _State.CALL and any(end and end.startswith(text) for end in ends)
+
+    def _is_prose(self) -> bool:
+        """Whether code may begin here; not where a call may go on with a backtick."""
+        if self._state is _State.CALL:
+            return not (self._is_call or self._call.in_string or self._frame.fence)
+        if self._state is _State.BETWEEN_CALLS:
+            return not self._frame.fence
+        return not self._splitter.expects("`")
+
+    def _take(self, stretch: Stretch) -> None:
+        if not stretch.is_code:
+            self._read(self._splitter.feed(stretch.text))
+            return
+        self._read(self._splitter.finish())
+        while self._state is not _State.OUTSIDE:
+            if self._state is _State.BETWEEN_CALLS:
+                self._state = _State.OUTSIDE
+            else:
+                self._give_back()
+            self._read([])
+        self._deltas.content(stretch.text)
 
     def _read(self, pieces: list[Piece]) -> None:
         self._unread.extend(pieces)

@@ -145,13 +145,12 @@ class NamedCall(Call):
 class NamedCalls(JsonFormat):
     """`start`, the head of a call, a JSON object, `end`, any number of times.
 
-    `first`, `marks`, `fence`, `content_name`: the head, see `Head`.
+    `first`, `marks`, `content_name`: the head, see `Head`.
     """
 
     _: KW_ONLY
     first: Field = Field.NAME
     marks: tuple[tuple[str, Field], ...]
-    fence: str = ""
     content_name: str = ""
 
     @property

@@ -222,14 +222,13 @@ class JsonCalls(JsonFormat):
 
     `name_keys`, `argument_keys`, `id_keys`: how the members of an object may be called that are the
     name, the arguments and the id; the first one in the object counts. No name keys: an object's
-    only key is the name. `fenced`: a code fence may close after the objects.
+    only key is the name.
     """
 
     _: KW_ONLY
     name_keys: tuple[str, ...] = ("name",)
     argument_keys: tuple[str, ...] = ("arguments", "parameters")
     id_keys: tuple[str, ...] = ()
-    fenced: bool = False
 
     before: ClassVar[re.Pattern[str]] = re.compile(r"[ \t\r\n\[]*")
     begins_with: ClassVar[str] = "{"
@@ -237,7 +236,7 @@ class JsonCalls(JsonFormat):
     @property
     def between(self) -> re.Pattern[str]:
         """White space, and what comes between the objects of a list or after one too many."""
-        return _BETWEEN_FENCED if self.fenced else _BETWEEN
+        return _BETWEEN_FENCED if self.fence else _BETWEEN
 
     @property
     def _layout(self) -> Layout:

@@ -25,6 +25,9 @@ class Frame:
 
     `dropped`: tags around whole messages, which are no part of them.
 
+    `fence`: how the code fence begins in which the model's own template writes a call. Without one,
+    code holds no calls.
+
     `id_length`: how many letters and digits an id has, if templates insist on it.
     """
 
@@ -36,6 +39,7 @@ class Frame:
     closing: str = ""
     bare: bool = False
     dropped: tuple[str, ...] = ()
+    fence: str = ""
     id_length: int | None = None
 
     before: ClassVar[re.Pattern[str]] = SPACE

@@ -87,13 +87,15 @@ class _LiteralCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, tags: LiteralCalls, schemas: Schemas | None) -> None:
-        start = _State.START if tags.may_be_bare else _State.OUTSIDE
-        stops = tags.patterns.outside_before_end.stops()
-        super().__init__(start, outside=_State.OUTSIDE, stops=stops)
+        super().__init__(
+            _State.START if tags.may_be_bare else _State.OUTSIDE,
+            outside=_State.OUTSIDE,
+            prose=(_State.START, _State.OUTSIDE, _State.BETWEEN),
+            marks=tags.patterns.outside_before_end.starts(),
+            ends=(tags.end,),
+        )
         self._tags = tags
         self._schemas = schemas
-        self._end_is_due = False
-        self._calls = 0
         self._arguments = LiteralScanner(tags.quotes)
         self._behind_call = tags.patterns.between
         self._lone, self._read_up_to = "", 0  # a call without a list, and how far it has been read

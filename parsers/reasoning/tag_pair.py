@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from enginebay import (
     AnswerMarks,
+    AsideMarks,
+    Margins,
     Part,
     Passthrough,
     ReasoningFormat,
@@ -13,6 +15,7 @@ from enginebay import (
     Span,
     ThoughtMarks,
 )
+from parsers.stream.code_spans import CodeSpans, Stretch
 from parsers.stream.delta_builder import DeltaBuilder, ReasoningRanges
 from parsers.stream.json_scanner import JsonScanner, skip
 from parsers.stream.splitter import Piece, TagSplitter
@@ -32,7 +35,7 @@ class TagPair(ReasoningFormat):
 
     `header`: a line that may stand right after `start` and is not part of the reasoning.
     `answer`: tags that open and close the answer, and are no part of it. `opens`, `closes`: the
-    ways in which models write them.
+    ways in which models write them. `space`: the whitespace around reasoning.
     `evidence`: what tells in a chat template that its model writes this, if not the tags.
     """
 
@@ -42,6 +45,7 @@ class TagPair(ReasoningFormat):
     answer: tuple[str, ...] = ()
     opens: tuple[str, ...] = ()
     closes: tuple[str, ...] = ()
+    space: Margins = field(default_factory=Margins)
     evidence: tuple[str, ...] = ()
     example: str = ""
 
@@ -73,10 +77,9 @@ class TagPair(ReasoningFormat):
         """A parser for one choice.
 
         A start tag opens reasoning or is repeated in it; both are dropped. An end tag closes it;
-        one that closes nothing is dropped too: models asked not to think write it, and so do those
-        whose start tag stood in a prompt that did not look like it. A tag of the answer is dropped
-        and closes reasoning, too. Where text speaks about a tag, it has it between backticks, and
-        there it is text.
+        one that begins the answer is dropped too: models asked not to think write it. A tag of the
+        answer is dropped and closes reasoning, too. After that, the tags of reasoning are text.
+        In code, all tags are text (`CodeSpans`).
 
         Spans that open with a bracket hold JSON: their end tag in a JSON string does not end them.
         """
@@ -86,9 +89,19 @@ class TagPair(ReasoningFormat):
         """The tags; the end tag is enough to close reasoning."""
         return ThoughtMarks(self.start, self.end, self.end, self.answer)
 
+    def asides(self) -> tuple[AsideMarks, ...]:
+        """Reasoning, and the tags of the answer, which are no part of it."""
+        ends = (self.end, *self.answer)
+        thought = AsideMarks(starts=(self.start,), ends=ends, comes="once")
+        return thought, AsideMarks(starts=(*self.answer, *self.closes), ends=("",))
+
     def answer_marks(self, *, behind_thought: bool) -> AnswerMarks:
         """The tags of the answer, which may be left out: some are in prompts, or nowhere."""
         return AnswerMarks(self.opens, self.closes, calls=self.answer)
+
+    def margins(self) -> Margins:
+        """What templates write between the tags and the texts."""
+        return self.space
 
     def syntax(self) -> tuple[str, ...]:
         """All tags, and the header."""
@@ -102,37 +115,87 @@ class _TagPairParser(ReasoningParser):
         self._tags = tags
         self._spans = {span.start: span for span in spans}
         self._spans_in_reasoning = spans_in_thought
-        self._splitter = TagSplitter(
-            [tags.start, tags.end, *tags.answer, *self._spans, *(span.end for span in spans)]
-        )
+        marks = [tags.start, tags.end, *tags.answer, *self._spans, *(span.end for span in spans)]
+        self._splitter = TagSplitter(marks)
+        breaks = (tags.start, tags.end, *tags.answer)
+        self._code = CodeSpans(marks, self._is_prose, breaks=breaks, start=tags.start)
         self._deltas = DeltaBuilder()
         self._ranges = ReasoningRanges()
-        self._inside = inside
-        self._header: str | None = "" if inside and tags.header else None
+        self._inside = False
+        self._is_over = False  # reasoning has ended
+        self._has_begun = False  # something has been thought or said
+        self._header: str | None = None
         self._span: _OpenSpan | None = None
         self._opening: Span | None = None
         self._held: list[str] = []
+        if inside:
+            self._enter()
 
     def feed(self, text: str) -> list[Part]:
-        for piece in self._splitter.feed(text):
-            self._read(piece)
+        if self._is_plain:
+            self._end()
+            self._read_text(text)
+        else:
+            for stretch in self._code.feed(text):
+                self._take(stretch)
         return self._deltas.take()
 
     def passthrough(self) -> Passthrough | None:
         stops = self._splitter.stops()
         if stops is None or self._opening or self._span or self._header is not None:
             return None
+        if self._is_plain and not self._code.holds:
+            return Passthrough("content")
+        stops = self._code.stops(stops)
+        if stops is None:
+            return None
         return Passthrough("reasoning" if self._inside else "content", stops)
 
     def finish(self) -> list[Part]:
-        for piece in self._splitter.finish():
-            self._read(piece)
-        self._end_opening()
-        self._end_header()
+        self._end()
+        return self._deltas.take()
+
+    def end_reasoning(self) -> list[Part]:
+        self._end()
+        self._leave()
         return self._deltas.take()
 
     def settled(self) -> list[tuple[int, bool]]:
         return self._ranges.take()
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether all that may come is the answer, with no tags of its own."""
+        return self._is_over and not self._tags.answer
+
+    def _is_prose(self) -> bool:
+        return self._span is None and not self._splitter.expects("`")
+
+    def _end(self) -> None:
+        """The text ends, or what may still be in it has no meaning."""
+        for stretch in self._code.finish():
+            self._take(stretch)
+        for piece in self._splitter.finish():
+            self._read(piece)
+        self._end_opening()
+        self._end_header()
+
+    def _take(self, stretch: Stretch) -> None:
+        pieces = self._splitter.finish() if stretch.is_code else self._splitter.feed(stretch.text)
+        for piece in pieces:
+            self._read(piece)
+        if stretch.is_code:
+            self._end_opening()
+            self._read_text(stretch.text)
+
+    def _enter(self) -> None:
+        self._inside = self._has_begun = True
+        self._header = "" if self._tags.header else None
+        self._code.ends = (self._tags.end, *self._tags.answer)
+
+    def _leave(self) -> None:
+        self._inside, self._is_over, self._has_begun = False, True, True
+        self._code.ends = ()
 
     def _read(self, piece: Piece) -> None:
         if self._opening is not None:
@@ -147,15 +210,19 @@ class _TagPairParser(ReasoningParser):
             self._read_text(piece.text)
 
     def _read_tag(self, piece: Piece) -> None:
-        if piece.text in (self._tags.start, self._tags.end):
+        tags = self._tags
+        if piece.text == tags.start and not self._is_over:
             self._end_header()
             self._ranges.add(len(piece.text), reasoning=True)
-            self._inside = piece.text == self._tags.start
-            self._header = "" if self._inside and self._tags.header else None
-        elif piece.text in self._tags.answer:
+            self._enter()
+        elif piece.text == tags.end and (self._inside or not self._has_begun):
+            self._end_header()
+            self._ranges.add(len(piece.text), reasoning=True)
+            self._leave()
+        elif piece.text in tags.answer or (not self._inside and piece.text in tags.closes):
             self._end_header()
             self._ranges.add(len(piece.text), reasoning=False)
-            self._inside = False
+            self._leave()
         elif piece.text in self._spans and (self._spans_in_reasoning or not self._inside):
             self._end_header()
             self._held.append(piece.text)
@@ -197,6 +264,7 @@ class _TagPairParser(ReasoningParser):
         self._span, self._opening = _OpenSpan(span), None
 
     def _pass_on(self, text: str) -> None:
+        self._has_begun = True
         self._deltas.content(text)
         self._ranges.add(len(text), reasoning=False)
 
@@ -211,7 +279,11 @@ class _TagPairParser(ReasoningParser):
         self._ranges.add(len(text), reasoning=self._inside)
         if self._header is not None:
             text = self._read_header(text)
-        (self._deltas.reasoning if self._inside else self._deltas.content)(text)
+        if self._inside:
+            self._deltas.reasoning(text)
+        else:
+            self._has_begun = self._has_begun or not text.isspace()
+            self._deltas.content(text)
 
     def _read_header(self, text: str) -> str:
         """What of `text`, and of the header so far, turns out to be no header."""

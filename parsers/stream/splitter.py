@@ -15,15 +15,18 @@ class Piece(NamedTuple):
 class TagSplitter:
     """Splits text into tags and what comes between them.
 
-    Only text that could still become a tag is held back. A tag between backticks is text: someone
-    writes about it, in an answer or in reasoning. No tag may contain another one.
+    Only text that could still become a tag is held back. No tag may contain another one.
+
+    `quotes`: a tag right between backticks is text. That is all that can be said of code where
+    tags are special tokens, which follow each other without a line break.
     """
 
-    def __init__(self, tags: Iterable[str]) -> None:
+    def __init__(self, tags: Iterable[str], *, quotes: bool = False) -> None:
         known = sorted({tag for tag in tags if tag})
         firsts = "".join(sorted({tag[0] for tag in known}))
         self._first = re.compile(f"[{re.escape(firsts)}]" if known else r"(?!)")
-        self._stops = f"{firsts}`" if known else ""
+        self._quote = "`" if quotes else None
+        self._stops = f"{firsts}`" if known and quotes else firsts
         self._pattern = re.compile("|".join(map(re.escape, known)) or r"(?!)")
         self._beginnings = frozenset(tag[:n] for tag in known for n in range(1, len(tag)))
         self._longest = max(map(len, self._beginnings), default=0)
@@ -40,13 +43,17 @@ class TagSplitter:
     def stops(self) -> str | None:
         """The characters without which text need not be fed, see `Parser.passthrough`.
 
-        None where all text has to be: some is held back, or stands behind a backtick.
+        None where all text has to be: some is held back, or stands behind a quote.
         """
-        quoted = self._before == "`" and self._stops
+        quoted = self._before == self._quote and self._stops
         return None if self._held or quoted else self._stops
 
+    def expects(self, char: str) -> bool:
+        """Whether the text held back goes on as a tag with this character."""
+        return self._held + char in self._beginnings
+
     def finish(self) -> list[Piece]:
-        """The text held back, at the end."""
+        """The text held back, at the end, or where no tag can go on."""
         return self._split("", final=True)
 
     def _split(self, text: str, *, final: bool) -> list[Piece]:
@@ -56,11 +63,11 @@ class TagSplitter:
         hold = len(text)
         for match in self._pattern.finditer(text):
             begin, end = match.span()
-            if (text[begin - 1] if begin else self._before) == "`":
+            if (text[begin - 1] if begin else self._before) == self._quote:
                 if end == len(text) and not final:
                     hold = begin
                     break
-                if text.startswith("`", end):
+                if text.startswith(self._quote, end):
                     continue
             if begin > at:
                 pieces.append(Piece(text[at:begin]))

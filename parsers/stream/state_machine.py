@@ -1,11 +1,12 @@
 """The base of parsers that are state machines."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Generic, TypeVar
 
 from enginebay import Parser, Part, Passthrough
+from parsers.stream.code_spans import CodeSpans, Stretch
 from parsers.stream.delta_builder import DeltaBuilder
 
 State = TypeVar("State", bound=Enum)
@@ -14,35 +15,62 @@ State = TypeVar("State", bound=Enum)
 class StateMachine(Parser, Generic[State]):
     """Reads `_text` from `_at` on, as far as it is certain what it is.
 
-    `kept` characters in front of `_at` are kept when more text comes. In the state `outside`, text
-    without any of `stops` is content.
+    In the state `outside`, text without the first characters of `marks` is content. In `prose`, the
+    states with that one among them in which no call has begun, code is content too. `ends`: the
+    tags that are dropped there after a call whose end is due.
     """
 
-    def __init__(self, state: State, *, outside: State, stops: str, kept: int = 0) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        outside: State,
+        prose: Sequence[State],
+        marks: Sequence[str],
+        ends: Sequence[str],
+    ) -> None:
         self._state = state
         self._outside = outside
-        self._content = Passthrough("content", stops)
-        self._stops = tuple(stops)
-        self._kept = kept
+        self._code = CodeSpans(marks, lambda: self._state in prose)
+        self._stops = "".join(sorted({mark[0] for mark in marks}))
         self._text = ""
         self._at = 0
+        self._calls = 0
+        self._ends = tuple(ends)
+        self._end_is_due = False
         self._deltas = DeltaBuilder()
 
     def feed(self, text: str) -> list[Part]:
-        kept = max(self._at - self._kept, 0)
-        self._text = self._text[kept:] + text
-        self._at -= kept
-        self._read(final=False)
+        for stretch in self._code.feed(text):
+            self._take(stretch)
         return self._deltas.take()
 
     def passthrough(self) -> Passthrough | None:
-        held = self._at < len(self._text) or self._text.endswith(self._stops)
-        return None if held or self._state is not self._outside else self._content
+        held = self._at < len(self._text) or self._state is not self._outside
+        stops = None if held else self._code.stops(self._stops)
+        return None if stops is None else Passthrough("content", stops)
 
     def finish(self) -> list[Part]:
+        for stretch in self._code.finish():
+            self._take(stretch)
+        rest = self._text[self._at :]
+        due = self._end_is_due and self._state is self._outside
+        if due and rest and any(end.startswith(rest) for end in self._ends):
+            self._at = len(self._text)
         self._read(final=True)
         self._cut_off()
         return self._deltas.take()
+
+    def _take(self, stretch: Stretch) -> None:
+        if stretch.is_code:
+            self._deltas.content(self._text[self._at :] + stretch.text)
+            self._text, self._at = "", 0
+            self._end_is_due |= self._state is not self._outside and self._calls > 0
+            self._state = self._outside
+            return
+        self._text = self._text[self._at :] + stretch.text
+        self._at = 0
+        self._read(final=False)
 
     @abstractmethod
     def _steps(self) -> Mapping[State, Callable[[bool], None]]:

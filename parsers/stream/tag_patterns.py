@@ -25,8 +25,7 @@ class Tag:
     """`role`: what it is to who looks for it. `margin`: what may stand in front and belongs to it.
 
     `followed_by`: the beginning of what must follow it, white space aside; nothing: that
-    does not matter. `or_end`: the end of the text may follow too. `not_behind`: what must not
-    stand in front.
+    does not matter. `or_end`: the end of the text may follow too.
     """
 
     role: str
@@ -34,7 +33,6 @@ class Tag:
     margin: str = ""
     followed_by: tuple[str, ...] = ()
     or_end: bool = False
-    not_behind: str = ""
 
 
 class Found(NamedTuple):
@@ -64,13 +62,9 @@ class TagPatterns:
         self._open = re.compile("|".join(both))
         self._final = re.compile("|".join([*finals, *partials]))
 
-    def stops(self) -> str:
-        """The characters without which a text holds no tag, no beginning of one, and no end.
-
-        Only for tags that begin with a text of their own.
-        """
-        firsts = {literal_start(tag.text)[0] for tag in self._tags}
-        return "".join(sorted(firsts | {tag.not_behind for tag in self._tags}))
+    def starts(self) -> tuple[str, ...]:
+        """What the tags begin with. Only for tags that begin with a text of their own."""
+        return tuple(dict.fromkeys(literal_start(tag.text) for tag in self._tags))
 
     def search(self, text: str, at: int, *, final: bool) -> Found | None:
         """The first one that stands in `text` from `at` on."""
@@ -119,7 +113,7 @@ def _whole(tag: Tag, number: int, *, final: bool) -> str:
         if tag.or_end and final:
             followers.append(r"\Z")
         pattern += f"(?={_SPACE}(?:{'|'.join(followers)}))"
-    return _behind(tag) + pattern
+    return pattern
 
 
 def _partial(tag: Tag) -> str:
@@ -133,11 +127,7 @@ def _partial(tag: Tag) -> str:
     for atom in atoms:
         ways.append(before + atom.partial)
         before += atom.whole
-    return rf"{_behind(tag)}(?:{'|'.join(ways)})\Z"
-
-
-def _behind(tag: Tag) -> str:
-    return f"(?<!{re.escape(tag.not_behind)})" if tag.not_behind else ""
+    return rf"(?:{'|'.join(ways)})\Z"
 
 
 def _atoms(tag: Tag) -> Iterator[tuple[str, _Atom]]:

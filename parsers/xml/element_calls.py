@@ -155,12 +155,15 @@ class _ElementCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, patterns: _Patterns, schemas: Schemas) -> None:
-        stops = patterns.outside_before_end.stops()
-        super().__init__(_State.OUTSIDE, outside=_State.OUTSIDE, stops=stops)
+        super().__init__(
+            _State.OUTSIDE,
+            outside=_State.OUTSIDE,
+            prose=(_State.OUTSIDE, _State.BETWEEN),
+            marks=patterns.outside_before_end.starts(),
+            ends=patterns.outside_before_end.starts()[1:],
+        )
         self._patterns = patterns
         self._schemas = schemas
-        self._end_is_due = False
-        self._calls = 0
         self._open: list[_Element] = []
 
     def _steps(self) -> Mapping[_State, Callable[[bool], None]]:

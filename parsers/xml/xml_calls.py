@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from enginebay import CallGrammar, Parser, Schemas, Span, ToolFormat
@@ -46,8 +46,8 @@ class XmlCalls(XmlSyntax, ToolFormat):
         follow that tag does; until then what turns out to be none comes back as content. From then
         on the call stands. A value ends at its end tag if what follows can follow it: an end tag in
         front of anything else is part of the value, and so is one in a string of JSON. What is
-        wrong between values ends the call and comes back as content, tags that end it dropped. A
-        call right after a backtick is text: someone writes about it.
+        wrong between values ends the call and comes back as content, tags that end it dropped. In
+        code, a call is text.
         """
         return _XmlCallsParser(self, schemas or {})
 
@@ -82,9 +82,8 @@ class _Patterns:
             openings.append(Tag("call", f"{tags.block}{{}}{tags.call}", followed_by=behind_call))
         if not tags.block or tags.may_lack_block:
             openings.append(Tag("call", tags.call, followed_by=behind_bare))
-        unquoted = [replace(each, not_behind="`") for each in openings]
-        self.outside = TagPatterns(*unquoted)
-        self.outside_before_end = TagPatterns(*unquoted, end_of_call, *end_of_block)
+        self.outside = TagPatterns(*openings)
+        self.outside_before_end = TagPatterns(*openings, end_of_call, *end_of_block)
         self.body = TagPatterns(
             *(Tag(f"parameter {n}", each.start) for n, each in enumerate(tags.parameters)),
             end_of_call,
@@ -116,13 +115,15 @@ class _XmlCallsParser(StateMachine[_State]):
     """A parser for one choice."""
 
     def __init__(self, tags: XmlCalls, schemas: Schemas) -> None:
-        stops = tags.patterns.outside_before_end.stops()
-        # Kept to see whether a tag stands after a backtick.
-        super().__init__(_State.OUTSIDE, outside=_State.OUTSIDE, stops=stops, kept=1)
+        super().__init__(
+            _State.OUTSIDE,
+            outside=_State.OUTSIDE,
+            prose=(_State.OUTSIDE, _State.BETWEEN),
+            marks=tags.patterns.outside_before_end.starts(),
+            ends=(tags.call_end, tags.block_end),
+        )
         self._tags = tags
         self._schemas = schemas
-        self._end_is_due = False
-        self._calls = 0
         self._schema = ArgumentSchema(None)
         self._arguments_end = ""
         self._parameter = 0

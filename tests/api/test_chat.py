@@ -121,14 +121,14 @@ def test_reasoning(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(THINKING, reasoning="think")
     create = server.openai.chat.completions.create
     message: Any = create(model="scripted", messages=USER).choices[0].message
-    assert message.content == "\n\nHello"
-    assert message.reasoning_content == "\nhmm"
+    assert message.content == "Hello"
+    assert message.reasoning_content == "hmm"
     deltas: list[Any] = [
         chunk.choices[0].delta for chunk in create(model="scripted", messages=USER, stream=True)
     ]
-    assert "".join(delta.content or "" for delta in deltas) == "\n\nHello"
+    assert "".join(delta.content or "" for delta in deltas) == "Hello"
     reasoning = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
-    assert reasoning == "\nhmm"
+    assert reasoning == "hmm"
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
@@ -139,7 +139,7 @@ def test_tool_calls(serve_scripted: ServeScripted, size: int) -> None:
     create = server.openai.chat.completions.create
     choice = create(model="scripted", messages=USER, tools=TOOLS).choices[0]
     assert choice.finish_reason == "tool_calls"
-    assert choice.message.content == "\n\nLet me see.\n"
+    assert choice.message.content == "Let me see.\n"
     calls: Any = choice.message.tool_calls
     assert [json.loads(call.function.arguments) for call in calls] == [
         {"city": "Oslo"},
@@ -185,7 +185,7 @@ def test_tools_are_off_without_tools_or_with_choice_none(serve_scripted: ServeSc
         choice = create(model="scripted", messages=USER, **options).choices[0]
         assert choice.finish_reason == "stop"
         assert choice.message.tool_calls is None
-        assert choice.message.content == CALL.partition("</think>")[2]
+        assert choice.message.content == CALL.partition("</think>\n\n")[2]
 
 
 def test_tool_choice_none_hides_the_tools(serve_scripted: ServeScripted) -> None:

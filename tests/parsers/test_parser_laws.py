@@ -29,7 +29,7 @@ JSON_CALLS = {
 PIPES = [(name, "hermes") for name in TAG_PAIRS]
 PIPES += [("think", name) for name in JSON_CALLS if name != "hermes"]
 
-PROSE = ["a", "So ", "\n", " ", "`", "ü", "日本", "🙂", "<", ">", "[", "]", "</", "|", "thought\n"]
+PROSE = ["a", "So ", "\n", " ", "ü", "日本", "🙂", "<", ">", "[", "]", "</", "|", "thought\n"]
 JSON = ['{"name": "f"', ', "arguments": ', '{"a": 1}', "}", "{", '"', "\\", ":", ",", "null", "1"]
 JSON += ['{"name": "f", "arguments": {"b": "c"}}', '"name"', '"f"', "'", "\t"]
 
@@ -41,28 +41,34 @@ def test_every_format_is_tested_here() -> None:
 
 
 def texts(*tags: str) -> st.SearchStrategy[str]:
-    """Texts of tags, pieces of tags, prose and JSON."""
+    """Texts of tags, pieces of tags, prose and JSON, without code."""
     pieces = [tag[a:b] for tag in tags for a, b in ((0, -1), (1, None), (0, 2), (2, -1))]
     fragment = st.one_of(
         st.sampled_from(tags),
         st.sampled_from(PROSE),
         st.sampled_from(JSON),
-        st.sampled_from([*pieces, *(f"`{tag}`" for tag in tags)]),
-        st.text(max_size=3),
+        st.sampled_from(pieces),
+        st.text(st.characters(exclude_characters="`~"), max_size=3),
     )
     return st.lists(fragment, max_size=25).map("".join)
 
 
 def split_by_tags(tags: TagPair, text: str, *, inside: bool) -> Joined:
-    """What `TagPair` says, written down for a whole text without spans."""
-    start, end = re.escape(tags.start), re.escape(tags.end)
-    quoted = rf"(?:(?<!`)(?:{start}|{end})|(?:{start}|{end})(?!`))"
+    """What `TagPair` says, written down for a whole text without spans and code."""
     result: Joined = []
     tag = tags.start if inside else ""
-    for piece in re.split(f"({quoted})", text):
-        if piece in (tags.start, tags.end):
-            tag, inside = piece, piece == tags.start
+    begun, over = inside, False
+    for piece in re.split(f"({re.escape(tags.start)}|{re.escape(tags.end)})", text):
+        if piece == tags.start and not over:
+            tag, inside, begun = piece, True, True
             continue
+        if piece == tags.end and (inside or not begun):
+            tag, inside, begun, over = piece, False, True, True
+            continue
+        if piece == tags.end and tags.end in tags.closes:
+            begun = over = True
+            continue
+        begun = begun or bool(piece.strip())
         if tag == tags.start and tags.header:
             piece = "" if piece == tags.header else piece.removeprefix(f"{tags.header}\n")
         kind = "reasoning" if inside else "content"
@@ -212,7 +218,7 @@ def conversations(draw: st.DrawFn, tags: TagPair, tools: JsonCalls) -> tuple[str
     """A text of prose, thought and calls, and the parts it must come out as."""
     text: list[str] = []
     expected: Joined = []
-    inside = False
+    inside, begun, over = False, False, False
     count = 0
     for kind in draw(st.lists(st.sampled_from("psecclbn"), max_size=8)):
         match kind:
@@ -220,16 +226,24 @@ def conversations(draw: st.DrawFn, tags: TagPair, tools: JsonCalls) -> tuple[str
                 said = draw(prose)
                 text.append(said)
                 add(expected, inside, said)
-            case "s":
+                begun = begun or bool(said.strip())
+            case "s" if not over:
                 text.append(tags.start)
-                inside = True
-            case "e":
+                inside = begun = True
+            case "e" if inside or not begun:
                 text.append(tags.end)
-                inside = False
+                inside, begun, over = False, True, True
+            case "s" | "e":
+                tag = tags.start if kind == "s" else tags.end
+                text.append(tag)
+                add(expected, inside, "" if tag in tags.closes else tag)
+                over = over or tag in tags.closes
             case "n":
                 text.append(f"{tools.start} no")
                 add(expected, inside, f"{tools.start} no")
+                begun = True
             case _:
+                begun = True
                 some = draw(st.lists(calls(), min_size=1, max_size=3 if kind in "lb" else 1))
                 between = draw(st.sampled_from([", ", ",\n"] if kind == "l" else ["", "\n"]))
                 body = between.join(call.text for call in some)

@@ -28,6 +28,7 @@ from tests.parsers.test_examples import WEATHER
 # Each format, with some of the other kind; its own, if there is one of that name.
 CASES = [(name, None) for name in REASONING] + [(None, name) for name in TOOLS]
 WORDS = ["Well", " so", " it", "'s", " 4", ".", "\n", " ", "f", "H", "a", "{", "[", "<", "`", '"']
+WORDS += ["```", "~~~", "   "]
 
 
 class Fed(ReasoningParser):
@@ -201,7 +202,7 @@ def test_words_pass_through_every_reasoning_format(name: str) -> None:
         ),
     ):
         parser.feed(marks.start)
-        parser.feed("Well, two and two is four.\n")
+        parser.feed("Well, two and two is four.")
         assert passes(parser, "reasoning")
         parser.feed(marks.close)
         parser.feed("".join(format.answer_marks(behind_thought=True).opens[:1]))

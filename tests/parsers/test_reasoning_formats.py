@@ -134,14 +134,17 @@ SPLITS: list[tuple[str, list[tuple[str, str]]]] = [
     ("", []),
     ("just text", [c("just text")]),
     ("<think>a</think>b", [r("a"), c("b")]),
-    # TAB-65, TAB-66, TAB-67
-    ("a<think>b</think>c<think>d</think>e", [c("a"), r("b"), c("c"), r("d"), c("e")]),
+    # TAB-65, TAB-66, TAB-67, ANS-3: after reasoning has ended, its tags are text
+    ("a<think>b</think>c", [c("a"), r("b"), c("c")]),
+    ("<think>b</think>c<think>d</think>e", [r("b"), c("c<think>d</think>e")]),
+    ("<think>b</think>the tag </think> ends", [r("b"), c("the tag </think> ends")]),
+    ("\n</think>\n\nHi", [c("\n\n\nHi")]),
     # TAB-63
     ("<think></think>", []),
-    ("<think></think><think>x</think></think>y", [r("x"), c("y")]),
+    ("<think></think><think>x</think></think>y", [c("<think>x</think></think>y")]),
     ("<think>a<think>b</think>c", [r("ab"), c("c")]),
     ("never closed<think>a", [c("never closed"), r("a")]),
-    ("unopened</think>answer", [c("unopenedanswer")]),
+    ("unopened</think>answer", [c("unopened</think>answer")]),
     # What only looks like a tag is text, at the end too.
     ("a<b<<think>>c</think", [c("a<b<"), r(">c</think")]),
     (
@@ -151,13 +154,13 @@ SPLITS: list[tuple[str, list[tuple[str, str]]]] = [
     ("a <", [c("a <")]),
     # White space is the collector's.
     ("<think>\nx\n</think>\n\ny", [r("\nx\n"), c("\n\ny")]),
-    # Between backticks it is something one writes about.
+    # In code it is something one writes about; test_code has more.
     ("Write `<think>` and `</think>`.", [c("Write `<think>` and `</think>`.")]),
     ("<think>it ends with `</think>`</think>ok", [r("it ends with `</think>`"), c("ok")]),
-    ("`<think>x`</think>`", [c("`"), r("x`</think>`")]),
+    ("`<think>x`</think>`", [c("`<think>x`</think>`")]),
     ("<think>a`</think>", [r("a`")]),
     ("<think>a`</think>b", [r("a`"), c("b")]),
-    ("```<think>a</think>```", [c("```"), r("a"), c("```")]),
+    ("```<think>a</think>```", [c("```<think>a</think>```")]),
 ]
 
 
@@ -169,8 +172,8 @@ def test_splits(text: str, parts: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize("name", TAGS)
 def test_every_registered_format_splits(name: str) -> None:
     start, end = TAGS[name]
-    text = f"a{start}b{end}c{end}{start}d{start[:-1]}"
-    parts = [c("a"), r("b"), c("c"), r(f"d{start[:-1]}")]
+    text = f"a{start}b{end}c{start}d{start[:-1]}"
+    parts = [c("a"), r("b"), c(f"c{start}d{start[:-1]}")]
     assert same_however_cut(maker(REASONING[name]), text) == parts
 
 
@@ -179,7 +182,7 @@ ANSWERS = [
     # Thought is over where the answer begins, whatever is missing.
     ("<think>a<response>b</response>", [r("a"), c("b")]),
     ("<response>b</response> c", [c("b c")]),
-    ("<think>a</think><response>b<think>c</think>d", [r("a"), c("b"), r("c"), c("d")]),
+    ("<think>a</think><response>b<think>c</think>d", [r("a"), c("b<think>c</think>d")]),
     ("<think>`<response>`</think><respons", [r("`<response>`"), c("<respons")]),
 ]
 
@@ -205,7 +208,7 @@ def test_starting_inside(text: str, parts: list[tuple[str, str]]) -> None:
 HEADERS = [
     # TAB-62
     ("<|channel>thought\na<channel|>b", [r("a"), c("b")]),
-    ("x<|channel>thought\na<channel|>b<|channel>thought\nc", [c("x"), r("a"), c("b"), r("c")]),
+    ("x<|channel>thought\na<|channel>thought\nb", [c("x"), r("ab")]),
     ("<|channel>thought\n<channel|>b", [c("b")]),
     ("<|channel>thought<channel|>b", [c("b")]),
     ("<|channel>thought", []),
@@ -238,7 +241,7 @@ QUOTING = (
 SPANS = [
     # TAB-69
     (f"<think>a{CALL}b</think>c", [r("a"), c(CALL), r("b"), c("c")]),
-    (f"<think>a</think>{CALL}b<think>c", [r("a"), c(f"{CALL}b"), r("c")]),
+    (f"<think>a</think>{CALL}b<think>c", [r("a"), c(f"{CALL}b<think>c")]),
     # TAB-70
     (
         "<think><tool_call>{<think></think>}</tool_call>b",
@@ -246,7 +249,7 @@ SPANS = [
     ),
     ("<tool_call>{<think>}</tool_call>b", [c("<tool_call>{<think>}</tool_call>b")]),
     (f"<think>a{QUOTING}b", [r("a"), c(QUOTING), r("b")]),
-    (f"{QUOTING}b</think>", [c(f"{QUOTING}b")]),
+    (f"{QUOTING}b</think>", [c(f"{QUOTING}b</think>")]),
     ('<think><tool_call>[{}] don"t</tool_call>b', [c('<tool_call>[{}] don"t</tool_call>'), r("b")]),
     # Prose about calls.
     ("<think>I write <tool_call> then</think>x", [r("I write <tool_call> then"), c("x")]),
@@ -287,7 +290,7 @@ def test_spans_outside_of_thought_only(text: str, parts: list[tuple[str, str]]) 
 def test_a_span_of_anything() -> None:
     spans = (Span("<a>", "</a>"), Span("[CALLS]", ""))
     make = maker(THINK, inside=True, spans=spans)
-    text = '1<a>"</think></a>2</think><think>3[CALLS]</a>4</think>'
+    text = '1<a>"</think></a>2<think>3[CALLS]</a>4</think>'
     parts = [r("1"), c('<a>"</think></a>'), r("23"), c("[CALLS]</a>4</think>")]
     assert same_however_cut(make, text) == parts
 
@@ -296,7 +299,8 @@ HELD = [
     ("a < b", ["a", " ", "", "< ", "b"]),
     ("x<thy", ["x", "", "", "", "<thy"]),
     ("<think>hi</think>x", [*[""] * 7, "h", "i", *[""] * 8, "x"]),
-    ("`<think>`", ["`", *[""] * 7, "<think>`"]),
+    ("`<think>`.", ["", "`", *[""] * 7, "<think>`."]),
+    ("```a\nb<c\n```\n<d", [*[""] * 3, "```a", "\n", *"b<c\n```\n", "", "<d"]),
     ("<tool_call> {x", [*[""] * 12, "<tool_call> {", "x"]),
 ]
 

@@ -1,9 +1,9 @@
-"""Reasoning followed by an answer in which nothing is read as a tag."""
+"""Answers that a grammar constrains: reasoning, and content without tags, or calls only."""
 
 from dataclasses import dataclass
 
-from core.contract.formats import AnswerMarks, Passthrough, ReasoningParser, ThoughtMarks
-from core.contract.types import ContentDelta, Part
+from core.contract.formats import AnswerMarks, Parser, Passthrough, ReasoningParser, ThoughtMarks
+from core.contract.types import ContentDelta, Part, ToolCallDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ class AnswerParser(ReasoningParser):
             return self._parser.feed(text)
         behind = at + len(end) - len(self._held)
         self._held, self._marks, self._read = "", self._form.behind, self._opening
-        return [*self._parser.feed(text[:behind]), *self._opening(text[behind:])]
+        thought = [*self._parser.feed(text[:behind]), *self._parser.end_reasoning()]
+        return [*thought, *self._opening(text[behind:])]
 
     def _opening(self, text: str) -> list[Part]:
         """Where the answer begins, or calls."""
@@ -134,3 +135,18 @@ class AnswerParser(ReasoningParser):
             if any(tag.startswith(text[at:]) for tag in closes):
                 return at
         return len(text)
+
+
+class OnlyCalls(Parser):
+    """Parses an answer that a grammar forces to be calls: all else is markup that was cut off."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+
+    def feed(self, text: str) -> list[Part]:
+        """The calls that are certain now."""
+        return [part for part in self._parser.feed(text) if isinstance(part, ToolCallDelta)]
+
+    def finish(self) -> list[Part]:
+        """The rest of the last call."""
+        return [part for part in self._parser.finish() if isinstance(part, ToolCallDelta)]

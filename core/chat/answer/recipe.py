@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.chat.answer.answer_parser import AnswerForm, AnswerParser
+from core.chat.answer.answer_parser import AnswerForm, AnswerParser, OnlyCalls
 from core.chat.answer.collector import Collector
+from core.chat.answer.trimmed_parser import TrimmedParser
 from core.contract.formats import (
     AnswerMarks,
+    Margins,
     Parser,
     ReasoningFormat,
     ReasoningParser,
@@ -25,7 +27,9 @@ class CollectorRecipe:
     `reasoning` and `tools` are names of formats, None for none; `schemas` are those of the
     functions that are offered. `answer` is the name of the tool format when no tools are offered:
     what the model writes around an answer is stripped. `tools_in_reasoning`: whether a call inside
-    reasoning counts. `form`: the tags around a constrained answer. For the rest see `Collector`.
+    reasoning counts. `form`: the tags around a constrained answer. `margins`: the whitespace around
+    reasoning that is left out. `calls_only`: a grammar forces calls, so all other content is markup
+    that was cut off. For the rest see `Collector`.
     """
 
     reasoning: str | None = None
@@ -35,10 +39,12 @@ class CollectorRecipe:
     starts_in_reasoning: bool = False
     tools_in_reasoning: bool = True
     form: AnswerForm | None = None
+    margins: Margins = field(default_factory=Margins)
     trim: bool = False
     merge: bool = False
     one_call: bool = False
     named_call: bool = False
+    calls_only: bool = False
 
     def collector(
         self, reasoning: Mapping[str, ReasoningFormat], tools: Mapping[str, ToolFormat]
@@ -48,9 +54,10 @@ class CollectorRecipe:
         The first delta of each call gets an id in its format's form.
         """
         format = tools[self.tools] if self.tools else None
+        calls = format.parser(self.schemas) if format else self._answer_parser(tools)
         return Collector(
             self._reasoning_parser(reasoning, format),
-            format.parser(self.schemas) if format else self._answer_parser(tools),
+            OnlyCalls(calls) if calls and self.calls_only else calls,
             starts_in_reasoning=self.starts_in_reasoning,
             trim=self.trim,
             merge=self.merge,
@@ -72,12 +79,16 @@ class CollectorRecipe:
             spans=tools.spans if tools else (),
             spans_in_thought=self.tools_in_reasoning,
         )
-        return AnswerParser(parser, self.form) if self.form else parser
+        if self.form:
+            parser = AnswerParser(parser, self.form)
+        return TrimmedParser(parser, self.margins) if self.margins != Margins() else parser
 
 
 def recipe_of(written: Mapping[str, Any]) -> CollectorRecipe:
     """A recipe that `dataclasses.asdict` has made plain. `TypeError` or `KeyError` for others."""
     fields = dict(written)
+    if margins := fields.get("margins"):
+        fields["margins"] = Margins(**margins)
     if form := fields.get("form"):
         thought = form["thought"]
         fields["form"] = AnswerForm(

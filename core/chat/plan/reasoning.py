@@ -1,6 +1,7 @@
 """Reasoning controls of a request: for its template and for the engine."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from core.chat.answer.thought_end import ThoughtEnd
@@ -9,6 +10,7 @@ from core.chat.plan.tool_choice import reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
+from core.contract.formats import Margins
 from core.contract.types import ReasoningDelta
 from core.models.overrides import Source
 from core.models.served import ServedModel
@@ -164,6 +166,23 @@ def starts_in_reasoning(body: ChatCompletionRequest, model: ServedModel, prompt:
     parser = format.parser(inside=inside)
     parts = [*parser.feed(begun), *parser.finish()]
     return bool(parts) and isinstance(parts[-1], ReasoningDelta)
+
+
+def reasoning_margins(
+    body: ChatCompletionRequest, model: ServedModel, prompt: str, *, inside: bool, constrained: bool
+) -> Margins:
+    """The whitespace around reasoning that is left out; none if the request wants the raw text.
+
+    An answer that continues reasoning may begin with a line break of its own, unless the start tag
+    ends the prompt. After reasoning, a constrained answer has the whitespace of its grammar.
+    """
+    format = model.reasoning
+    if format is None or body.trim_reasoning is False or is_merged(body, model.config):
+        return Margins()
+    margins, marks = format.margins(), format.marks(tools=False)
+    if inside and not (marks and prompt.endswith(marks.start)):
+        margins = replace(margins, lead="")
+    return replace(margins, gap="") if constrained else margins
 
 
 def reasoning_fields(body: ChatCompletionRequest, config: ModelConfig) -> tuple[str, ...]:

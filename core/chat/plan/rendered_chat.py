@@ -9,7 +9,7 @@ from core.chat.plan.media_tokens import media_tokens
 from core.chat.plan.params import PlannedParams
 from core.chat.plan.prompt import Prompt
 from core.chat.plan.prompt_tokens import PromptTokens, prompt_tokens
-from core.chat.plan.reasoning import is_merged
+from core.chat.plan.reasoning import is_merged, reasoning_margins
 from core.chat.plan.tool_choice import argument_schemas, call_rules, reads_calls
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.models.served import ServedModel
@@ -70,8 +70,16 @@ class RenderedChat:
             starts_in_reasoning=self.starts_in_reasoning,
             tools_in_reasoning=model.config.tools_in_reasoning and form is None,
             form=form,
+            margins=reasoning_margins(
+                body,
+                model,
+                self.prompt.text,
+                inside=self.starts_in_reasoning,
+                constrained=form is not None,
+            ),
             trim=reads or form is None,
             merge=is_merged(body, model.config),
             one_call=not rules.parallel,
             named_call=rules.named,
+            calls_only=rules.forced,
         )
