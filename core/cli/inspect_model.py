@@ -181,6 +181,9 @@ def _of_template(template: TemplateReport | None) -> Iterable[tuple[str, str]]:
         yield "chat template", "none"
         return
     yield "chat template", template.name
+    yield "  BOS", template.bos
+    if template.mistakes:
+        yield "  undefined names", "; ".join(template.mistakes)
     takes = {
         "system messages": template.system,
         "several of them": template.several_systems,

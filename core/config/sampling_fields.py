@@ -71,7 +71,7 @@ class SamplingFields(NullIsUnset):
         Annotated[int, Field(ge=1)] | None, BeforeValidator(none_if_minus_one)
     ] = aliased(
         *MAX_TOKENS,
-        description="Maximum tokens to generate; limited only by the context if unset.",
+        description="Maximum tokens to generate; if unset, the context's rest (base models: 1024).",
     )
     max_seconds: Annotated[float, Field(ge=0, le=86_400)] | None = Field(
         None, description="End the answer this many seconds after its first token; 0 is off."
@@ -288,6 +288,16 @@ class SamplingFields(NullIsUnset):
             chosen.pop("penalty_last_n", None)
         return chosen
 
+    def empty_windows(self) -> list[str]:
+        """Fields that let a penalty consider no tokens, and so turn one off that is set here."""
+        chosen = self.sampling_fields()
+        return [
+            window
+            for window, penalties in _WINDOWS.items()
+            if getattr(self, window) == 0
+            and any(chosen.get(name, off) != off for name, off in penalties.items())
+        ]
+
     def _dynamic_temperature(self) -> dict[str, Any]:
         """`min_temp` and `max_temp` (1 if unset) as in TabbyAPI: instead of the temperature.
 
@@ -334,3 +344,8 @@ _SWITCHES: Mapping[str, tuple[float, tuple[str, ...]]] = {
     "adaptive_target": (-1, ("adaptive_decay",)),
 }
 _NO_PENALTIES = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+# The field that says how many tokens penalties consider, and the values that turn these off.
+_WINDOWS: Mapping[str, Mapping[str, float]] = {
+    "penalty_last_n": _NO_PENALTIES,
+    "dry_penalty_last_n": {"dry_multiplier": 0},
+}

@@ -1,7 +1,9 @@
 """What another config changes of the models that are served."""
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from core.config.engines import engine_key
 from core.config.names import root_of
@@ -32,7 +34,8 @@ class ConfigChange:
     """The entries of a config's models, made from those of the config before.
 
     A model that has not changed keeps its entry, and so does one whose engine need not be loaded
-    anew: later requests get its new settings. One that needs another engine gets a new entry.
+    anew: later requests get its new settings. One that needs another engine gets a new entry. A
+    model whose template was edited has changed.
     """
 
     def __init__(self, before: Mapping[str, ModelEntry], config: Config, starter: Starter) -> None:
@@ -52,15 +55,18 @@ class ConfigChange:
                 self._replaced.append((old, None))
 
     def _entry(self, old: ModelEntry | None, model: ModelConfig, root: str) -> ModelEntry:
+        base = self._config.base
         if old is None:
             self.names.added.append(model.name)
             self.added.append(new := ModelEntry(model, root))
             return new
-        if (old.configured, old.root) == (model, root):
+        reads_again = old.own_templates_are_edited(base)
+        is_edited = reads_again or old.template_is_edited(base)
+        if (old.configured, old.root) == (model, root) and not is_edited:
             return old
         self.names.changed.append(model.name)
         same_engine = engine_key(old.config, old.root) == engine_key(model, root)
-        if old.is_active and not (same_engine and old.state == "ready"):
+        if old.is_active and (reads_again or not (same_engine and old.state == "ready")):
             new = ModelEntry(model, root)
             self._replaced.append((old, new))
             return new
@@ -70,8 +76,9 @@ class ConfigChange:
     async def prepare(self) -> None:
         """Get loaded models ready for their new settings. `ConfigError` if one cannot have them."""
         problems = []
-        for entry, model, _ in self._settings:
-            if not entry.is_loaded:
+        for entry, model, root in self._settings:
+            same_engine = engine_key(entry.config, entry.root) == engine_key(model, root)
+            if not (entry.is_loaded and same_engine):  # it may have been loaded meanwhile
                 continue
             try:
                 self._steps.append(await self._starter.prepare(entry, model))
@@ -103,24 +110,38 @@ class PresetChange:
     def __init__(
         self, models: Collection[ModelEntry], others: Preset | None, config: Config
     ) -> None:
-        """`others`: the preset of models that are added later.
-
-        `ConfigError` for a file that is invalid now, or does not fit a loaded model.
-        """
-        files = preset_files(config.base)
-        in_use = {preset.name for preset in (others, *(model.preset for model in models)) if preset}
+        """`others`: the preset of models that are added later."""
+        self._base = config.base
+        self._in_use = {p.name for p in (others, *(model.preset for model in models)) if p}
+        self._files: dict[str, Path] = {}
         self._now: dict[str, Preset] = {}
+
+    async def read(self) -> None:
+        """Read the files on a thread. `ConfigError` for those that are invalid now."""
+        await asyncio.to_thread(self._read)
+
+    def _read(self) -> None:
         problems: list[Problem] = []
-        for name in files.keys() & in_use:
+        self._files = preset_files(self._base)
+        for name in self._files.keys() & self._in_use:
             try:
-                self._now[name] = load_preset(name, config.base)
-                for model in models:
-                    if model.preset and model.preset.name == name:
-                        model.check_preset(self._now[name])
+                self._now[name] = load_preset(name, self._base)
             except ConfigError as error:
                 problems += error.problems
-            except ServingError as error:
-                problems.append(Problem(str(files[name]), "", error.message))
+        if problems:
+            raise ConfigError(problems)
+
+    def check(self, models: Collection[ModelEntry]) -> None:
+        """`ConfigError` for presets that do not fit a loaded model."""
+        problems: list[Problem] = []
+        for model in models:
+            preset = self.of(model.preset)
+            if preset and preset.name:
+                try:
+                    model.check_preset(preset)
+                except ServingError as error:
+                    file = str(self._files[preset.name])
+                    problems.append(Problem(file, "", error.message))
         if problems:
             raise ConfigError(problems)
 

@@ -13,18 +13,22 @@ from core.models.overrides import Overrides
 from core.models.template.chat_formats import ChatFormats
 from core.models.template.template_set import DEFAULT, ModelTemplates
 
+_LONGEST_OF_BASE_MODELS = 1024  # tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
     """A request's view of a model, unchanged to its end whatever is switched meanwhile.
 
-    `name`: the model's, or that of the requested `adapter`. `gate`: the backend's admission queue,
+    `name`: the model's, or that of the requested `adapter`, for answers. `asked`: the name by which
+    the request asks for it, for errors. `gate`: the backend's admission queue,
     shared by all models that share it. `loras`: those loaded at run time, which may change until
     the request starts to run. `template`: the chat template that was chosen, as `load_templates`
     reads its name.
     """
 
     name: str
+    asked: str
     adapter: str | None
     config: ModelConfig
     info: ModelInfo
@@ -50,6 +54,18 @@ class ServedModel:
         """Whether it has no chat template, like a base model: it serves completions only."""
         info = self.info
         return info.generates and not info.chats and not self.templates.names
+
+    @property
+    def usual_limit(self) -> int | None:
+        """The tokens of an answer for which nobody sets a limit; None: all that the context has.
+
+        A model whose files have no chat template is hardly trained to end its answers.
+        """
+        info = self.info
+        ends = info.chats or info.chat_template is not None or info.chat_templates
+        if ends or "max_tokens" in self.config.sampling.model_fields_set:
+            return None
+        return max(1, min(_LONGEST_OF_BASE_MODELS, info.context_length // 4))
 
     @property
     def template_name(self) -> str | None:

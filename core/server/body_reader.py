@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, TypeVarTuple
 
+from core.chat.schemas.half_characters import ESCAPED_HALF, whole
 from core.contract.errors import InvalidRequestError
 
 SMALL = 8192
@@ -27,10 +28,12 @@ class BodyReader:
         self._most_items = most_items
         self._thread = ThreadPoolExecutor(1, "enginebay-bodies")
 
-    async def read(self, body: bytes, validate: Callable[[Any], _Result]) -> _Result:
-        """Return the validated body.
+    async def read(
+        self, body: bytes, validate: Callable[[Any], _Result]
+    ) -> tuple[_Result, list[str]]:
+        """Return the validated body, and the paths of texts that had half characters.
 
-        Raises `InvalidRequestError`, and what `json.loads` raises.
+        Raises `InvalidRequestError`, `UnicodeDecodeError`, and what `json.loads` raises.
         """
         if len(body) <= SMALL:
             return self._read(body, validate)
@@ -45,10 +48,14 @@ class BodyReader:
         """Stop the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, body: bytes, validate: Callable[[Any], _Result]) -> _Result:
-        value = json.loads(body)
+    def _read(self, body: bytes, validate: Callable[[Any], _Result]) -> tuple[_Result, list[str]]:
+        text = body.decode("utf-8-sig")
+        value = json.loads(text)
         self._count(value)
-        return validate(value)
+        places: list[str] = []
+        if ESCAPED_HALF.search(text):
+            value, places = whole(value, shared=False)
+        return validate(value), places
 
     def _count(self, body: Any) -> None:
         """Raise `InvalidRequestError` for too many items; lists of numbers and texts are free."""

@@ -156,8 +156,8 @@ async def test_a_large_body_is_read_on_a_thread() -> None:
         return value
 
     text = "x" * SMALL
-    assert await reader.read(json.dumps(text).encode(), validate) == text
-    assert await reader.read(b'"small"', validate) == "small"
+    assert await reader.read(json.dumps(text).encode(), validate) == (text, [])
+    assert await reader.read(b'"small"', validate) == ("small", [])
     assert [thread is threading.main_thread() for thread in threads] == [False, True]
     with pytest.raises(InvalidRequestError, match="more than 10 objects"):
         await reader.read(json.dumps([{}] * SMALL).encode(), validate)

@@ -58,7 +58,7 @@ def test_an_explanation(server: Server) -> None:
     assert found["bos"] == {
         "text": None,
         "count": 0,
-        "reason": "none: the chat template writes none, as intended",
+        "reason": "none: the model's own template writes none",
     }
     assert found["model"]["reasoning"]["name"] == "think"
     assert found["model"]["reasoning"]["evidence"].startswith("reads back the reasoning")

@@ -115,7 +115,7 @@ def test_new_settings_without_a_new_engine(site: Site) -> None:
         assert "0.5" in json.dumps(explained)
         entry = services_of(server.app).models.find("b")
         assert (entry.state, entry.idle_timeout) == ("ready", 900)
-        assert entry.served().gate.max_running == 7
+        assert entry.served().gate.size.max_running == 7
         assert len(site.held) == 1
 
 
@@ -139,6 +139,53 @@ def test_a_chat_template_that_a_loaded_model_cannot_use(site: Site) -> None:
         assert "config.yml:" in answer.json()["error"]["message"]
         assert names(server) == ["a"]
         assert services_of(server.app).models.find("a").config.chat_template is None
+
+
+@pytest.mark.parametrize("place", ["mine.jinja", "templates/mine.jinja"])
+@pytest.mark.parametrize("switched", [False, True])
+def test_an_edited_template_is_a_change(site: Site, place: str, switched: bool) -> None:
+    # EVE-6
+    file = site.file.parent / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("one {{ messages[0].content }}", encoding="utf-8")
+    name = place if place == file.name else "mine"
+    site.write({"name": "a", **({} if switched else {"chat_template": name})}, {"name": "b"})
+    with site.serve() as server:
+        server.run(_load(server, "a"))
+        if switched:
+            body = {"name": "mine", "model": "a"}
+            assert server.http.post("/v1/template/switch", json=body).is_success
+        assert reload(server) == {}
+        file.write_text("two {{ messages[0].content }}", encoding="utf-8")
+        assert reload(server) == {"changed": ["a"]}
+        body = {"model": "a", "messages": [{"role": "user", "content": "hi"}]}
+        assert server.http.post("/apply-template", json=body).json()["prompt"] == "two hi"
+        assert reload(server) == {}
+        file.write_text("{% if %}", encoding="utf-8")
+        assert server.http.post(RELOAD).status_code == 400
+        file.unlink()
+        assert switched is (server.http.post(RELOAD).status_code == 200)
+        assert server.http.post("/apply-template", json=body).json()["prompt"] == "two hi"
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "tokenizer_config.json", "additional_chat_templates/a.jinja"]
+)
+def test_an_edited_template_in_the_models_folder_loads_it_again(site: Site, name: str) -> None:
+    # EVE-6
+    folder = site.file.parent / "model"
+    file = folder / name
+    file.parent.mkdir(parents=True)
+    file.write_text("one", encoding="utf-8")
+    site.write({"name": "a", "path": "model"}, {"name": "b"})
+    with site.serve() as server:
+        server.run(_load(server, "a"))
+        assert reload(server) == {}
+        file.write_text("two", encoding="utf-8")
+        assert reload(server) == {"changed": ["a"]}
+        until(server, lambda: is_quiet(server))
+        assert len(site.settings) == 2
+        assert reload(server) == {}
 
 
 def test_a_broken_config_changes_nothing_and_says_everything(site: Site) -> None:

@@ -36,7 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, source in (("mine", "mine: {{ messages[0].content }}"), ("thinking", THINKING)):
         (tmp_path / "templates" / f"{name}.jinja").write_text(source, encoding="utf-8")
     (tmp_path / "templates" / "broken.jinja").write_text("{% if %}", encoding="utf-8")
-    (tmp_path / "secret.jinja").write_text("secret", encoding="utf-8")
+    (tmp_path / "beside.jinja").write_text("beside: {{ messages[0].content }}", encoding="utf-8")
+    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,12 +56,14 @@ def test_templates_are_switched_and_unloaded(folder: Path, prefix: str) -> None:
         assert listed == http.get(f"{prefix}/templates").json()
         assert listed["object"] == "list"
         assert set(listed["data"]) == {
-            "default", "rag", "mine", "thinking", "broken", "chatml", "llama3",
+            "default", "rag", "mine", "thinking", "broken", "beside", "chatml", "llama3",
         }  # fmt: skip
         assert said(server)["content"] == "own: hi"
         for body, text in (
             ({"prompt_template_name": "mine"}, "mine: hi"),
             ({"name": "mine.jinja"}, "mine: hi"),
+            ({"name": "beside"}, "beside: hi"),  # EVE-6
+            ({"name": "beside.jinja"}, "beside: hi"),
             ({"name": "rag", "model": "scripted"}, "rag: hi"),
             ({"prompt_template_name": "default"}, "own: hi"),
         ):
@@ -91,7 +94,7 @@ def test_formats_follow_the_template(folder: Path) -> None:
         ({"name": ""}, "name", "at least 1 character"),
         ({"name": "other"}, "prompt_template_name", "there is no chat template 'other'"),
         ({"name": "../secret"}, "prompt_template_name", "there is no chat template"),
-        ({"name": "secret.jinja"}, "prompt_template_name", "there is no chat template"),
+        ({"name": "secret.txt"}, "prompt_template_name", "there is no chat template"),
         ({"name": "config.yml"}, "prompt_template_name", "there is no chat template"),
         ({"name": "broken"}, None, "does not compile: line 1"),
     ],
@@ -164,3 +167,29 @@ def test_version_and_permission(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["x"])
     assert server.http.get("/version").json() == {"version": server.app.version}
     assert server.http.get("/v1/auth/permission").json() == {"permission": "admin"}
+
+
+def test_an_undefined_name_is_a_mistake_and_no_variable(caplog: pytest.LogCaptureFixture) -> None:
+    # EVE-7
+    source = (
+        "{% for m in mesages or messages %}{{ m.content }}{% endfor %}\n{{ foo }}"
+        "{% if add_generation_promt %}{{ mood | default('ok') }}{% endif %}"
+        "{% if thinking %}{{ thinking }}{% endif %}"
+    )
+
+    def create() -> ScriptedEngine:
+        return ScriptedEngine(["ok"], chat_template=source)
+
+    with serve(scripted_config(), plugins_with(scripted=engine_backend(create))) as server:
+        found = server.http.get("/v1/models/scripted/inspect").json()["template"]
+        assert found["variables"] == ["mood", "thinking"]
+        assert found["mistakes"] == [
+            "line 1: 'mesages' is undefined; did you mean 'messages'?",
+            "line 2: 'foo' is undefined",
+            "line 2: 'add_generation_promt' is undefined; did you mean 'add_generation_prompt'?",
+        ]
+    assert "chat template (the model's): line 2: 'foo' is undefined" in caplog.text
+    config = scripted_config(template_vars={"foo": 1})
+    with serve(config, plugins_with(scripted=engine_backend(create))) as server:
+        found = server.http.get("/v1/models/scripted/inspect").json()["template"]
+        assert len(found["mistakes"]) == 2

@@ -368,6 +368,7 @@ def test_messages_and_their_order(echo: Echo) -> None:
     )
     server = echo(strict)
     assert refused(server, messages=[])["param"] == "messages"
-    error = refused(server, messages=[{"role": "assistant", "content": "x"}])
+    messages = [{"role": "assistant", "content": "x"}]
+    error = refused(server, messages=messages, strict_roles=True)
     assert (error["param"], error["code"]) == ("messages", "chat_template_error")
     assert error["message"].endswith("roles must alternate")

@@ -102,3 +102,22 @@ def test_a_cached_prefix_changes_no_text(server: Server, model: Gemma) -> None:
     assert cached_tokens(longer) > 100
     for prompt, answer in [(STORY, first), (STORY, again), (LONGER, longer)]:
         model.agreement(prompt, answer)
+
+
+@pytest.mark.parametrize("template", ["chatml", "llama3"])
+def test_a_template_of_the_server_begins_with_one_bos(model: Gemma, template: str) -> None:
+    # ANS-8
+    config = model.config()
+    config.models[0].chat_template = template
+    bos = 2
+    with loaded(config) as server:
+        body = {"messages": [{"role": "user", "content": "Hi"}]}
+        report = server.http.post("/v1/chat/completions/explain", json=body).json()
+        ids = [token["id"] for token in report["tokens"]]
+        assert (ids[0], ids.count(bos), report["bos"]["count"]) == (bos, 1, 1)
+        assert report["prompt"].startswith("<bos>")
+        assert server.http.post("/tokenize", json=body).json()["tokens"] == ids
+        # ANS-10: a base model's answer ends.
+        assert report["max_tokens"] == 1024 // 4
+        answer = server.http.post("/v1/chat/completions", json={**body, "max_tokens": 4}).json()
+        assert answer["usage"]["prompt_tokens"] == len(ids)

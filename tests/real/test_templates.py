@@ -1,13 +1,17 @@
 """Chat templates of real models, with their own vocabularies. REAL-8"""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from core.config.schema import Config
 from tests.llama_templates import WITHOUT
-from tests.real.vocabularies import Vocabulary
+from tests.real.gemma import SIZES
+from tests.real.serving import loaded
+from tests.real.vocabularies import Vocabulary, tiny_model
 from tests.support import Server
 
 pytestmark = [pytest.mark.real, pytest.mark.thorough]
@@ -208,3 +212,30 @@ def deepseek_round(vocabulary: Vocabulary, arguments: str) -> str:
         f"<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>{result}<｜tool▁output▁end｜>"
         "<｜tool▁outputs▁end｜>"
     )
+
+
+@pytest.mark.parametrize("begun", ["", "{{ bos_token }}", "\n{{ bos_token }}"])
+def test_a_template_of_a_file_gets_what_the_tokenizer_adds(
+    vocabulary: Vocabulary, tmp_path: Path, begun: str
+) -> None:
+    # ANS-8
+    folder = tiny_model(vocabulary, tmp_path / "model")
+    file = tmp_path / "plain.jinja"
+    file.write_text(begun + "{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")
+    model = {
+        "name": vocabulary.name,
+        "backend": "hf",
+        "path": str(folder),
+        "isolation": "thread",
+        "options": {**SIZES, "threads": 1, "device": "cpu", "dtype": "float32"},
+        "chat_template": str(file),
+    }
+    theirs = vocabulary.theirs
+    adds = theirs.encode("Hi") != theirs.encode("Hi", add_special_tokens=False)
+    wanted = int(bool(theirs.bos_token) and (adds or bool(begun)))
+    with loaded(Config.model_validate({"models": [model]})) as server:
+        report = explained(server, [{"role": "user", "content": "Hi"}])
+        ids = [token["id"] for token in report["tokens"]]
+        assert ids.count(theirs.bos_token_id) == wanted
+        if adds and not begun:
+            assert ids == theirs.encode("Hi")

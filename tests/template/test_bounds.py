@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from core.models.template.beginning import Beginning
 from core.models.template.bounds import deadline
 from core.models.template.environment import template_environment
 from core.models.template.extents import TemplateLimitError
+from core.models.template.foreign_templates import ForeignTemplates
 from core.models.template.render_process import Job, RenderProcess
-from core.models.template.request_templates import RequestTemplates
 from core.models.template.template import ChatTemplate, TemplateError, TemplateStoppedError
 
 ASKED = [{"role": "user", "content": "hi"}]
@@ -173,22 +174,22 @@ def test_other_templates_render_as_in_jinja(source: str) -> None:
 
 def test_a_step_that_does_not_end_is_ended_with_its_process() -> None:
     # FIX-10
-    templates = RequestTemplates(seconds=0.5)
-    features = templates.compile(ENDLESS, {})
+    templates = ForeignTemplates(seconds=0.5)
+    features = templates.compile(ENDLESS, {}, Beginning())
     with pytest.raises(TemplateStoppedError, match="it takes longer than 5 seconds"):
         features.template.render(ASKED)
-    with pytest.raises(TemplateStoppedError):  # at once
-        features.template.render(ASKED)
+    with pytest.raises(TemplateStoppedError):  # and no probe says that it lacks a feature
+        assert features.knows_system
     templates.close()
 
 
 def test_slow_templates_share_the_time_of_their_request() -> None:
     # FIX-10
-    templates = RequestTemplates(seconds=0.5)
+    templates = ForeignTemplates(seconds=0.5)
 
     def build() -> None:
         for turn in range(3):
-            templates.compile(f"{ENDLESS}{turn}", {}).template.render(ASKED)
+            templates.compile(f"{ENDLESS}{turn}", {}, Beginning()).template.render(ASKED)
 
     with pytest.raises(TemplateStoppedError):
         asyncio.run(templates.run(build))
@@ -197,12 +198,12 @@ def test_slow_templates_share_the_time_of_their_request() -> None:
 
 def test_templates_of_requests_render_at_once_and_again() -> None:
     """Two processes do what any number of threads ask for, and remember eight templates."""
-    templates = RequestTemplates()
+    templates = ForeignTemplates(processes=2)
     answers: list[str] = []
 
     def render(number: int) -> None:
         template = templates.compile(
-            f"{{{{ bos_token }}}}{number}{{{{ x }}}}", {"bos_token": "<s>"}
+            f"{{{{ bos_token }}}}{number}{{{{ x }}}}", {"bos_token": "<s>"}, Beginning()
         )
         answers.append(template.template.render(ASKED, variables={"x": "!"}))
         assert template.template.variables == {"x"}
@@ -214,9 +215,10 @@ def test_templates_of_requests_render_at_once_and_again() -> None:
         thread.join()
     assert sorted(answers) == sorted(f"<s>{number}!" for number in range(12))
     with pytest.raises(TemplateError, match="does not compile: line 1"):
-        templates.compile("{% if %}", {})
+        templates.compile("{% if %}", {}, Beginning())
     for stops in ("'a' | center(1001)", "['a'] | batch(65, 'b') | first"):
         with pytest.raises(TemplateError, match="at most 64 of 1000 characters"):
-            templates.compile(f"{{% set stop_strings = {stops} %}}", {})
-    assert templates.compile("{% set stop_strings = ['x'] %}", {}).template.stop_strings == ("x",)
+            templates.compile(f"{{% set stop_strings = {stops} %}}", {}, Beginning())
+    features = templates.compile("{% set stop_strings = ['x'] %}", {}, Beginning())
+    assert features.template.stop_strings == ("x",)
     templates.close()

@@ -359,3 +359,87 @@ def as_text(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part["text"] for part in content)
     return content or ""
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ([says("user", "a"), says("user", "b")], "user:a\n\nb|"),
+        (
+            [says("system", "s"), says("assistant", "a"), says("user", "b")],
+            "s|user:|assistant:a|user:b|",
+        ),
+        ([says("assistant", "a"), says("user", "b")], "user:|assistant:a|user:b|"),
+        ([says("assistant", "a"), says("assistant", "b")], "user:|assistant:a\n\nb|"),
+        (
+            [says("system", "s"), says("system", "t"), says("user", "a"), says("user", "b")],
+            "s\n\nt|user:a\n\nb|",
+        ),
+        (
+            [says("user", "a"), says("tool", "r", tool_call_id="1"), says("user", "b")],
+            "user:a\n\nr\n\nb|",
+        ),
+        (
+            [says("user", "a"), says("assistant", "b"), says("assistant", ""), says("user", "c")],
+            "user:a|assistant:b|user:c|",
+        ),
+        (
+            [says("user", "a", name="Ann"), says("user", "b", name="Bob"), says("assistant", "c")],
+            "user:a\n\nb|assistant:c|",
+        ),
+        (
+            [says("user", [{"type": "text", "text": "a"}]), says("user", "b")],
+            "user:a\n\nb|",
+        ),
+    ],
+)
+def test_roles_that_do_not_alternate(messages: list[dict[str, Any]], text: str) -> None:
+    # ANS-6
+    assert rendered(STRICT, *messages) == text
+    parsed = [Message.model_validate(message) for message in messages]
+    untouched = template_messages(parsed, features(CHATML))
+    assert [message["role"] for message in untouched.messages] == [m["role"] for m in messages]
+    assert not untouched.changed
+
+
+def test_what_was_changed_is_named_by_its_place() -> None:
+    # ANS-6
+    sent = [says("system", "s"), says("assistant", "a"), says("user", "b"), says("user", "c")]
+    parsed = [Message.model_validate(message) for message in sent]
+    made = template_messages(parsed, features(STRICT))
+    assert made.changed == ["messages[1].role", "messages[3].role"]
+    assert len(made.notes) == 2
+    strict = template_messages(parsed, features(STRICT), strict_roles=True)
+    assert (strict.messages, strict.changed) == (sent, [])
+
+
+def test_calls_are_joined_only_with_text_before_them() -> None:
+    # ANS-6
+    source = STRICT + "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"
+    made = prepared(
+        source,
+        says("user", "a"),
+        says("assistant", "I look.", reasoning_content="Hm."),
+        says("assistant", "Now.", tool_calls=[call({"x": 1})], reasoning_content="So."),
+        says("assistant", "Done."),
+        says("assistant", None, tool_calls=[call({"y": 2})]),
+    )
+    assert [message["role"] for message in made] == ["user", *["assistant"] * 2]
+    assert made[1]["content"] == "I look.\n\nNow."
+    assert made[1]["reasoning_content"] == "Hm.\n\nSo."
+    assert [c["function"]["arguments"] for c in made[1]["tool_calls"]] == [{"x": 1}]
+    assert made[2]["content"] == "Done."
+    assert [c["function"]["arguments"] for c in made[2]["tool_calls"]] == [{"y": 2}]
+
+
+ROLES = st.sampled_from(["system", "user", "assistant", "developer"])
+
+
+@given(st.lists(ROLES, min_size=1, max_size=6).filter(lambda roles: "user" in roles))
+@pytest.mark.parametrize("source", [STRICT, GEMMA])
+def test_every_order_of_roles_can_be_rendered(source: str, roles: list[str]) -> None:
+    # ANS-6
+    words = [f"word{number}" for number in range(len(roles))]
+    text = rendered(source, *(says(role, word) for role, word in zip(roles, words, strict=True)))
+    places = [text.index(word) for word in words]
+    assert places == sorted(places)

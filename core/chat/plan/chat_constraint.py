@@ -80,7 +80,7 @@ def _calls(
         calls, loose = call_grammar(rules, model.tools)
     if calls is None and rules.forced:
         raise UnsupportedParameterError(
-            f"model {model.name!r} has no tool format that can be forced (it has "
+            f"model {model.asked!r} has no tool format that can be forced (it has "
             f"{model.tools_name or 'none'}): set `tools` in config.yml",
             param=param,
         )

@@ -37,7 +37,7 @@ def check_completion(body: CompletionRequest, model: ServedModel) -> None:
 def _require(model: ServedModel, needed: str, param: str) -> None:
     if needed in model.info.unsupported:
         raise UnsupportedParameterError(
-            f"{param} is not supported: the engine of model {model.name!r} returns no {needed}",
+            f"{param} is not supported: the engine of model {model.asked!r} returns no {needed}",
             param=param,
         )
 

@@ -47,7 +47,7 @@ def require_constraints(model: ServedModel, param: str) -> None:
     """Raise unless the model's engine supports constrained decoding."""
     if not model.info.constraints:
         raise UnsupportedParameterError(
-            f"{param} is not supported: model {model.name!r} has no constrained decoding",
+            f"{param} is not supported: model {model.asked!r} has no constrained decoding",
             param=param,
         )
 

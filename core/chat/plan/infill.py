@@ -64,17 +64,8 @@ async def infill_prompt(
     if isinstance(prefix, str):
         prefix = await tokenize_text(model, prefix, add_special_tokens=False, param="prompt")
     rest = await tokenize_text(model, suffix, add_special_tokens=False, param="suffix")
-    start = await beginning(model) if add_special_tokens else []
+    start = model.formats.beginning.token_ids if add_special_tokens else ()
     return [*start, *format.around(prefix, rest, ids)]
-
-
-async def beginning(model: ServedModel) -> list[int]:
-    """The BOS that the tokenizer puts before a text, if it puts one."""
-    bos = model.info.special_tokens.get("bos_token")
-    with_special = await model.backend.tokenize("a", add_special_tokens=True)
-    if bos and with_special[:1] == await model.backend.tokenize(bos, add_special_tokens=False):
-        return with_special[:1]
-    return []
 
 
 async def infill_format(model: ServedModel, *, param: str) -> tuple[Infill, dict[str, int]]:
@@ -92,7 +83,7 @@ async def infill_format(model: ServedModel, *, param: str) -> tuple[Infill, dict
         if len(set(ids.values())) == len(format.tokens):
             return format, ids
     raise UnsupportedParameterError(
-        f"model {model.name!r} does not support {param}: its vocabulary has no "
+        f"model {model.asked!r} does not support {param}: its vocabulary has no "
         "fill-in-the-middle tokens (such as <|fim_prefix|>)",
         param=param,
     )

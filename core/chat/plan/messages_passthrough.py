@@ -1,6 +1,5 @@
 """A chat request as a `Chat`, for models that take messages: no template, no tokens, no parsers."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ _SCHEMA_NAME = "answer"  # for a schema without a name, which OpenAI's API wants
 _OF_PROMPTS = (
     *("documents", "response_prefix", "add_special_tokens", "reasoning_budget_message"),
     *("truncate_prompt_tokens", "return_tokens_as_token_ids", "return_token_ids"),
-    *("truncation_length", "mm_processor_kwargs", "media_io_kwargs"),
+    *("truncation_length", "mm_processor_kwargs", "media_io_kwargs", "strict_roles"),
 )
 
 
@@ -112,7 +111,7 @@ def _refuse_prompts(body: ChatCompletionRequest, model: ServedModel) -> None:
     for name, wanted in asked.items():
         if wanted:
             raise UnsupportedParameterError(
-                f"{name} is not supported: model {model.name!r} takes messages, and its "
+                f"{name} is not supported: model {model.asked!r} takes messages, and its "
                 "prompt is rendered elsewhere",
                 param=name,
             )
@@ -121,7 +120,7 @@ def _refuse_prompts(body: ChatCompletionRequest, model: ServedModel) -> None:
 def _require(model: ServedModel, field: str, param: str) -> None:
     if field in model.info.unsupported:
         raise UnsupportedParameterError(
-            f"{param} is not supported: the backend of model {model.name!r} does not "
+            f"{param} is not supported: the backend of model {model.asked!r} does not "
             f"accept {field}",
             param=param,
         )
@@ -191,13 +190,6 @@ def _messages(messages: Sequence[Message]) -> Iterator[Json]:
             message.setdefault("content", None)  # there are servers that want to see it
     if any(message["role"] == "tool" and "tool_call_id" not in message for message in dumped):
         place_tool_results(dumped)
-    for position, message in enumerate(dumped):
-        try:
-            json.dumps(message, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequestError(
-                "the message contains a lone surrogate", param=f"messages[{position}]"
-            ) from error
     yield from dumped
 
 

@@ -1,6 +1,7 @@
 """A model's report for `enginebay models inspect` and the explain route."""
 
 from core.chat.schemas.explain_bodies import FormatReport, ModelReport, TemplateReport
+from core.config.schema import ModelConfig
 from core.contract.types import ModelInfo
 from core.models.served import ServedModel
 from core.models.template.features import TemplateFeatures
@@ -36,7 +37,7 @@ def model_report(model: ServedModel, template: TemplateFeatures | None = None) -
         constraints=info.constraints,
         adapters=list(info.adapters),
         templates=list(model.templates.names),
-        template=template and template_report(template),
+        template=template and template_report(template, model.config),
         reasoning=FormatReport(name=reasoning.name, evidence=reasoning.evidence),
         tools=FormatReport(name=tools.name, evidence=tools.evidence),
     )
@@ -61,10 +62,12 @@ def capabilities(info: ModelInfo) -> list[str]:
     return [name for name, known in can.items() if known]
 
 
-def template_report(features: TemplateFeatures) -> TemplateReport:
+def template_report(features: TemplateFeatures, config: ModelConfig) -> TemplateReport:
     """What probing a chat template showed."""
+    known = {*config.template_vars, *config.force_template_vars}
     return TemplateReport(
         name=features.template.name,
+        bos=features.bos,
         system=features.knows_system,
         several_systems=features.takes_several_systems,
         later_systems=features.takes_later_systems,
@@ -76,6 +79,9 @@ def template_report(features: TemplateFeatures) -> TemplateReport:
         content=features.content_format,
         arguments=features.arguments_format,
         variables=sorted(features.template.settings),
+        mistakes=[
+            mistake for name, mistake in features.template.mistakes.items() if name not in known
+        ],
         stop_strings=list(features.template.stop_strings),
         turn_end=turn_end_marker(features),
     )

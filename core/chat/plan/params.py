@@ -49,6 +49,8 @@ def planned_params(
 ) -> PlannedParams:
     """Merges the request's values over the config's over the model's generation config.
 
+    A model that hardly ends by itself has a limit of its own; -1 in a request means none.
+
     `body`: the request after overrides, `sent`: before them. `most_tokens`: how long an answer may
     be by the API key; None: unlimited. An `InvalidRequestError` for a token id that the model does
     not have.
@@ -60,7 +62,11 @@ def planned_params(
     if logprobs is not None:
         sources["logprobs"] = "request"
     params = SamplingParams(**{**model.info.defaults, **chosen, "logprobs": logprobs})
-    planned, asked = PlannedParams(params, sources), params.max_tokens
+    planned = PlannedParams(params, sources)
+    says_nothing = params.max_tokens is None and "max_tokens" not in body.model_fields_set
+    if says_nothing and model.usual_limit:
+        planned = planned.set("model", max_tokens=model.usual_limit)
+    asked = planned.params.max_tokens
     if most_tokens is None or (asked is not None and asked <= most_tokens):
         return planned
     return planned.set("key", max_tokens=most_tokens)

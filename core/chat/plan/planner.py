@@ -38,6 +38,7 @@ from core.chat.plan.reasoning import (
 from core.chat.plan.rendered_chat import RenderedChat
 from core.chat.plan.request_media import RequestMedia, check_passed_on, request_media
 from core.chat.plan.request_plan import RequestPlan
+from core.chat.plan.stop_scope import stop_scope
 from core.chat.plan.strictness import accept_ignored
 from core.chat.plan.tool_choice import call_rules
 from core.chat.schemas.chat_request import ChatCompletionRequest
@@ -48,7 +49,7 @@ from core.config.schema import Config
 from core.contract.errors import InvalidRequestError
 from core.media.load import MediaLoader
 from core.models.served import ServedModel
-from core.models.template.request_templates import RequestTemplates
+from core.models.template.foreign_templates import ForeignTemplates
 from core.models.template.turn_end import TurnEnd
 
 _CHECK_THREADS = 2
@@ -61,14 +62,15 @@ class Planner:
     """Plans the requests of one server; used on its event loop.
 
     `most_tokens` is the most tokens per answer that the API key allows; None: unlimited.
-    `request_id` is the request's id, which may be another than it asks for.
+    `request_id` is the request's id, which may be another than it asks for. `salt`: its effective
+    cache salt.
     """
 
     def __init__(self, config: Config) -> None:
         server = self._server = config.server
         # Threads of their own: however long schemas take, prompts are built meanwhile.
         self._threads = ThreadPoolExecutor(_CHECK_THREADS, "enginebay-checks")
-        self._templates = RequestTemplates() if server.allow_request_template else None
+        self._templates = ForeignTemplates(processes=2) if server.allow_request_template else None
         self._media = MediaLoader(config.server.media_policy(config.base))
 
     def close(self) -> None:
@@ -84,11 +86,12 @@ class Planner:
         model: ServedModel,
         most_tokens: int | None,
         request_id: str,
+        salt: str | None,
     ) -> RequestPlan[ChatCompletionRequest]:
         """The plan of a `/v1/chat/completions` request; rejects what is not supported."""
         if model.info.chats:
             return await self._messages(sent, model, most_tokens, request_id)
-        chat = await self.render(sent, model, most_tokens, request_id)
+        chat = await self.render(sent, model, most_tokens, request_id, salt)
         tokens = await chat.tokenize()
         return RequestPlan(
             body=chat.body,
@@ -115,6 +118,7 @@ class Planner:
         model: ServedModel,
         most_tokens: int | None,
         request_id: str,
+        salt: str | None,
         *,
         fit: bool = True,
     ) -> RenderedChat:
@@ -130,7 +134,7 @@ class Planner:
             raise InvalidRequestError(
                 "there are no logprobs of a prompt with media", param="prompt_logprobs"
             )
-        fitting = await self._fitting(body, model, planned if fit else None)
+        fitting = await self._fitting(body, model, salt, planned if fit else None)
         body, prompt = fitting.body, fitting.prompt
         inside = starts_in_reasoning(body, model, prompt.text)
         constraint = ChatConstraint()
@@ -155,11 +159,16 @@ class Planner:
             thought_end=end,
             dropped=fitting.dropped,
         )
-        if not (planned.params.skip_special_tokens and (marks := chat.format_marks)):
-            return chat
-        return replace(chat, params=planned.set("template", format_marks=marks))
+        turn_ends = (*model.formats.turn_end.strings, *stops.strings)
+        if scope := stop_scope(chat, turn_ends):
+            planned = planned.set("template", stop_scope=scope)
+        if planned.params.skip_special_tokens and (marks := chat.format_marks):
+            planned = planned.set("template", format_marks=marks)
+        return replace(chat, params=planned)
 
-    async def prompt(self, sent: ChatCompletionRequest, model: ServedModel) -> Prompt:
+    async def prompt(
+        self, sent: ChatCompletionRequest, model: ServedModel, salt: str | None
+    ) -> Prompt:
         """The prompt of a chat, without a plan for its answer; its media are fetched.
 
         Of one that is too long the oldest turns are left out only where the request itself says so.
@@ -168,13 +177,17 @@ class Planner:
         planned = None
         if body.drops_oldest:
             planned = planned_params(sent, body, model, None, logprobs=None)
-        return (await self._fitting(body, model, planned)).prompt
+        return (await self._fitting(body, model, salt, planned)).prompt
 
     async def _fitting(
-        self, body: ChatCompletionRequest, model: ServedModel, planned: PlannedParams | None
+        self,
+        body: ChatCompletionRequest,
+        model: ServedModel,
+        salt: str | None,
+        planned: PlannedParams | None,
     ) -> FittingChat:
         """The chat and its prompt; without what has to go, if `planned` says how long it may be."""
-        media = await request_media(body, model, self._media)
+        media = await request_media(body, model, self._media, salt)
 
         async def render(shorter: ChatCompletionRequest, kept: RequestMedia) -> Prompt:
             return await chat_prompt(shorter, model, kept, self._templates)

@@ -1,6 +1,5 @@
 """The prompt of a chat request: its template, the template's input, and special tokens."""
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +8,16 @@ from core.chat.plan.media_marks import MediaMarks, Piece
 from core.chat.plan.prompt_tokens import begins_with_bos
 from core.chat.plan.reasoning import forced_otherwise, ignored_thinking, template_variables
 from core.chat.plan.request_media import RequestMedia
-from core.chat.plan.template_messages import TemplateMessage, template_messages
+from core.chat.plan.template_messages import TemplateMessage, TemplateMessages, template_messages
 from core.chat.plan.unread_keys import unread_keys
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.config.schema import ModelConfig
 from core.contract.errors import InvalidRequestError
 from core.models.served import ServedModel
 from core.models.template.features import TemplateFeatures
-from core.models.template.request_templates import RequestTemplates
+from core.models.template.foreign_templates import ForeignTemplates
 from core.models.template.template import TemplateError
+from core.models.template.template_set import is_source
 
 logger = logging.getLogger(__name__)
 
@@ -62,22 +62,22 @@ async def chat_prompt(
     body: ChatCompletionRequest,
     model: ServedModel,
     media: RequestMedia,
-    templates: RequestTemplates | None = None,
+    templates: ForeignTemplates | None = None,
 ) -> Prompt:
     """The prompt of a chat request. Rendering runs on a thread, since long prompts are slow.
 
     `templates`: renders Jinja of requests; None: they may not send any.
     """
-    if templates and body.chat_template is not None:
+    if templates and is_source(body.chat_template or ""):
         return await templates.run(build_prompt, body, model, media, templates)
-    return await asyncio.to_thread(build_prompt, body, model, media)
+    return await model.templates.run(build_prompt, body, model, media, templates)
 
 
 def build_prompt(
     body: ChatCompletionRequest,
     model: ServedModel,
     media: RequestMedia,
-    templates: RequestTemplates | None = None,
+    templates: ForeignTemplates | None = None,
 ) -> Prompt:
     """The prompt of a chat request.
 
@@ -90,8 +90,13 @@ def build_prompt(
     except TemplateError:
         logger.warning("a prompt could not be rendered", exc_info=True)
         raise
-    text = rendered.text
-    add_special_tokens, bos = _bos(body, begins_with_bos(model, text))
+    text, pieces = rendered.text, tuple(rendered.pieces)
+    written = begins_with_bos(model, text) or features.beginning.is_written_in(text)
+    add_special_tokens, bos = _bos(body, features, written)
+    if body.add_special_tokens is None and not written:
+        beginning = features.missing_beginning(text)
+        text = beginning + text
+        pieces = (beginning, *pieces) if beginning and pieces else pieces
     ignored = _ignored(body, features, model.config)
     if ignored:
         logger.warning("ignored by this chat template: %.1000s", ", ".join(ignored))
@@ -100,9 +105,9 @@ def build_prompt(
         features,
         add_special_tokens,
         bos,
-        tuple(rendered.notes),
-        (*ignored, *media.ignored),
-        tuple(rendered.pieces),
+        tuple(rendered.chat.notes),
+        (*ignored, *media.ignored, *rendered.chat.changed),
+        pieces,
         rendered.media_params,
     )
 
@@ -110,7 +115,7 @@ def build_prompt(
 @dataclass(frozen=True, slots=True)
 class _Rendered:
     text: str
-    notes: Sequence[str]
+    chat: TemplateMessages
     pieces: Sequence[Piece] = ()
     media_params: tuple[str, ...] = ()
 
@@ -138,16 +143,17 @@ def _rendered(
             features,
             content_format=config.chat_template_content_format,
             media=written,
+            strict_roles=body.strict_roles,
         )
         text = _text(body, model, features, chat.messages, marks)
         if not info.modalities:
-            return _Rendered(text, chat.notes)
+            return _Rendered(text, chat)
         pieces = marks.split(text, chat.messages)
         if pieces is not None:
             shown = marks.shown(pieces)
             if all(type(piece) is str for piece in pieces):
-                return _Rendered(shown, chat.notes)
-            return _Rendered(shown, chat.notes, pieces, marks.params(pieces))
+                return _Rendered(shown, chat)
+            return _Rendered(shown, chat, pieces, marks.params(pieces))
     raise marks.missing(text)
 
 
@@ -179,7 +185,7 @@ def _text(
 
 
 def _template(
-    body: ChatCompletionRequest, model: ServedModel, templates: RequestTemplates | None
+    body: ChatCompletionRequest, model: ServedModel, templates: ForeignTemplates | None
 ) -> TemplateFeatures:
     chosen = model.templates.choose(
         with_tools=bool(body.offered_tools), asked=body.chat_template, of_requests=templates
@@ -188,12 +194,12 @@ def _template(
         return chosen
     if model.templates.names:
         raise InvalidRequestError(
-            f"model {model.name!r} has no default chat template: name one of "
+            f"model {model.asked!r} has no default chat template: name one of "
             f"{', '.join(model.templates.names)}",
             param="chat_template",
         )
     raise InvalidRequestError(
-        f"model {model.name!r} has no chat template: use /v1/completions, or set the model's "
+        f"model {model.asked!r} has no chat template: use /v1/completions, or set the model's "
         f"`chat_template` in the config to one of: {', '.join(model.templates.files)}",
         param="model",
     )
@@ -211,15 +217,19 @@ def _generation_prompt(body: ChatCompletionRequest) -> bool:
     return False
 
 
-def _bos(body: ChatCompletionRequest, written: bool) -> tuple[bool, str]:
-    """Whether the tokenizer adds its special tokens, and why. Never a second BOS."""
-    if not body.add_special_tokens:
+def _bos(
+    body: ChatCompletionRequest, features: TemplateFeatures, written: bool
+) -> tuple[bool, str]:
+    """Whether the tokenizer adds its special tokens, and where a BOS comes from. Never two."""
+    if body.add_special_tokens:
         if written:
-            return False, "the chat template writes it"
-        return False, "none: the chat template writes none, as intended"
+            return False, "the chat template writes it, so the tokenizer adds no second one"
+        return True, "the tokenizer adds its own special tokens, as requested"
     if written:
-        return False, "the chat template writes it, so the tokenizer adds no second one"
-    return True, "the tokenizer adds its own special tokens, as requested"
+        return False, "the chat template writes it"
+    if body.add_special_tokens is None:
+        return False, features.bos
+    return False, "none: the chat template writes none, and the request wants none"
 
 
 def _ignored(

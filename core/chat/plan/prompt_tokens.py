@@ -122,7 +122,7 @@ def check_text(model: ServedModel, text: str, param: str, *, contexts: int = 1) 
     length = model.info.context_length
     if len(text) > contexts * length * model.info.longest_token:
         at_least = -(-len(text) // model.info.longest_token)
-        raise too_long(length, f"at least {at_least}", param)
+        raise too_long(model, at_least, param, at_least=True)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -142,7 +142,7 @@ def check_prompt(
     if not token_ids:
         raise InvalidRequestError("the prompt is empty", param=param)
     if len(token_ids) + room > model.info.context_length:
-        raise too_long(model.info.context_length, str(len(token_ids)), param)
+        raise too_long(model, len(token_ids), param, room=room)
     check_vocabulary(model, token_ids, param)
 
 
@@ -156,10 +156,16 @@ def check_vocabulary(model: ServedModel, token_ids: Sequence[int], param: str) -
         )
 
 
-def too_long(context_length: int, tokens: str, param: str) -> ContextLengthExceededError:
+def too_long(
+    model: ServedModel, tokens: int, param: str, *, room: int = 0, at_least: bool = False
+) -> ContextLengthExceededError:
     """The error OpenAI gives for a prompt that does not fit, which client libraries recognise."""
-    return ContextLengthExceededError(
-        f"This model's maximum context length is {context_length} tokens. However, your prompt "
-        f"has {tokens} tokens. Please shorten it.",
+    length = model.info.context_length
+    count = f"at least {tokens}" if at_least else f"{tokens}"
+    error = ContextLengthExceededError(
+        f"This model's maximum context length is {length} tokens. However, your prompt "
+        f"has {count} tokens. Please shorten it.",
         param=param,
     )
+    error.tokens, error.maximum = tokens, length - room
+    return error

@@ -7,7 +7,7 @@ The files come first: behind the tokens that Qwen 2.5 Coder has for a repository
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.chat.plan.infill import beginning, infill_format
+from core.chat.plan.infill import infill_format
 from core.chat.plan.prompt_tokens import tokenize_text
 from core.chat.plan.uncut_tokens import uncut_plain_tokens, uncut_tokens
 from core.models.served import ServedModel
@@ -69,7 +69,7 @@ async def gap_prompt(model: ServedModel, gap: Gap, answer: int | None) -> GapPro
     parts = format.around([*prefix, *written], suffix, ids)
     cut = whole - len(prefix) - len(suffix) - len(files)
     # llama-server puts the BOS behind the files, too.
-    return GapPrompt([*files, *await beginning(model), *parts], marks, cut)
+    return GapPrompt([*files, *model.formats.beginning.token_ids, *parts], marks, cut)
 
 
 async def _files(model: ServedModel, files: Sequence[SourceFile]) -> tuple[list[int], list[int]]:

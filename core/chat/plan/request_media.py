@@ -27,9 +27,11 @@ class RequestMedia:
 
 
 async def request_media(
-    body: ChatCompletionRequest, model: ServedModel, loader: MediaLoader
+    body: ChatCompletionRequest, model: ServedModel, loader: MediaLoader, salt: str | None
 ) -> RequestMedia:
-    """Reads, and where allowed fetches, the media of a chat.
+    """Read, and where allowed fetch, the media of a chat.
+
+    `salt`: see `Media`.
 
     `InvalidRequestError` with the path of the part that is wrong, before anything is fetched if
     that can be known by then.
@@ -42,7 +44,7 @@ async def request_media(
     if not parts:
         return RequestMedia()
     media = await loader.load(
-        [_source(part, _with_detail(options[part.kind], part, info)) for part in parts]
+        [_source(part, _with_detail(options[part.kind], part, info)) for part in parts], salt
     )
     items = (MediaItem(each, part.param) for each, part in zip(media, parts, strict=True))
     return RequestMedia(tuple(items), tuple(ignored))

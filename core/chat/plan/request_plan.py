@@ -55,7 +55,9 @@ class RequestPlan(Generic[Body]):
     thought_end: ThoughtEnd | None = None
     echoes: Sequence[Echo] = ()
 
-    def requests(self, answer_id: str, priority: int) -> list[GenerationRequest]:
+    def requests(
+        self, answer_id: str, priority: int, cache_salt: str | None
+    ) -> list[GenerationRequest]:
         """One engine request per prompt. Their ids are unique even when clients reuse theirs."""
         return [
             GenerationRequest(
@@ -64,7 +66,7 @@ class RequestPlan(Generic[Body]):
                 sampling=self.params.params,
                 n=self.choices,
                 priority=priority,
-                cache_salt=self.body.cache_salt,
+                cache_salt=cache_salt,
                 chat=self.chat,
                 media=self.media,
                 reports_prefill=self.body.reports_prefill,

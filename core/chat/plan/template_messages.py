@@ -12,6 +12,8 @@ What a template handles itself is left to it. What it would reject or drop, as f
 - Several calls of one message become messages with one call each, where the template takes one.
 - Arguments that are not a JSON object stay text, or are wrapped in an object.
 - Call ids are shortened for templates that insist on nine characters.
+- Neighboring messages of one role are joined where the template wants alternating roles, and a user
+  message is put in front of an opening assistant message, unless the request forbids both.
 """
 
 import hashlib
@@ -39,10 +41,14 @@ _LOGGED = 10  # notes of one request; there may be one for each of its calls
 
 @dataclass(frozen=True, slots=True)
 class TemplateMessages:
-    """The messages for the template, and notes on what was changed."""
+    """The messages for the template, and notes on what was changed.
+
+    `changed`: the paths of roles in the request that the template does not get as they were sent.
+    """
 
     messages: list[TemplateMessage]
     notes: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
 
 def template_messages(
@@ -51,11 +57,13 @@ def template_messages(
     *,
     content_format: str = "auto",
     media: Mapping[str, Written] | None = None,
+    strict_roles: bool = False,
 ) -> TemplateMessages:
     """`messages` for this template: without null fields, arguments of calls as objects.
 
     `content_format`: `string`, `openai` (a list of parts), or `auto`, what the template reads.
-    `media`: how the items of the messages are written, by their paths.
+    `media`: how the items of the messages are written, by their paths. `strict_roles`: leave
+    messages of users and the assistant as they are.
     """
     wanted = features.content_format if content_format == "auto" else content_format
     result = TemplateMessages([])
@@ -82,6 +90,8 @@ def template_messages(
             "tool results are sent as user messages: the chat template does not support them"
         )
         _as_users(result.messages, results, join=not features.takes_users_in_a_row)
+    if not strict_roles:
+        _alternate(result, features, [message.role for message in messages])
     return result
 
 
@@ -211,14 +221,57 @@ def _as_users(messages: list[TemplateMessage], positions: Collection[int], *, jo
     messages[:] = [group[0] if len(group) == 1 else _joined(group) for group in groups]
 
 
+def _alternate(result: TemplateMessages, features: TemplateFeatures, roles: Sequence[str]) -> None:
+    """Make roles alternate where the template wants that. `roles`: those of the request."""
+    messages = result.messages
+    opening = next((i for i, m in enumerate(messages) if m["role"] != "system"), None)
+    opens = opening is not None and messages[opening]["role"] == "assistant"
+    if opens and opening is not None and not features.takes_opening_assistant:
+        messages.insert(opening, dict(features.opening_user))
+        first = next(i for i, role in enumerate(roles) if role == "assistant")
+        result.changed.append(f"messages[{first}].role")
+        result.notes.append(
+            "a user message is put in front of the first assistant message: the chat template "
+            "wants the user to begin"
+        )
+    taken = {"user": "takes_users_in_a_row", "assistant": "takes_assistants_in_a_row"}
+    for role, feature in taken.items():
+        groups: list[list[TemplateMessage]] = []
+        for message in messages:
+            before = groups[-1][-1] if groups else {"role": None}
+            same = message["role"] == before["role"] == role
+            # Text that follows calls is not what the calls followed.
+            if same and not before.get("tool_calls") and not getattr(features, feature):
+                groups[-1].append(message)
+            else:
+                groups.append([message])
+        if len(groups) == len(messages):
+            continue
+        messages[:] = [group[0] if len(group) == 1 else _joined(group) for group in groups]
+        pairs = enumerate(pairwise(roles), 1)
+        result.changed.extend(f"messages[{i}].role" for i, pair in pairs if pair == (role, role))
+        result.notes.append(
+            f"neighboring {role} messages are joined: the chat template wants alternating roles"
+        )
+
+
 def _joined(messages: Sequence[TemplateMessage]) -> TemplateMessage:
-    contents = [message["content"] for message in messages]
+    """One message: texts and reasoning behind each other, and the calls of the last message."""
+    calls = messages[-1].get("tool_calls")
+    joined = {**messages[0], **({"tool_calls": calls} if calls else {})}
+    if len({message.get("name") for message in messages}) > 1:
+        joined.pop("name", None)
+    thoughts = [thought for m in messages if (thought := m.get("reasoning_content"))]
+    joined |= reasoning("\n\n".join(thoughts)) if thoughts else {}
+    contents = [content for message in messages if (content := message.get("content"))]
+    if not contents:
+        return joined
     if all(isinstance(content, str) for content in contents):
-        return {**messages[0], "content": "\n\n".join(text for text in contents if text)}
+        return {**joined, "content": "\n\n".join(contents)}
     parts = _parts(contents[0])
     for content in contents[1:]:
         parts += [{"type": "text", "text": "\n\n"}, *_parts(content)]
-    return {**messages[0], "content": parts}
+    return {**joined, "content": parts}
 
 
 def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
+from core.models.template.beginning import Beginning
 from core.models.template.probe_messages import (
     CALL_ARGUMENTS,
     CALL_JSON,
@@ -19,7 +20,7 @@ from core.models.template.probe_messages import (
     Message,
     reasoning,
 )
-from core.models.template.template import Template, TemplateError
+from core.models.template.template import Template, TemplateError, TemplateLateError
 
 ContentFormat = Literal["string", "openai"]
 ArgumentsFormat = Literal["object", "string"]
@@ -33,10 +34,19 @@ _LONG_ID = "call_0123456789abcdef01234567"
 
 
 class TemplateFeatures:
-    """A template and its features; each is probed once, on first use."""
+    """A template and its features; each is probed once, on first use.
 
-    def __init__(self, template: Template) -> None:
+    `beginning`: what the model's tokenizer puts in front of texts. `own`: whether the template came
+    with the model, and so decides by itself whether prompts begin with that. Probes raise
+    `TemplateLateError` if the template takes too long; they are tried again when asked again.
+    """
+
+    def __init__(
+        self, template: Template, beginning: Beginning | None = None, *, own: bool = True
+    ) -> None:
         self.template = template
+        self.own = own
+        self.beginning = beginning or Beginning()
         self._media_texts: dict[str, str] = {}
 
     def render(self, messages: Sequence[Message], **options: Any) -> str | None:
@@ -46,8 +56,30 @@ class TemplateFeatures:
         options |= {"tools": tools}
         try:
             return self.template.render(messages, drop_nulls=False, variables=variables, **options)
+        except TemplateLateError:
+            raise
         except TemplateError:
             return None
+
+    def missing_beginning(self, text: str) -> str:
+        """What the tokenizer puts in front of texts, if this prompt is to get it and has it not.
+
+        The model's own template decides for itself.
+        """
+        return "" if self.own or self.beginning.is_written_in(text) else self.beginning.text
+
+    @cached_property
+    def bos(self) -> str:
+        """Where the BOS of prompts comes from."""
+        asked = self.render([self.says("user", _USER)]) or ""
+        bos = self.beginning.text or self.template.special_tokens.get("bos_token", "")
+        if bos and asked.lstrip().startswith(bos):
+            return f"the template writes {bos!r}"
+        if self.own:
+            return "none: the model's own template writes none"
+        if self.beginning.text:
+            return f"{bos!r} is added, as the tokenizer does: the template is not the model's own"
+        return "none: the tokenizer adds none"
 
     @cached_property
     def no_tools(self) -> Sequence[Mapping[str, Any]] | None:
@@ -60,6 +92,8 @@ class TemplateFeatures:
         for none in candidates:
             try:
                 self.template.render(asked, tools=none, variables=self.extra_variables(none))
+            except TemplateLateError:
+                raise
             except TemplateError:
                 continue
             return none
@@ -90,6 +124,8 @@ class TemplateFeatures:
             variables = {"functions": functions, "datetime": "today"}
             try:
                 self.template.render([self.says("user", _USER)], variables=variables)
+            except TemplateLateError:
+                raise
             except TemplateError:
                 return False
             return True
@@ -155,6 +191,29 @@ class TemplateFeatures:
     def takes_users_in_a_row(self) -> bool:
         """Whether one user message can follow another."""
         return self._shows([self.says("user", _USER), self.says("user", _NEXT)], _USER, _NEXT)
+
+    @cached_property
+    def takes_assistants_in_a_row(self) -> bool:
+        """Whether one assistant message can follow another."""
+        answers = [self.says("assistant", _ANSWER), self.says("assistant", _THOUGHT)]
+        messages = [self.says("user", _USER), *answers, self.says("user", _NEXT)]
+        return self._shows(messages, _USER, _ANSWER, _THOUGHT, _NEXT)
+
+    @cached_property
+    def takes_opening_assistant(self) -> bool:
+        """Whether an assistant message can come before all user messages."""
+        messages = [self.says("assistant", _ANSWER), self.says("user", _USER)]
+        if not self._shows(messages, _ANSWER, _USER):
+            return False
+        system = self.says("system", _SYSTEM)
+        return not self.knows_system or self._shows([system, *messages], _SYSTEM, _ANSWER, _USER)
+
+    @cached_property
+    def opening_user(self) -> Message:
+        """A user message in front of an opening assistant message: empty if the template may."""
+        answered = [self.says("assistant", _ANSWER), self.says("user", _NEXT)]
+        empty = self.says("user", "")
+        return empty if self._shows([empty, *answered], _ANSWER, _NEXT) else self.says("user", ".")
 
     @cached_property
     def knows_tools(self) -> bool:

@@ -1,4 +1,4 @@
-"""A process that renders chat templates of requests: both sides of its pipes.
+"""A process that renders chat templates of strangers: both sides of its pipes.
 
 A thread that evaluates a hostile expression can neither be stopped nor kept from memory; a process
 can be killed, and has an address space that can be limited.
@@ -13,18 +13,27 @@ import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import IO, Any
 
+from core.contract.errors import InvalidRequestError
 from core.models.template.bounds import TOO_LATE
-from core.models.template.template import ChatTemplate, TemplateError, TemplateStoppedError
+from core.models.template.template import (
+    ChatTemplate,
+    TemplateError,
+    TemplateLateError,
+    TemplateStoppedError,
+)
 
 _MOST_MEMORY = 2**30  # of address space, where the system has such a limit
 _REMEMBERED = 8  # compiled templates
 _HEAD = 8
+_STOPPED = {"late": TemplateLateError, "stopped": TemplateStoppedError}
+_ERRORS = {"template": TemplateError, "request": InvalidRequestError}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +61,14 @@ class RenderProcess:
         assert self._process.stdin
         assert self._process.stdout
         self._jobs, self._replies = self._process.stdin, self._process.stdout
+        self._end = weakref.finalize(self, _end, self._process, self._jobs, self._replies)
 
     def do(self, job: Job, seconds: float) -> Any:
         """The text of a rendering, or what `_facts` says of a template. Blocks.
 
-        Raises `TemplateError` as the template does, or if what it is to read is nested too deeply;
-        `TemplateStoppedError` if it takes longer than `seconds` or ends the process; that is dead
-        then.
+        Raises what `ChatTemplate` raises, and `TemplateError` if what it is to read is nested too
+        deeply. Raises `TemplateLateError` if it takes longer than `seconds`, `TemplateStoppedError`
+        if it ends the process; that is dead then.
         """
         try:
             sent = pickle.dumps(job)
@@ -84,14 +94,14 @@ class RenderProcess:
             timer.cancel()
         if reply is None:
             self.close()
-            raise TemplateStoppedError(
-                job.name, TOO_LATE if late.is_set() else "it ended its process"
-            )
-        kind, said = json.loads(reply)
-        if kind == "stopped":
-            raise TemplateStoppedError(job.name, said)
-        if kind == "error":
-            raise TemplateError(said, param="messages")
+            if late.is_set():
+                raise TemplateLateError(job.name, TOO_LATE)
+            raise TemplateStoppedError(job.name, "it ended its process")
+        kind, said, param = json.loads(reply)
+        if kind in _STOPPED:
+            raise _STOPPED[kind](job.name, said)
+        if kind != "said":
+            raise _ERRORS[kind](said, param=param)
         return said
 
     @property
@@ -100,12 +110,16 @@ class RenderProcess:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        for pipe in (self._jobs, self._replies):
-            with suppress(OSError):  # of a job that has not been sent whole
-                pipe.close()
-        self._process.wait()
+        """End the process, as happens when nothing refers to this object any more."""
+        self._end()
+
+
+def _end(process: "subprocess.Popen[bytes]", *pipes: IO[bytes]) -> None:
+    process.kill()
+    for pipe in pipes:
+        with suppress(OSError):  # of a job that has not been sent whole
+            pipe.close()
+    process.wait()
 
 
 def _send(pipe: IO[bytes], data: bytes) -> None:
@@ -129,20 +143,23 @@ def _serve(jobs: IO[bytes], replies: IO[bytes]) -> None:
         try:
             template = compiled(job.source, _Hashable(job.special_tokens), name=job.name)
             said = template.render(**job.options) if job.options else _facts(template)
-            reply = json.dumps(["said", said]).encode()
+            reply = json.dumps(["said", said, None])
         except TemplateStoppedError as error:
-            reply = json.dumps(["stopped", error.reason]).encode()
-        except TemplateError as error:
-            reply = json.dumps(["error", str(error)]).encode()
+            kind = "late" if isinstance(error, TemplateLateError) else "stopped"
+            reply = json.dumps([kind, error.reason, None])
+        except InvalidRequestError as error:
+            kind = "template" if isinstance(error, TemplateError) else "request"
+            reply = json.dumps([kind, error.message, error.param])
         except MemoryError:
-            reply = json.dumps(["stopped", "it needs too much memory"]).encode()
-        _send(replies, reply)
+            reply = json.dumps(["stopped", "it needs too much memory", None])
+        _send(replies, reply.encode())
 
 
-def _facts(template: ChatTemplate) -> dict[str, list[str]]:
+def _facts(template: ChatTemplate) -> dict[str, Any]:
     return {
         "variables": sorted(template.variables),
         "settings": sorted(template.settings),
+        "mistakes": dict(template.mistakes),
         "keys": sorted(template.keys),
         "stop_strings": list(template.stop_strings),
     }

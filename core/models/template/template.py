@@ -5,17 +5,19 @@ The environment and the treatment of messages are those of `apply_chat_template`
 https://github.com/huggingface/transformers/blob/main/src/transformers/utils/chat_template_utils.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jinja2
 from jinja2 import meta, nodes
 
 import core
 from core.contract.errors import InvalidRequestError
-from core.models.template.bounds import deadline
+from core.models.template.bounds import TOO_LATE, deadline
 from core.models.template.environment import template_environment
 from core.models.template.extents import TemplateLimitError
 from core.models.template.final_message import REASONING_FIELDS, cut_at_mark, mark_final_message
@@ -25,7 +27,12 @@ TEMPLATES_FOLDER = next(
     filter(Path.is_dir, (_CORE / "templates", _CORE.with_name("templates"))), _CORE / "templates"
 )
 """The shipped templates: inside `core` in an installed package, beside it in a checkout."""
+Arguments = ParamSpec("Arguments")
+Built = TypeVar("Built")
+
 _ALWAYS_THERE = ("messages", "tools", "documents", "add_generation_prompt")
+_COMPUTED = ("datetime", "functions")  # by `TemplateFeatures`, for the few that read them
+_ALIKE = 0.85  # from 0 to 1
 
 
 class TemplateError(InvalidRequestError):
@@ -42,8 +49,12 @@ class TemplateStoppedError(TemplateError):
         self.reason = reason
 
 
+class TemplateLateError(TemplateStoppedError):
+    """A chat template that was stopped by the clock: a probe of it has found out nothing."""
+
+
 class Template(Protocol):
-    """What is asked of a chat template: of `ChatTemplate`, or of one that a request brought."""
+    """What is asked of a chat template: of `ChatTemplate`, or of `ForeignTemplate`."""
 
     name: str
     source: str
@@ -54,15 +65,25 @@ class Template(Protocol):
     @property
     def settings(self) -> frozenset[str]: ...
     @property
+    def mistakes(self) -> Mapping[str, str]: ...
+    @property
     def keys(self) -> frozenset[str]: ...
     @property
     def stop_strings(self) -> tuple[str, ...]: ...
     @property
     def render(self) -> Callable[..., str]: ...
 
+    async def run(
+        self,
+        build: Callable[Arguments, Built],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Built:
+        """What `build` returns, on a thread where it may render this template."""
+
 
 class ChatTemplate:
-    """A compiled chat template.
+    """A chat template that is compiled and rendered here, as only Enginebay's own are in a server.
 
     `special_tokens` (`bos_token`, `eos_token`, ...) are variables of every rendering. `name`
     identifies it in messages. Raises `TemplateError` when the source does not compile. What it may
@@ -106,16 +127,38 @@ class ChatTemplate:
     def settings(self) -> frozenset[str]:
         """The variables that callers can set: those it does not only use internally."""
         tree = self._environment.parse(self.source)
-        own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
         asked_for = {
             test.node.name
             for test in tree.find_all(nodes.Test)
             if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
         }
+        return (self._free - set(self.mistakes)) | (self.variables & asked_for)
+
+    @cached_property
+    def mistakes(self) -> Mapping[str, str]:
+        """What is wrong with names that are probably mistakes, by name.
+
+        The template never asks whether they have a value, or they resemble a name that it gets.
+        """
+        tree = self._environment.parse(self.source)
+        asked_for = {name.name for name in _asked_for(tree)}
+        found: dict[str, str] = {}
+        for name in tree.find_all(nodes.Name):
+            meant = difflib.get_close_matches(name.name, _ALWAYS_THERE, 1, _ALIKE)
+            if name.name in self._free and (meant or name.name not in asked_for):
+                hint = f"; did you mean {meant[0]!r}?" if meant else ""
+                found.setdefault(name.name, f"line {name.lineno}: {name.name!r} is undefined{hint}")
+        return found
+
+    @cached_property
+    def _free(self) -> frozenset[str]:
+        """Variables that the template only reads."""
+        tree = self._environment.parse(self.source)
+        own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
         return frozenset(
             name
-            for name in self.variables
-            if (name not in own or name in asked_for) and not name.endswith("_token")
+            for name in self.variables - own
+            if name not in _COMPUTED and not name.endswith("_token")
         )
 
     @cached_property
@@ -170,13 +213,37 @@ class ChatTemplate:
             text = self._template.render(context | deadline())
         except (TemplateLimitError, MemoryError) as error:
             reason = str(error) or "it needs too much memory"
-            raise TemplateStoppedError(self.name, reason) from error
+            kind = TemplateLateError if reason == TOO_LATE else TemplateStoppedError
+            raise kind(self.name, reason) from error
         except Exception as error:  # a template is foreign code: any exception may come out of it
             raise TemplateError(
                 f"the chat template ({self.name}) refused these messages: {_words(error)}",
                 param="messages",
             ) from error
         return cut_at_mark(text, messages[-1], field) if field else text
+
+    async def run(
+        self,
+        build: Callable[Arguments, Built],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Built:
+        """What `build` returns, on a thread."""
+        return await asyncio.to_thread(build, *args, **kwargs)
+
+
+def _asked_for(node: nodes.Node) -> Iterator[nodes.Name]:
+    """Names of which a template asks whether they have a value, or which one."""
+    for each in node.find_all((nodes.If, nodes.CondExpr, nodes.Not, nodes.And, nodes.Or)):
+        parts = (each.left, each.right) if isinstance(each, nodes.BinExpr) else ()
+        asked = getattr(each, "test", None) or getattr(each, "node", None)
+        yield from (part for part in (asked, *parts) if isinstance(part, nodes.Name))
+    for each in node.find_all((nodes.Test, nodes.Filter)):
+        if isinstance(each, nodes.Test) or each.name in ("default", "d"):
+            yield from [each.node] if isinstance(each.node, nodes.Name) else ()
+    for compared in node.find_all(nodes.Compare):
+        sides = (compared.expr, *(operand.expr for operand in compared.ops))
+        yield from (side for side in sides if isinstance(side, nodes.Name))
 
 
 def _as_templates_read_it(message: Mapping[str, Any], *, drop_nulls: bool) -> dict[str, Any]:
@@ -205,7 +272,10 @@ def template_path(name: str, base: Path) -> Path | None:
 
 
 def template_files(base: Path) -> dict[str, Path]:
-    """The templates in `templates/` beside the config file, and those that are shipped, by name."""
-    folders = (TEMPLATES_FOLDER, base / "templates")
+    """The templates that are shipped, next to the config file and in `templates/` there, by name.
+
+    Of those with the same name, the last of these.
+    """
+    folders = (TEMPLATES_FOLDER, base, base / "templates")
     files = (path for folder in folders for path in sorted(folder.glob("*.jinja")))
     return {path.stem: path for path in files if path.stem.isprintable()}

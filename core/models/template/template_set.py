@@ -1,6 +1,6 @@
 """The chat templates of a model, and which of them a request gets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from core.contract.errors import (
@@ -9,9 +9,18 @@ from core.contract.errors import (
     UnsupportedParameterError,
 )
 from core.contract.types import ModelInfo
+from core.models.template.beginning import Beginning
 from core.models.template.features import TemplateFeatures
-from core.models.template.request_templates import RequestTemplates
-from core.models.template.template import ChatTemplate, template_files, template_path
+from core.models.template.foreign_templates import ForeignTemplate, ForeignTemplates
+from core.models.template.template import (
+    TEMPLATES_FOLDER,
+    Arguments,
+    Built,
+    ChatTemplate,
+    Template,
+    template_files,
+    template_path,
+)
 
 DEFAULT = "default"
 WITH_TOOLS = "tool_use"
@@ -23,18 +32,23 @@ class ModelTemplates:
     """Chat templates by name. The rules follow transformers' `get_chat_template`.
 
     `tool_use` renders requests with tools if present, `default` everything else; others, such as
-    `rag`, are for requests that name them. `files`: the names of template files, which the config
-    may use instead.
+    `rag`, are for requests that name them. `foreign` renders those that are not Enginebay's.
+    `beginning`: what the model's tokenizer puts in front of texts. `files`: the names of template
+    files, which the config may use instead.
     """
 
     def __init__(
         self,
-        templates: Mapping[str, ChatTemplate],
+        templates: Mapping[str, TemplateFeatures],
+        foreign: ForeignTemplates,
         special_tokens: Mapping[str, str],
+        beginning: Beginning,
         files: Iterable[str] = (),
     ) -> None:
-        self._templates = {name: TemplateFeatures(template) for name, template in templates.items()}
+        self._templates = templates
+        self._foreign = foreign
         self._special_tokens = special_tokens
+        self._beginning = beginning
         self.files = tuple(files)
 
     @property
@@ -47,7 +61,7 @@ class ModelTemplates:
         *,
         with_tools: bool,
         asked: str | None = None,
-        of_requests: RequestTemplates | None = None,
+        of_requests: ForeignTemplates | None = None,
     ) -> TemplateFeatures | None:
         """The template of a request; None if the model has none that fits.
 
@@ -59,7 +73,20 @@ class ModelTemplates:
             return self._templates[WITH_TOOLS]
         return self._templates.get(DEFAULT)
 
-    def _of_request(self, asked: str, templates: RequestTemplates | None) -> TemplateFeatures:
+    async def run(
+        self,
+        build: Callable[Arguments, Built],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Built:
+        """What `build` returns, on a thread where it may render these templates."""
+        return await self._foreign.run(build, *args, **kwargs)
+
+    def end_processes(self) -> None:
+        """Free the memory of the processes that render; the next prompt starts others."""
+        self._foreign.end_processes()
+
+    def _of_request(self, asked: str, templates: ForeignTemplates | None) -> TemplateFeatures:
         names = ", ".join(self._templates) or "none"
         if not is_source(asked):
             raise InvalidRequestError(
@@ -75,10 +102,12 @@ class ModelTemplates:
                 param="chat_template",
             )
         try:
-            return templates.compile(asked, self._special_tokens)
+            features = templates.compile(asked, self._special_tokens, self._beginning)
         except InvalidRequestError as error:
             error.param = "chat_template"
             raise
+        own = (each for each in self._templates.values() if each.own)
+        return next((each for each in own if each.template.source == asked), features)
 
 
 def is_source(template: str) -> bool:
@@ -92,30 +121,47 @@ def template_names(info: ModelInfo, base: Path) -> list[str]:
     return list(dict.fromkeys([*own, *info.chat_templates, *sorted(template_files(base))]))
 
 
-def load_templates(info: ModelInfo, configured: str | None, base: Path) -> ModelTemplates:
+def load_templates(
+    info: ModelInfo,
+    configured: str | None,
+    base: Path,
+    foreign: ForeignTemplates,
+    beginning: Beginning,
+) -> ModelTemplates:
     """A model's templates. `configured`: the config's `chat_template`, which takes precedence.
 
-    A file, the name of one in `templates/`, or the name of one of the model's templates.
+    A file, the name of one in `templates/`, or the name of one of the model's templates. Blocks.
     """
-    sources = dict(info.chat_templates)
+    own = dict(info.chat_templates)
     if info.chat_template is not None:
-        sources = {DEFAULT: info.chat_template, **sources}
-    origins = {name: _own(name) for name in sources}
+        own = {DEFAULT: info.chat_template, **own}
+    sources, origins = own, {name: _own(name) for name in own}
+    trusted = False
     if configured:
         if path := template_path(configured, base):
             sources = {DEFAULT: path.read_text(encoding="utf-8")}
             origins = {DEFAULT: path.name}
-        elif configured in sources:
-            sources = {DEFAULT: sources[configured]}
+            trusted = path.parent == TEMPLATES_FOLDER
+        elif configured in own:
+            sources = {DEFAULT: own[configured]}
             origins = {DEFAULT: _own(configured)}
         else:
-            names = f"; the model's own: {', '.join(sources)}" if sources else ""
+            names = f"; the model's own: {', '.join(own)}" if own else ""
             raise BackendUnavailableError(f"there is no chat template {configured!r}{names}")
+    tokens = info.special_tokens
+
+    def compiled(source: str, name: str) -> Template:
+        if trusted:
+            return ChatTemplate(source, tokens, name=name)
+        return ForeignTemplate(foreign, source, tokens, name)
+
     templates = {
-        name: ChatTemplate(source, info.special_tokens, name=origins[name])
+        name: TemplateFeatures(
+            compiled(source, origins[name]), beginning, own=source in own.values()
+        )
         for name, source in sources.items()
     }
-    return ModelTemplates(templates, info.special_tokens, sorted(template_files(base)))
+    return ModelTemplates(templates, foreign, tokens, beginning, sorted(template_files(base)))
 
 
 def _own(name: str) -> str:

@@ -5,7 +5,7 @@ but with the base model's `</s>`. They would write `<|im_end|>` and continue.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -38,15 +38,14 @@ class TurnEnd:
 
 
 async def find_turn_end(
-    templates: Sequence[TemplateFeatures], info: ModelInfo, backend: Backend
+    stop_strings: Iterable[str], markers: Iterable[str | None], info: ModelInfo, backend: Backend
 ) -> TurnEnd:
-    """Stops that the templates declare, and their end-of-turn marker.
+    """Stops that templates declare, and their end-of-turn markers.
 
     A single-token marker stops as a token, so that text which merely mentions it does not.
     """
-    strings = [text for features in templates for text in features.template.stop_strings]
-    token_ids: list[int] = []
-    for marker in dict.fromkeys(filter(None, map(turn_end_marker, templates))):
+    strings, token_ids = list(stop_strings), list[int]()
+    for marker in dict.fromkeys(filter(None, markers)):
         if marker == info.special_tokens.get("eos_token"):
             continue
         tokens = await backend.tokenize(marker, add_special_tokens=False)

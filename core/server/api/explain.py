@@ -1,6 +1,5 @@
 """How requests are resolved and what is known about models: `/explain` and `/inspect`."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -39,6 +38,7 @@ from core.server.http.headers import (
 from core.server.http.request_id import request_id
 from core.server.http.track import running_request
 from core.server.services import services
+from core.serving.asked import Asked
 
 router = APIRouter(tags=["chat"], route_class=BodyRoute)
 
@@ -51,8 +51,11 @@ async def explain_chat_completion(body: Sent[ChatCompletionRequest], http: Reque
     refused there is refused here, too, except for a prompt that is too long, which is shown.
     """
     model = await prompted_model(http, body.model)
-    serving, most_tokens = services(http).serving, running_request(http).most_tokens
-    plan = await serving.planner.render(body, model, most_tokens, request_id(http, body))
+    serving, running = services(http).serving, running_request(http)
+    most_tokens, salt = running.most_tokens, running.cache_salt(body.cache_salt)
+    asked_id, names = request_id(http, body), Asked(body=body).names
+    with names.in_errors():
+        plan = await serving.planner.render(body, model, most_tokens, asked_id, salt)
     prompt, sampling, ignored = plan.prompt, plan.params.params, plan.ignored
     headers = dropped_header(plan.dropped)
     tokens = error = None
@@ -60,15 +63,17 @@ async def explain_chat_completion(body: Sent[ChatCompletionRequest], http: Reque
         tokens = await plan.tokenize()
         lowered = clamped(plan.body, [tokens], model, most_tokens, serving.config.server)
         ignored += beyond(plan.body, [tokens], serving.config.server)
+        lowered = {names.of(name): value for name, value in lowered.items()}
         headers |= clamped_header(lowered) | truncated_header(tokens.cut)
     except ContextLengthExceededError as too_long:
         error = ErrorObject.model_validate(too_long.body()["error"])
+    ignored = names.each(ignored)
     token_ids = tokens.token_ids if tokens else []
     room = model.info.context_length - len(token_ids) if tokens else 0
     limit = time_limit(plan.body, model)
     return Explanation(
         object="chat.completion.explanation",
-        model=await asyncio.to_thread(model_report, model, prompt.template),
+        model=await prompt.template.template.run(model_report, model, prompt.template),
         prompt=prompt.text,
         prompt_tokens=len(token_ids) if tokens else None,
         tokens=await _tokens(model, token_ids) if tokens else None,
@@ -95,7 +100,7 @@ async def explain_chat_completion(body: Sent[ChatCompletionRequest], http: Reque
 async def inspect_model(model_id: str, http: Request) -> ModelReport:
     """What is known about a model: detected formats and why, chat template features, defaults."""
     model = await served_model(http, model_id)
-    return await asyncio.to_thread(model_report, model)
+    return await model.templates.run(model_report, model)
 
 
 async def _tokens(model: ServedModel, token_ids: Sequence[int]) -> list[Token]:

@@ -1,12 +1,12 @@
 """TabbyAPI's routes for chat templates: list, switch, unload."""
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 
 from core.chat.schemas.read_body import Sent
 from core.contract.errors import InvalidRequestError
 from core.models.loading.entry import ModelEntry
 from core.models.template.template_set import template_names
-from core.server.access.auth import is_admin, require_admin
+from core.server.access.auth import needs, reach
 from core.server.api.everywhere import everywhere
 from core.server.api.served import configured_model
 from core.server.http.body_route import BodyRoute
@@ -25,12 +25,12 @@ router = APIRouter(tags=["templates"], route_class=BodyRoute)
 async def list_templates(http: Request, model: str | None = None) -> TemplateList:
     """The names that `switch` accepts; non-admins see only the one in use."""
     asked = await configured_model(http, model)
-    if is_admin(http):
+    if reach(http, "change_template") == "all":
         return TemplateList(data=template_names(asked.served().info, services(http).config.base))
     return TemplateList(data=_used(asked))
 
 
-@router.post("/template/switch", dependencies=[Depends(require_admin)])
+@router.post("/template/switch", dependencies=[needs("change_template")])
 async def switch_template(body: Sent[TemplateSwitchRequest], http: Request) -> TemplateList:
     """Use another template for the model's later chats, until the model is unloaded."""
     entry = await configured_model(http, body.model)
@@ -50,7 +50,7 @@ async def switch_template(body: Sent[TemplateSwitchRequest], http: Request) -> T
     return await _use(http, entry, name)
 
 
-@router.post("/template/unload", dependencies=[Depends(require_admin)])
+@router.post("/template/unload", dependencies=[needs("change_template")])
 async def unload_template(
     http: Request, body: Sent[TemplateUnloadRequest] | None = None
 ) -> TemplateList:
